@@ -1,0 +1,363 @@
+"""Workload -> graph, by torch.export (inference) and AOTAutograd's joint graph (training).
+
+No tracer and no autodiff of our own: PyTorch writes down what it would run, and this module
+renames it into the graph of `golow.lower.graph`, with the path of the layer beside each node.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.export.graph_signature import InputKind as ExportInput
+from torch.export.graph_signature import OutputKind as ExportOutput
+from torch.fx import traceback
+from torch.utils import _pytree as pytree
+
+from golow.lower.graph import (
+    Argument,
+    Graph,
+    GraphInput,
+    GraphOutput,
+    Node,
+    PassRecord,
+    Phase,
+    Ref,
+    Scalar,
+    Symbol,
+    Value,
+    as_number,
+)
+from golow.lower.naming import Namer
+from golow.record import GolowError, Mode
+
+Loss = Callable[..., Tensor]
+
+
+class Captured(NamedTuple):
+    """The graph, and the tensors that the model's code made on the way and that it needs."""
+
+    graph: Graph
+    constants: dict[str, Tensor]
+
+
+class Ends(NamedTuple):
+    """What the placeholders and the results of an fx graph are."""
+
+    inputs: list[tuple[fx.Node, str, str]]  # placeholder, kind, target
+    outputs: list[tuple[fx.Node, str, str]]  # result, kind, target
+
+
+def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) -> Captured:
+    """The graph of ``module.eval()(*inputs)``, as torch.export sees it before decomposition."""
+    start = time.perf_counter()
+    module.eval()
+    with _explained(name):
+        program = torch.export.export(module, inputs, strict=False)
+    signature = program.graph_signature
+    placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    kinds = {
+        ExportInput.PARAMETER: "parameter",
+        ExportInput.BUFFER: "buffer",
+        ExportInput.CONSTANT_TENSOR: "constant",
+        ExportInput.USER_INPUT: "input",
+    }
+    ends = Ends([], [])
+    position = 0
+    for spec in signature.input_specs:
+        kind = kinds[spec.kind]
+        target = str(position) if kind == "input" else str(spec.target)
+        position += kind == "input"
+        ends.inputs.append((placeholders[spec.arg.name], kind, target))
+    results = next(n for n in program.graph.nodes if n.op == "output").args[0]
+    position = 0
+    for spec, result in zip(signature.output_specs, results, strict=True):
+        if spec.kind is ExportOutput.BUFFER_MUTATION:
+            ends.outputs.append((result, "buffer", str(spec.target)))
+        elif isinstance(result, fx.Node):
+            ends.outputs.append((result, "output", str(position)))
+            position += 1
+    constants = {k: v for k, v in program.constants.items() if isinstance(v, Tensor)}
+    # A buffer that is not part of the state dict travels like a constant.
+    saved = set(program.state_dict)
+    ends = ends._replace(
+        inputs=[
+            (n, "constant" if k == "buffer" and t not in saved else k, t) for n, k, t in ends.inputs
+        ]
+    )
+    return _translate(name, "infer", module, program.graph_module, ends, constants, start)
+
+
+def capture_training(
+    name: str,
+    module: nn.Module,
+    inputs: tuple[Tensor, ...],
+    targets: tuple[Tensor, ...],
+    loss: Loss,
+) -> Captured:
+    """The joint graph of one training step up to the gradients: forward, loss, backward, and the
+    new content of the buffers that the forward pass mutates."""
+    start = time.perf_counter()
+    step = _Step(module.train(), loss, len(inputs))
+    with (
+        ExitStack() as stack,
+        _modules_annotated(module),
+        traceback.preserve_node_meta(),
+        _explained(name),
+    ):
+        joint = aot_export_joint_with_descriptors(stack, step, (*inputs, *targets))
+    saved = set(module.state_dict())
+    placeholders = [n for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
+    ends = Ends([], [])
+    for node in placeholders:
+        ends.inputs.append((node, *_joint_input(node.meta["desc"], len(inputs), saved)))
+    output = next(n for n in joint.graph_module.graph.nodes if n.op == "output")
+    for result, description in zip(output.args[0], output.meta["desc"], strict=True):
+        if isinstance(result, fx.Node):
+            ends.outputs.append((result, *_joint_output(description)))
+    constants = {k: v for k, v in module.named_buffers() if k not in saved}
+    return _translate(name, "train", module, joint.graph_module, ends, constants, start)
+
+
+class _Step(nn.Module):
+    """Forward and loss in one module, which is what AOTAutograd differentiates."""
+
+    def __init__(self, model: nn.Module, loss: Loss, inputs: int) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.inputs = inputs
+
+    def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:
+        output = self.model(*batch[: self.inputs])
+        leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+        return self.loss(output, *batch[self.inputs :]), *(leaf.detach() for leaf in leaves)
+
+
+@contextmanager
+def _modules_annotated(module: nn.Module) -> Iterator[None]:
+    """Write the path of the running module beside every node that is traced meanwhile.
+
+    AOTAutograd hands the forward node's annotation on to the backward nodes that it causes.
+    """
+    entered: list[Any] = []
+    hooks = []
+
+    def enter(path: str) -> Callable[..., None]:
+        def hook(*_: object) -> None:
+            context = traceback.annotate({"module": path})
+            context.__enter__()
+            entered.append(context)
+
+        return hook
+
+    def leave(*_: object) -> None:
+        entered.pop().__exit__(None, None, None)
+
+    for path, child in module.named_modules():
+        if path:
+            hooks.append(child.register_forward_pre_hook(enter(path)))
+            hooks.append(child.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in hooks:
+            handle.remove()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn what the tracer raises into one message with its first lines."""
+    try:
+        yield
+    except Exception as error:
+        first = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
+        raise GolowError(
+            f"torch could not capture {name}: {type(error).__name__}: {first}",
+            "Python control flow that depends on a tensor's content cannot be captured; the levels "
+            "above the graph (eager, torchscript, compile) may still run.",
+        ) from error
+
+
+def _joint_input(description: Any, inputs: int, saved: set[str]) -> tuple[str, str]:
+    kind = type(description).__name__
+    if kind == "ParamAOTInput":
+        return "parameter", description.target.removeprefix("model.")
+    if kind == "BufferAOTInput":
+        target = description.target.removeprefix("model.")
+        return ("buffer" if target in saved else "constant"), target
+    if kind == "PlainAOTInput":
+        index = description.idx
+        return ("input", str(index)) if index < inputs else ("target", str(index - inputs))
+    if kind == "TangentAOTInput":
+        return "tangent", ""
+    raise GolowError(f"the captured step has an input of an unknown kind, {kind}")
+
+
+def _joint_output(description: Any) -> tuple[str, str]:
+    kind = type(description).__name__
+    if kind == "PlainAOTOutput":
+        return ("loss", "loss") if description.idx == 0 else ("output", str(description.idx - 1))
+    if kind == "GradAOTOutput":
+        return "gradient", description.grad_of.target.removeprefix("model.")
+    if kind == "InputMutationAOTOutput":
+        return "buffer", description.mutated_input.target.removeprefix("model.")
+    raise GolowError(f"the captured step has an output of an unknown kind, {kind}")
+
+
+# ---------------------------------------------------------------- fx -> graph
+
+
+def _translate(
+    name: str,
+    mode: Mode,
+    module: nn.Module,
+    traced: fx.GraphModule,
+    ends: Ends,
+    constants: dict[str, Tensor],
+    start: float,
+) -> Captured:
+    namer = Namer({path for path, child in module.named_modules() if not list(child.children())})
+    names: dict[fx.Node | tuple[fx.Node, int], str] = {}
+    graph_inputs: list[GraphInput] = []
+    nodes: list[Node] = []
+    used_constants: dict[str, Tensor] = {}
+
+    def add_input(node: fx.Node, kind: Any, target: str, tensor: Tensor) -> None:
+        value = _value(namer.input(kind, target), tensor)
+        names[node] = value.name
+        graph_inputs.append(GraphInput(value=value, kind=kind, target=target))
+        if kind == "constant":
+            used_constants[target] = constants[target].detach()
+
+    for node, kind, target in ends.inputs:
+        if kind == "tangent":  # the gradient of the loss with respect to itself is one
+            value = _value(namer.free("loss_gradient"), node.meta["val"])
+            names[node] = value.name
+            nodes.append(_ones(value))
+        elif node.users or kind in ("input", "target"):
+            add_input(node, kind, target, node.meta["val"])
+
+    for node in traced.graph.nodes:
+        if node.op == "get_attr":
+            constants[str(node.target)] = attribute = _attribute(traced, str(node.target))
+            add_input(node, "constant", str(node.target), attribute)
+        elif node.op == "call_function" and node.target.__name__ == "getitem":
+            names[node] = names[(node.args[0], node.args[1])]
+        elif node.op == "call_function":
+            nodes.append(_node(node, names, namer))
+
+    outputs = [
+        GraphOutput(name=names[result], kind=kind, target=target)  # type: ignore[arg-type]
+        for result, kind, target in ends.outputs
+    ]
+    seconds = time.perf_counter() - start
+    graph = Graph(
+        name=namer.identifier(f"{name}_{mode}"),
+        mode=mode,
+        inputs=tuple(graph_inputs),
+        nodes=tuple(nodes),
+        outputs=tuple(outputs),
+        history=(PassRecord(name="capture", seconds=seconds, nodes=len(nodes)),),
+    )
+    return Captured(graph, used_constants)
+
+
+def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer: Namer) -> Node:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise GolowError(
+            f"the captured graph has {node.target} at {node.name}, which is not an operation on "
+            "tensors",
+            "control flow operators (cond, while_loop) have no lower level yet.",
+        )
+    module, phase = _place(node)
+    op = str(node.target)
+    base = namer.node(op, module, phase)
+    result = node.meta["val"]
+    several = isinstance(result, (tuple, list))
+    read = {user.args[1] for user in node.users} if several else set()
+    outputs: list[Value | None] = []
+    for index, tensor in enumerate(result if several else (result,)):
+        if several and index not in read:
+            outputs.append(None)
+            continue
+        value = _value(namer.free(base if index == 0 else f"{base}_{index}"), tensor)
+        names[(node, index) if several else node] = value.name
+        outputs.append(value)
+    return Node(
+        name=base,
+        op=op,
+        arguments=tuple(_argument(a, names) for a in node.args),
+        keywords={k: _argument(a, names) for k, a in node.kwargs.items()},
+        outputs=tuple(outputs),
+        several=several,
+        module=module,
+        phase=phase,
+    )
+
+
+def _place(node: fx.Node) -> tuple[str, Phase]:
+    """Path of the layer and phase, from torch.export's or from our own annotation."""
+    phase: Phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
+    stack = node.meta.get("nn_module_stack")
+    if stack:
+        return str(list(stack.values())[-1][0]), phase
+    return str((node.meta.get("custom") or {}).get("module", "")), phase
+
+
+def _argument(argument: Any, names: dict[fx.Node | tuple[fx.Node, int], str]) -> Argument:
+    if isinstance(argument, (list, tuple)):
+        return tuple(_scalar(item, names) for item in argument)
+    return _scalar(argument, names)
+
+
+def _scalar(item: Any, names: dict[fx.Node | tuple[fx.Node, int], str]) -> Scalar:
+    if isinstance(item, fx.Node):
+        return Ref(name=names[item])
+    if isinstance(item, torch.dtype):
+        return Symbol(kind="dtype", name=_short(item))
+    if isinstance(item, torch.layout):
+        return Symbol(kind="layout", name=_short(item))
+    if isinstance(item, torch.memory_format):
+        return Symbol(kind="memory_format", name=_short(item))
+    if isinstance(item, torch.device):
+        return Symbol(kind="device", name=str(item))
+    if isinstance(item, float):
+        return as_number(item)
+    if item is None or isinstance(item, (bool, int, str)):
+        return item
+    raise GolowError(f"the captured graph has an argument of type {type(item).__name__}: {item!r}")
+
+
+def _ones(value: Value) -> Node:
+    dtype = Symbol(kind="dtype", name=value.dtype)
+    return Node(
+        name=value.name,
+        op="aten.ones.default",
+        arguments=(value.shape,),
+        keywords={"dtype": dtype},
+        outputs=(value,),
+        phase="backward",
+    )
+
+
+def _value(name: str, tensor: Tensor) -> Value:
+    return Value(name=name, shape=tuple(int(n) for n in tensor.shape), dtype=_short(tensor.dtype))
+
+
+def _short(symbol: object) -> str:
+    return str(symbol).removeprefix("torch.")
+
+
+def _attribute(module: fx.GraphModule, target: str) -> Tensor:
+    found: Any = module
+    for part in target.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, Tensor):
+        raise GolowError(f"the captured graph reads {target}, which is no tensor")
+    return found

@@ -1,0 +1,97 @@
+"""Passes: small functions from graph to graph.
+
+`apply` is the table of contents: it runs them in order, verifies the graph after each, and writes
+name, time and the number of nodes left into the graph's history.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from golow.lower.graph import Argument, Graph, Node, PassRecord, Ref, Scalar
+from golow.lower.verify import verify
+
+Pass = Callable[[Graph], Graph]
+
+
+def stages(graph: Graph, passes: Sequence[Pass]) -> Iterator[Graph]:
+    """The graph itself, verified, and then what each pass makes of it, verified too."""
+    yield verify(graph)
+    for run in passes:
+        start = time.perf_counter()
+        graph = run(graph)
+        seconds = time.perf_counter() - start
+        done = PassRecord(name=run.__name__, seconds=seconds, nodes=len(graph.nodes))
+        graph = msgspec.structs.replace(graph, history=(*graph.history, done))
+        yield verify(graph)
+
+
+def apply(graph: Graph, passes: Sequence[Pass]) -> Graph:
+    """The last of `stages`."""
+    for stage in stages(graph, passes):
+        graph = stage
+    return graph
+
+
+def drop_identities(graph: Graph) -> Graph:
+    """Remove operations that hand on their first argument unchanged: detach, alias, and dropout
+    in inference."""
+    renamed: dict[str, str] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node = _renamed(node, renamed)
+        if _is_identity(node):
+            source, result = node.arguments[0], node.outputs[0]
+            assert isinstance(source, Ref) and result is not None  # noqa: S101
+            renamed[result.name] = source.name
+        else:
+            nodes.append(node)
+    outputs = tuple(
+        msgspec.structs.replace(item, name=renamed.get(item.name, item.name))
+        for item in graph.outputs
+    )
+    return msgspec.structs.replace(graph, nodes=tuple(nodes), outputs=outputs)
+
+
+def eliminate_dead_code(graph: Graph) -> Graph:
+    """Remove nodes whose values nobody reads; the graph has no side effects, so none is needed."""
+    needed = {item.name for item in graph.outputs}
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if any(value is not None and value.name in needed for value in node.outputs):
+            needed.update(node.references())
+            kept.append(node)
+    inputs = tuple(
+        item
+        for item in graph.inputs
+        if item.value.name in needed or item.kind in ("input", "target")
+    )
+    return msgspec.structs.replace(graph, inputs=inputs, nodes=tuple(reversed(kept)))
+
+
+CLEAN_UP: tuple[Pass, ...] = (drop_identities, eliminate_dead_code)
+
+
+def _is_identity(node: Node) -> bool:
+    if node.op in ("aten.detach.default", "aten.alias.default"):
+        return True
+    return node.op == "aten.dropout.default" and node.arguments[2] is False
+
+
+def _renamed(node: Node, names: dict[str, str]) -> Node:
+    """The node with other values in place of those that the names map away."""
+
+    def scalar(item: Scalar) -> Scalar:
+        return Ref(name=names.get(item.name, item.name)) if isinstance(item, Ref) else item
+
+    def argument(given: Argument) -> Argument:
+        return tuple(scalar(i) for i in given) if isinstance(given, tuple) else scalar(given)
+
+    return msgspec.structs.replace(
+        node,
+        arguments=tuple(argument(a) for a in node.arguments),
+        keywords={name: argument(a) for name, a in node.keywords.items()},
+    )

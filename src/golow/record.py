@@ -1,0 +1,271 @@
+"""The frozen records that pass between the stages, and the errors that they raise.
+
+Format history (``FORMAT_VERSION`` is written into every file; older ones are read back by
+``store.py``):
+
+1   November 2026, the first: one JSON file a run, one ``comparison.json`` a comparison.
+
+Nothing here imports torch, so that a worker without a framework can read these records.
+A number is a `Quantity`: name, unit, value and, where it was estimated, its 95% interval.
+Only ``report/`` turns one into text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FORMAT_VERSION = 1
+
+Mode = Literal["infer", "train"]
+VerdictName = Literal["match", "differs", "failed", "unavailable"]
+Word = Literal["faster", "slower", "same", "unclear"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Base of all records: immutable, built by keyword, compared by value."""
+
+
+# ---------------------------------------------------------------- what is run
+
+
+class ModelSource(Record, frozen=True, kw_only=True):
+    """Where a worker finds the module.
+
+    kind: ``zoo`` (name), ``file`` (path and attribute), ``import`` (dotted module and attribute),
+    ``pickle`` (a live module that golow itself wrote into the bundle) or ``program`` (a .pt2 file).
+    """
+
+    kind: Literal["zoo", "file", "import", "pickle", "program"]
+    name: str
+    attribute: str = ""
+    arguments: dict[str, int] = {}
+    sha256: str = ""
+
+
+class Optimizer(Record, frozen=True, kw_only=True):
+    """SGD as PyTorch defines it: v <- momentum v + (g + weight_decay w); w <- w - rate v."""
+
+    learning_rate: float = 0.001
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+
+
+class TensorType(Record, frozen=True, kw_only=True):
+    """Shape and dtype (torch's name without the prefix, e.g. ``float32``) of one tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Workload(Record, frozen=True, kw_only=True):
+    """A model, its inputs, batch size, precision and mode: all that a level is asked to execute.
+
+    inputs are the types of one batch (the batch dimension first). ``digest`` identifies the
+    content (source, weights, shapes, mode), so that equal workloads can be recognised.
+    """
+
+    model: str
+    source: ModelSource
+    mode: Mode
+    batch: int
+    inputs: tuple[TensorType, ...]
+    targets: tuple[TensorType, ...] = ()
+    precision: str = "default"
+    loss: str = ""
+    optimizer: Optimizer = Optimizer()
+    initialisation: str = "default"
+    seed: int = 0
+    weights: str = ""
+    data: str = ""
+    batches: int = 4
+    threads: int = 1
+    parameters: int = 0
+    random_layers: tuple[str, ...] = ()
+    digest: str = ""
+
+
+# ---------------------------------------------------------------- what is found
+
+
+class Quantity(Record, frozen=True, kw_only=True):
+    """A number with its name, unit and, where it was estimated, its 95% interval."""
+
+    name: str
+    unit: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Ratio(Record, frozen=True, kw_only=True):
+    """Time of a level over time of ``eager`` in the same rounds; below 1 is faster."""
+
+    value: float
+    low: float
+    high: float
+    word: Word
+
+
+class TensorError(Record, frozen=True, kw_only=True):
+    """How far one tensor is from the float64 reference, and how far it was allowed to be.
+
+    Errors are root mean squares over the tensor's elements, in the tensor's own unit.
+    """
+
+    name: str
+    elements: int
+    scale: float
+    error: float
+    eager_error: float
+    limit: float
+    passed: bool
+
+
+class Check(Record, frozen=True, kw_only=True):
+    """What the correctness check says of a level, with the figures of every tensor."""
+
+    verdict: VerdictName
+    reason: str = ""
+    worst: TensorError | None = None
+    tensors: tuple[TensorError, ...] = ()
+    random_layers_off: bool = False
+
+
+class Sample(Record, frozen=True, kw_only=True):
+    """What one ``time`` request brought: iterations in nanoseconds, and how calm the block was.
+
+    wait_share: run-queue wait of all the worker's threads over the block's wall time; None where
+    the system does not tell.
+    """
+
+    host_ns: tuple[int, ...]
+    device_ns: tuple[int, ...] = ()
+    wait_share: float | None = None
+
+
+class Block(Record, frozen=True, kw_only=True):
+    """The iterations of one level in one round, raw.
+
+    host_ns: nanoseconds of each timed iteration on the worker's monotonic clock.
+    device_ns: nanoseconds on the device's own clock, where there is a device.
+    wait_share: share of the block in which a thread of the worker waited for a core.
+    attempts: how often the block was measured until it was clean or the limit ended it.
+    """
+
+    round: int
+    position: int
+    host_ns: tuple[int, ...]
+    device_ns: tuple[int, ...] = ()
+    wait_share: float = 0.0
+    contended: bool = False
+    attempts: int = 1
+
+
+class Conditions(Record, frozen=True, kw_only=True):
+    """What a headline needs beside it: how the process was set and how calm the machine was."""
+
+    threads: int
+    affinity: tuple[int, ...]
+    precision: str
+    wait_policy: str
+    contended_share: float = 0.0
+    resident_with: tuple[str, ...] = ()
+
+
+class Environment(Record, frozen=True, kw_only=True):
+    """The machine and the software: what must be alike before two runs may be compared."""
+
+    cpu_model: str
+    cpu_flags: tuple[str, ...]
+    cores: int
+    affinity: tuple[int, ...]
+    memory_bytes: int
+    governor: str
+    kernel: str
+    container_limits: dict[str, str]
+    gpu: tuple[str, ...]
+    driver: str
+    python: str
+    versions: dict[str, str]
+    thread_settings: dict[str, str]
+    model_git: dict[str, str] = {}
+
+
+class Run(Record, frozen=True, kw_only=True):
+    """The record of one level on one workload."""
+
+    format_version: int
+    id: str
+    created: str
+    level: str
+    workload: Workload
+    check: Check
+    environment: Environment
+    conditions: Conditions
+    blocks: tuple[Block, ...] = ()
+    time: Quantity | None = None
+    ratio: Ratio | None = None
+    memory: tuple[Quantity, ...] = ()
+    life: tuple[Quantity, ...] = ()
+    build_cached: bool = False
+    payback_iterations: float | None = None
+    notes: tuple[str, ...] = ()
+    log: str = ""
+
+    def quantity(self, name: str) -> float | None:
+        """The value of the memory or life-cycle figure of that name, None if it was not had."""
+        for quantity in (*self.memory, *self.life):
+            if quantity.name == name:
+                return quantity.value
+        return None
+
+
+class RaceSummary(Record, frozen=True, kw_only=True):
+    """How a race went: rounds, what ended it, how calm the machine was."""
+
+    rounds: int
+    seed: int
+    stopped_because: Literal["interval", "time limit", "interrupted", "nothing to time"]
+    interval_target: float
+    seconds: float
+    contended_share: float
+
+
+# ---------------------------------------------------------------- what can go wrong
+
+
+class GolowError(Exception):
+    """What a user can mend: the message says what is wrong and where, ``hint`` what to do next."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Unsupported(Exception):
+    """This level does not support this workload: the one exception that means so.
+
+    node is the graph's name of the operation, module the path of the layer it came from.
+    """
+
+    def __init__(self, level: str, reason: str, node: str = "", module: str = "") -> None:
+        where = f" at node {node}" if node else ""
+        where += f" (layer {module})" if module else ""
+        super().__init__(f"{level} does not support this workload: {reason}{where}")
+        self.level, self.reason, self.node, self.module = level, reason, node, module
+
+
+class WorkerFailure(Exception):
+    """A worker died, hung, ran out of memory or broke the protocol: a result with a reason."""
+
+    def __init__(self, kind: str, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.message, self.log = kind, message, log
+
+
+def encode(record: Any) -> bytes:
+    """The record as JSON, indented so that a person can read it too."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
