@@ -128,7 +128,7 @@ _ENTRIES = (
         resolution=224,
         minimum_resolution=1,
         parameters=3_504_872,
-        summary="MobileNetV2 (Sandler et al. 2018): depthwise convolutions, bound by memory traffic",
+        summary="MobileNetV2 (Sandler et al. 2018): depthwise convolutions, few parameters",
     ),
 )
 
@@ -172,11 +172,11 @@ def check_arguments(name: str, *, in_channels: int, classes: int, resolution: in
 
     Every builder calls this first. A caller without torch can ask it as well.
     """
-    least = {
+    limits = {
         "in_channels": (in_channels, 1),
         "classes": (classes, 1),
         "resolution": (resolution, ZOO[name].minimum_resolution),
     }
-    for argument, (value, minimum) in least.items():
+    for argument, (value, minimum) in limits.items():
         if value < minimum:
             raise ValueError(f"{name} needs {argument} of at least {minimum}, got {value}")

@@ -46,7 +46,8 @@ class BasicBlock(nn.Module):
         """The branch plus the shortcut, then ReLU."""
         branch = self.relu(self.bn1(self.conv1(images)))
         branch = self.bn2(self.conv2(branch))
-        output: Tensor = self.relu(branch + self.downsample(images))
+        branch += self.downsample(images)  # in place, as torchvision's: one buffer less
+        output: Tensor = self.relu(branch)
         return output
 
 
@@ -76,7 +77,8 @@ class Bottleneck(nn.Module):
         branch = self.relu(self.bn1(self.conv1(images)))
         branch = self.relu(self.bn2(self.conv2(branch)))
         branch = self.bn3(self.conv3(branch))
-        output: Tensor = self.relu(branch + self.downsample(images))
+        branch += self.downsample(images)  # in place, as torchvision's: one buffer less
+        output: Tensor = self.relu(branch)
         return output
 
 
@@ -86,8 +88,10 @@ Block = type[BasicBlock] | type[Bottleneck]
 def _stage(block: Block, in_channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
     """Blocks of one width; the first takes the stride and the change of channels."""
     out_channels = width * block.expansion
-    rest = [block(out_channels, width, stride=1) for _ in range(blocks - 1)]
-    return nn.Sequential(block(in_channels, width, stride), *rest)
+    stage = nn.Sequential(block(in_channels, width, stride))
+    for _ in range(blocks - 1):
+        stage.append(block(out_channels, width, stride=1))
+    return stage
 
 
 class ResNet(nn.Module):

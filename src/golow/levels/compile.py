@@ -1,0 +1,76 @@
+"""torch.compile with the Inductor back end; variants with frozen weights or with autotuning."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golow.bundle import Bundle
+from golow.levels import eager
+from golow.levels.level import Launch, Level, Variant, python_worker
+from golow.levels.probe import Probe
+
+if TYPE_CHECKING:
+    from golow.levels.torch_program import TorchProgram
+
+
+def probe() -> Probe:
+    """torch and a C++ compiler, which Inductor needs on a CPU."""
+    if not eager.probe().available:
+        return eager.probe()
+    if not (shutil.which("g++") or shutil.which("clang++")):
+        return Probe(False, "there is no C++ compiler for Inductor", "apt-get install g++")
+    return Probe(True)
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Inductor builds when the worker loads; its cache is kept apart for each workload, so that
+    the seconds of a cold build can be told from those of a warm start."""
+    workload = bundle.workload
+    key = f"{workload.digest} {variant} {version('torch')} {workload.threads}"
+    folder = cache / "inductor" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    environment = {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(workload.threads),
+        "TORCHINDUCTOR_FREEZING": "1" if variant == "freezing" else "0",
+    }
+    return Launch(
+        python_worker("compile", variant),
+        environment=environment,
+        built_by_loading=folder / "built.json",
+    )
+
+
+def program(variant: str) -> TorchProgram:
+    """The worker's side."""
+    import torch
+    from torch import Tensor, nn
+
+    from golow.levels.torch_program import Lowered, TorchProgram
+
+    options: dict[str, Any] = {"mode": "max-autotune"} if variant == "max-autotune" else {}
+
+    class Compile(TorchProgram):
+        builds_on_first_iteration = True
+
+        def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            compiled: Lowered = torch.compile(module, **options)
+            return compiled
+
+    return Compile()
+
+
+LEVEL = Level(
+    name="compile",
+    summary="torch.compile, Inductor's generated kernels",
+    needs="torch, C++ compiler",
+    probe=probe,
+    prepare=prepare,
+    variants={
+        "freezing": Variant("weights folded in as constants", modes=("infer",)),
+        "max-autotune": Variant("kernels chosen by timing them"),
+    },
+)

@@ -1,0 +1,60 @@
+"""The top of the ladder: the nn.Module as it is. What every other level is compared with."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golow.bundle import Bundle
+from golow.levels.level import Launch, Level, Variant, python_worker
+from golow.levels.probe import Probe
+
+if TYPE_CHECKING:
+    from golow.levels.torch_program import TorchProgram
+
+
+def probe() -> Probe:
+    """torch must be installed; it is not imported for the answer."""
+    if find_spec("torch") is None:
+        return Probe(False, "torch is not installed", "pip install 'torch>=2.11,<2.14'")
+    return Probe(True)
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Nothing to build."""
+    return Launch(python_worker("eager", variant))
+
+
+def program(variant: str) -> TorchProgram:
+    """The worker's side."""
+    import torch
+
+    from golow.levels.torch_program import TorchProgram
+
+    if variant == "channels_last":
+
+        class ChannelsLast(TorchProgram):
+            memory_format = torch.channels_last
+
+        return ChannelsLast()
+    if variant == "float64":
+
+        class Float64(TorchProgram):
+            dtype = torch.float64
+
+        return Float64()
+    return TorchProgram()
+
+
+LEVEL = Level(
+    name="eager",
+    summary="the nn.Module, operation by operation",
+    needs="torch",
+    probe=probe,
+    prepare=prepare,
+    variants={
+        "channels_last": Variant("weights and activations in NHWC order"),
+        "float64": Variant("in double precision: the reference of the check"),
+    },
+)

@@ -1,0 +1,62 @@
+"""What a level is to the rest of golow: a name, a probe, and a way to start its worker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.bundle import Bundle
+from golow.levels.probe import Probe
+from golow.record import Mode
+
+
+class Variant(NamedTuple):
+    """A level with a setting that users choose; ``level:variant`` on the command line."""
+
+    summary: str
+    modes: tuple[Mode, ...] = ("infer", "train")
+
+
+class Launch(NamedTuple):
+    """How to start the worker, and what had to be built first.
+
+    build_seconds is what the build took when it was made, also where it was found in the cache
+    (``cached``). Where loading in the worker is the build, ``built_by_loading`` is the file that
+    remembers its seconds, and the worker is started once for it alone.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    build_seconds: float = 0.0
+    cached: bool = False
+    artifact_bytes: int | None = None
+    built_by_loading: Path | None = None
+
+
+@dataclass(frozen=True)
+class Level:
+    """One way to execute a workload.
+
+    probe imports nothing heavy. prepare(bundle, variant, cache) builds what must be built, and
+    raises `golow.record.Unsupported` where the level cannot do this workload.
+    """
+
+    name: str
+    summary: str
+    needs: str
+    probe: Callable[[], Probe]
+    prepare: Callable[[Bundle, str, Path], Launch]
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+
+
+def python_worker(name: str, variant: str) -> tuple[str, ...]:
+    """The command of the Python worker that serves this level."""
+    return (
+        sys.executable,
+        "-m",
+        "golow.worker.serve",
+        f"{name}:{variant}" if variant else name,
+    )

@@ -1,0 +1,91 @@
+// Reading golow's bundle: workload.json and the tensors of the state and of the batches.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "json.h"
+#include "program.h"
+#include "safetensors.h"
+#include "sgd.h"
+
+namespace golow {
+
+/// What a program needs to know of the workload.
+struct Workload {
+  bool train = false;
+  std::int64_t batches = 0;
+  Rates rates;
+};
+
+inline Workload read_workload(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(path + " cannot be opened");
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    const json::Value value = json::parse(text.str());
+    const std::string& mode = value.at("mode").string();
+    if (mode != "infer" && mode != "train") throw json::Error("there is no mode " + mode);
+    Workload workload;
+    workload.train = mode == "train";
+    workload.batches = value.at("batches").integer();
+    if (workload.train) {
+      const json::Value& optimizer = value.at("optimizer");
+      workload.rates = {optimizer.at("learning_rate").number(), optimizer.at("momentum").number(),
+                        optimizer.at("weight_decay").number()};
+    }
+    return workload;
+  } catch (const json::Error& error) {
+    throw json::Error(path + ": " + error.what());
+  }
+}
+
+/// The batches `0/input/0`, `0/target/0`, `1/input/0`, ... of the tensors.
+inline std::vector<Batch> collect_batches(const safetensors::Tensors& tensors,
+                                          std::int64_t count) {
+  std::vector<Batch> batches;
+  const auto collect = [&](const std::string& prefix, std::vector<Tensor>& into) {
+    for (;;) {
+      const auto found = tensors.find(prefix + std::to_string(into.size()));
+      if (found == tensors.end()) return;
+      into.push_back(found->second);
+    }
+  };
+  for (std::int64_t index = 0; index < count; ++index) {
+    Batch batch;
+    collect(std::to_string(index) + "/input/", batch.inputs);
+    collect(std::to_string(index) + "/target/", batch.targets);
+    if (batch.inputs.empty())
+      throw std::runtime_error("there is no batch " + std::to_string(index));
+    batches.push_back(std::move(batch));
+  }
+  if (batches.empty()) throw std::runtime_error("the workload has no batches");
+  return batches;
+}
+
+/// The program's tensors from the files, momentum and gradients gone.
+inline void load_state(Program& program, const std::string& weights_path,
+                       const std::string& constants_path) {
+  const auto give = [](const safetensors::Tensors& from, const std::string& path, auto& entry) {
+    const auto found = from.find(entry.name);
+    if (found == from.end()) throw std::runtime_error(path + " has no tensor " + entry.name);
+    static_cast<Tensor&>(entry) = found->second;
+  };
+  const safetensors::Tensors weights = safetensors::read(weights_path);
+  for (Parameter* parameter : program.parameters) {
+    give(weights, weights_path, *parameter);
+    parameter->gradient.reset();
+    parameter->momentum.reset();
+  }
+  for (Buffer* buffer : program.buffers) give(weights, weights_path, *buffer);
+  if (program.constants.empty()) return;
+  const safetensors::Tensors constants = safetensors::read(constants_path);
+  for (Constant* constant : program.constants) give(constants, constants_path, *constant);
+}
+
+}  // namespace golow

@@ -1,0 +1,38 @@
+// How many bytes one iteration holds at most, as ATen's allocator reports them to the profiler.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+namespace golow {
+
+/// Adds up what is allocated and released. A release of what was there before is not reported
+/// with its size, so the peak is what came on top of it.
+class MemoryCounter final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*pointer*/, std::int64_t change, std::size_t /*allocated*/,
+                         std::size_t /*reserved*/, c10::Device /*device*/) override {
+    held_ += change;
+    peak_ = std::max(peak_, held_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t peak() const { return peak_; }
+
+ private:
+  std::int64_t held_ = 0, peak_ = 0;
+};
+
+/// Peak of the bytes held while `iterate` runs, beyond those held before.
+template <typename Iterate>
+std::int64_t allocated_peak(const Iterate& iterate) {
+  const auto counter = std::make_shared<MemoryCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  iterate();
+  return counter->peak();
+}
+
+}  // namespace golow

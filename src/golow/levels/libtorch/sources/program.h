@@ -1,0 +1,114 @@
+// What an emitted program is: a network's state, and one straight-line step over it.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/ScalarOps.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+
+namespace golow {
+
+using at::Tensor;
+
+/// Tensor arguments that are not given: PyTorch's None.
+constexpr std::nullopt_t none = std::nullopt;
+
+/// A Python number where an operator takes a tensor; it does not decide the result's dtype.
+inline Tensor number(const at::Scalar& value) { return at::native::wrapped_scalar_tensor(value); }
+
+/// The tensors of one batch, by position.
+struct Batch {
+  std::vector<Tensor> inputs, targets;
+
+  const Tensor& input(std::size_t index) const { return get(inputs, index, "input"); }
+  const Tensor& target(std::size_t index) const { return get(targets, index, "target"); }
+
+ private:
+  static const Tensor& get(const std::vector<Tensor>& from, std::size_t index, const char* kind) {
+    if (index < from.size()) return from[index];
+    throw std::invalid_argument(std::string("the batch has no ") + kind + " " +
+                                std::to_string(index));
+  }
+};
+
+/// What leaves a step besides the state: the model's outputs and, in training, the loss.
+struct Result {
+  std::vector<Tensor> outputs;
+  Tensor loss;
+};
+
+class Program;
+
+/// A tensor of the state dict that training may change, with what the optimizer needs.
+struct Parameter : Tensor {
+  Parameter(Program& program, const char* name);
+  std::string name;
+  Tensor gradient;  // of the last step; undefined where there is none
+  Tensor momentum;  // undefined before the first step
+};
+
+/// A tensor of the state dict that is no parameter; `updated` where the step changes it.
+enum BufferKind { fixed, updated };
+struct Buffer : Tensor {
+  Buffer(Program& program, const char* name, BufferKind kind = fixed);
+  using Tensor::operator=;
+  std::string name;
+  BufferKind kind;
+};
+
+/// A tensor that the model's code made and that is not in the state dict.
+struct Constant : Tensor {
+  Constant(Program& program, const char* name);
+  using Tensor::operator=;
+  std::string name;
+};
+
+/// A network that runs step by step. An emitted program derives from it, declares its state as
+/// members, which register themselves here, and defines `step`.
+class Program {
+ public:
+  explicit Program(bool trains) : trains(trains) {}
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  virtual ~Program() = default;
+
+  /// One forward pass; in training also loss, gradients and buffers, but not the optimizer.
+  virtual void step(const Batch& batch, Result& result) = 0;
+
+  const bool trains;
+  bool random_layers = true;  // false switches dropout off
+  std::vector<Parameter*> parameters;
+  std::vector<Buffer*> buffers;
+  std::vector<Constant*> constants;
+
+ protected:
+  /// Dropout's probability, or 0 while random layers are off.
+  double probability(double p) const { return random_layers ? p : 0.0; }
+  /// What dropout's backward multiplies by, or 1 while random layers are off.
+  double dropout_scale(double scale) const { return random_layers ? scale : 1.0; }
+};
+
+inline Parameter::Parameter(Program& program, const char* name) : name(name) {
+  program.parameters.push_back(this);
+}
+inline Buffer::Buffer(Program& program, const char* name, BufferKind kind)
+    : name(name), kind(kind) {
+  program.buffers.push_back(this);
+}
+inline Constant::Constant(Program& program, const char* name) : name(name) {
+  program.constants.push_back(this);
+}
+
+/// The network of program.cpp, without its tensors yet.
+std::unique_ptr<Program> make_program();
+
+}  // namespace golow

@@ -1,0 +1,13 @@
+"""The answer to "can this level run here?"."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Probe(NamedTuple):
+    """Whether a level can run here; if not, what is missing and the command that mends it."""
+
+    available: bool
+    missing: str = ""
+    mend: str = ""

@@ -1,0 +1,235 @@
+"""What the levels inside PyTorch share: one workload, served from a module made callable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from golow.bundle import Bundle
+from golow.record import ModelSource, Workload
+from golow.source import build_module
+from golow.worker.protocol import LoadReport
+
+Lowered = Callable[..., Any]
+
+
+class TorchProgram:
+    """A workload run by PyTorch; the level overrides ``lower`` and states its settings here."""
+
+    dtype = torch.float32
+    memory_format = torch.contiguous_format
+    constant_dropout = False
+    builds_on_first_iteration = False
+
+    workload: Workload
+    module: nn.Module
+    call: Lowered
+
+    def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+        """The module as this level calls it; eager calls it as it is."""
+        return module
+
+    # ------------------------------------------------------------ the protocol's requests
+
+    def load(self, bundle: Path) -> LoadReport:
+        """Build the module, give it the bundle's weights, lower it."""
+        start = time.perf_counter()
+        self._read(Bundle(bundle))
+        loaded = time.perf_counter()
+        self.call = self.lower(self.module, self.inputs[0])
+        if self.builds_on_first_iteration:
+            self.iterate()
+            self._reset()
+        built = time.perf_counter()
+        return LoadReport(phases={"load": loaded - start, "build": built - loaded})
+
+    def outputs(self, batches: list[int], file: Path) -> None:
+        """Run the batches from the bundle's weights, random layers off; write the tensors."""
+        self._reset()
+        with self._random_layers_off():
+            tensors = self._train_outputs(batches) if self.train else self._infer_outputs(batches)
+        save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, file)
+        self._reset()
+
+    def iterate(self) -> None:
+        """One forward pass or training step on the next batch."""
+        index = self.position % len(self.inputs)
+        self.position += 1
+        self._last = self._step(index)[0] if self.train else self._forward(index)
+
+    def last(self) -> float:
+        """The loss, or the first element of the first output."""
+        return float(pytree.tree_leaves(self._last)[0].flatten()[0])
+
+    def allocated_peak(self) -> int | None:
+        """Bytes that one iteration holds at most beyond what was held before it, as the
+        allocator reports them to the profiler."""
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+            self.iterate()
+        assert recorded.profiler is not None  # noqa: S101
+        results = recorded.profiler.kineto_results
+        held = peak = 0
+        for change in _allocations(results.experimental_event_tree()):
+            held += change
+            peak = max(peak, held)
+        return peak
+
+    # ------------------------------------------------------------ how it is done
+
+    def _read(self, bundle: Bundle) -> None:
+        self.workload = bundle.workload
+        torch.set_num_threads(self.workload.threads)
+        self.train = self.workload.mode == "train"
+        self.bundle = bundle
+        self.module = _module(self.workload.source, bundle.folder, _load(bundle, "weights"))
+        self.module.to(dtype=self.dtype, memory_format=self.memory_format)  # type: ignore[call-overload]
+        self.module.train(self.train)
+        batches = _load(bundle, "batches")
+        count = self.workload.batches
+        self.inputs = [self._batch(batches, index, "input") for index in range(count)]
+        self.targets = [self._batch(batches, index, "target") for index in range(count)]
+        self.loss = _loss(bundle) if self.train else None
+        settings = self.workload.optimizer
+        self.optimizer = torch.optim.SGD(
+            self.module.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+        self.position = 0
+
+    def _batch(self, tensors: dict[str, Tensor], index: int, kind: str) -> tuple[Tensor, ...]:
+        prefix = f"{index}/{kind}/"
+        count = sum(name.startswith(prefix) for name in tensors)
+        return tuple(self._cast(tensors[f"{prefix}{i}"]).clone() for i in range(count))
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def _reset(self) -> None:
+        # Read again instead of kept: a copy of the weights would count as the level's memory.
+        self.module.load_state_dict(_load(self.bundle, "weights"))
+        self.optimizer.state.clear()
+        self.position = 0
+
+    def _arranged(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        # Within the iteration: the input arrives in PyTorch's order at every level.
+        if self.memory_format is torch.contiguous_format:
+            return tensors
+        return tuple(
+            t.contiguous(memory_format=self.memory_format) if t.dim() == 4 else t for t in tensors
+        )
+
+    def _forward(self, index: int) -> Any:
+        with torch.inference_mode():
+            return self.call(*self._arranged(self.inputs[index]))
+
+    def _step(self, index: int) -> tuple[Tensor, Any]:
+        assert self.loss is not None  # noqa: S101
+        self.optimizer.zero_grad(set_to_none=True)
+        output = self.call(*self._arranged(self.inputs[index]))
+        loss = self.loss(output, *self.targets[index])
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach(), output
+
+    def _infer_outputs(self, batches: list[int]) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for step, index in enumerate(batches):
+            for position, leaf in enumerate(pytree.tree_leaves(self._forward(index))):
+                tensors[f"{step}/output/{position}"] = leaf.clone()
+        return tensors
+
+    def _train_outputs(self, batches: list[int]) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        last = len(batches) - 1
+        before = _load(self.bundle, "weights")
+        for step, index in enumerate(batches):
+            loss, output = self._step(index)
+            tensors[f"{step}/loss/loss"] = loss
+            for position, leaf in enumerate(pytree.tree_leaves(output)):
+                tensors[f"{step}/output/{position}"] = leaf.detach().clone()
+            for name, buffer in self.module.named_buffers():
+                if name in before and not torch.equal(buffer, self._cast(before[name])):
+                    tensors[f"{step}/buffer/{name}"] = buffer.clone()
+            for name, parameter in self.module.named_parameters():
+                if parameter.grad is None:
+                    continue
+                if step == 0:
+                    tensors[f"0/gradient/{name}"] = parameter.grad.clone()
+                if step == last:
+                    tensors[f"{step}/parameter/{name}"] = parameter.detach().clone()
+                    momentum = self.optimizer.state[parameter].get("momentum_buffer")
+                    if momentum is not None:
+                        tensors[f"{step}/momentum/{name}"] = momentum.clone()
+        return tensors
+
+    @contextmanager
+    def _random_layers_off(self) -> Iterator[None]:
+        layers = [m for m in self.module.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+        before = [layer.p for layer in layers]
+        active = self.train and any(before)
+        call = self.call
+        for layer in layers:
+            layer.p = 0.0
+        if active and self.constant_dropout:
+            self.call = self.lower(self.module, self.inputs[0])
+        try:
+            yield
+        finally:
+            self.call = call
+            for layer, probability in zip(layers, before, strict=True):
+                layer.p = probability
+
+
+def _load(bundle: Bundle, name: str) -> dict[str, Tensor]:
+    return load_file(bundle.file(f"{name}.safetensors"))
+
+
+def _module(source: ModelSource, folder: Path, weights: dict[str, Tensor]) -> nn.Module:
+    if source.kind != "zoo":
+        module = build_module(source, folder)
+        module.load_state_dict({k: v.clone() for k, v in weights.items()})
+        return module
+    # The weights are at hand, so the zoo's modules need not draw random ones first.
+    with torch.device("meta"):
+        module = build_module(source, folder)
+    module.load_state_dict({k: v.clone() for k, v in weights.items()}, assign=True)
+    for parameter in module.parameters():
+        parameter.requires_grad_(True)
+    return module
+
+
+def _loss(bundle: Bundle) -> Callable[..., Tensor]:
+    name = bundle.workload.loss
+    found = getattr(nn.functional, name, None)
+    path = bundle.file("loss.pkl")
+    if path.exists():
+        import cloudpickle
+
+        loss: Callable[..., Tensor] = cloudpickle.loads(path.read_bytes())
+        return loss
+    assert found is not None  # noqa: S101 (workload.py resolved the name)
+    return found  # type: ignore[no-any-return]
+
+
+def _allocations(events: list[Any]) -> Iterator[int]:
+    """Signed bytes of every allocation and release, in order of time."""
+    found: list[tuple[int, int]] = []
+    waiting = list(events)
+    while waiting:
+        event = waiting.pop()
+        waiting.extend(event.children)
+        if event.tag == torch._C._profiler._EventType.Allocation:
+            found.append((event.start_time_ns, event.extra_fields.alloc_size))
+    return (size for _, size in sorted(found, key=lambda pair: pair[0]))

@@ -1,0 +1,55 @@
+"""TorchScript: the traced module; frozen and optimized for inference, plain for training.
+
+The paper could not train at this level; a trace of the module in training mode can.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golow.bundle import Bundle
+from golow.levels import eager
+from golow.levels.level import Launch, Level, python_worker
+
+if TYPE_CHECKING:
+    from golow.levels.torch_program import TorchProgram
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Nothing is built ahead: a trace takes about as long as it takes to load one."""
+    return Launch(python_worker("torchscript", variant))
+
+
+def program(variant: str) -> TorchProgram:
+    """The worker's side."""
+    import warnings
+
+    import torch
+    from torch import Tensor, nn
+
+    from golow.levels.torch_program import Lowered, TorchProgram
+
+    class TorchScript(TorchProgram):
+        # Dropout's probability is a constant of the trace, so switched off it is another trace.
+        constant_dropout = True
+
+        def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch.jit announces its retirement
+                traced = torch.jit.trace(module, inputs, check_trace=False)
+                if module.training:
+                    return traced
+                with torch.no_grad():
+                    return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+
+    return TorchScript()
+
+
+LEVEL = Level(
+    name="torchscript",
+    summary="torch.jit: traced; frozen and optimized for inference",
+    needs="torch",
+    probe=eager.probe,
+    prepare=prepare,
+)

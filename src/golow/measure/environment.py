@@ -1,0 +1,268 @@
+"""The machine and the software beside every record, and what forbids comparing two of them.
+
+Everything is read from files or asked of a short command; nothing heavy is imported, so that this
+runs in a parent without torch. What cannot be read is empty, never an error.
+
+``root`` is the folder that stands for ``/``: tests give a made-up one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from golow.record import Environment
+
+KERNEL_FLAGS = re.compile(
+    r"sse4_2|avx2?|avx_vnni|avx512\w*|amx_\w+|fma|f16c|\w*bf16\w*|asimd\w*|sve\w*|i8mm"
+)
+"""The CPU flags by which vector libraries choose their kernels (x86 and ARM names)."""
+
+THREAD_SETTINGS = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_")
+"""Beginnings of the environment variables that set threads or choose the CPU libraries' kernels."""
+
+PACKAGES = ("golow", "torch", "numpy", "scipy", "safetensors")
+
+_COMMAND_SECONDS = 10
+_UNLIMITED_V1 = 2**62
+
+
+def environment(model_file: Path | None = None, root: Path = Path("/")) -> Environment:
+    """The environment of this process now; model_file is the user's own source, if there is one."""
+    cpu_model, cpu_flags = _cpu(root)
+    affinity = _affinity()
+    return Environment(
+        cpu_model=cpu_model,
+        cpu_flags=cpu_flags,
+        cores=os.cpu_count() or len(affinity),
+        affinity=affinity,
+        memory_bytes=psutil.virtual_memory().total,
+        governor=_governor(root, affinity),
+        kernel=f"{platform.system()} {platform.release()}",
+        container_limits=container_limits(root),
+        gpu=_gpu_names(root),
+        driver=_driver_version(root),
+        python=platform.python_version(),
+        versions=_versions(),
+        thread_settings=_thread_settings(),
+        model_git=git_state(model_file) if model_file is not None else {},
+    )
+
+
+def unlike(first: Environment, second: Environment) -> list[str]:
+    """What differs so that times of the two must not be compared; empty if nothing does.
+
+    Each is a fragment such as ``the CPU (AMD EPYC, Intel Xeon)``, first before second. Which cores
+    a process was given matters less than how many, so only their number counts.
+    """
+    named = {
+        "the CPU": (first.cpu_model, second.cpu_model),
+        "the CPU's flags": _only_in_each(first.cpu_flags, second.cpu_flags),
+        "the number of cores": (first.cores, second.cores),
+        "the number of cores allowed": (len(first.affinity), len(second.affinity)),
+        "the frequency governor": (first.governor, second.governor),
+        "the container's limits": (first.container_limits, second.container_limits),
+        "the GPU": (first.gpu, second.gpu),
+        "the GPU driver": (first.driver, second.driver),
+        "the thread settings": (first.thread_settings, second.thread_settings),
+        "Python": (_minor(first.python), _minor(second.python)),
+    }
+    for name in ("golow", "torch", "g++"):
+        named[name] = (first.versions.get(name, ""), second.versions.get(name, ""))
+    return [
+        f"{name} ({_text(before)}, {_text(after)})"
+        for name, (before, after) in named.items()
+        if before != after
+    ]
+
+
+def _only_in_each(first: Iterable[str], second: Iterable[str]) -> tuple[list[str], list[str]]:
+    return sorted(set(first) - set(second)), sorted(set(second) - set(first))
+
+
+def _minor(version: str) -> str:
+    """3.12 of 3.12.4: patch releases do not change the interpreter's speed."""
+    return ".".join(version.split(".")[:2])
+
+
+def _text(value: object) -> str:
+    """A value as it stands in a fragment; ``none`` where there is nothing."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={setting}" for name, setting in sorted(value.items())) or "none"
+    if isinstance(value, list | tuple):
+        return " ".join(value) or "none"
+    return str(value) or "none"
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def _cpu(root: Path) -> tuple[str, tuple[str, ...]]:
+    """Model name, and those of its flags that kernels are chosen by, in alphabetical order."""
+    fields: dict[str, str] = {}
+    for line in _read(root / "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    flags = fields.get("flags", "") or fields.get("Features", "")
+    kept = sorted(flag for flag in set(flags.split()) if KERNEL_FLAGS.fullmatch(flag))
+    return fields.get("model name", "") or platform.machine(), tuple(kept)
+
+
+def _affinity() -> tuple[int, ...]:
+    """The cores that this process may use, which its workers inherit."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def _governor(root: Path, cores: tuple[int, ...]) -> str:
+    """The frequency governor of the cores; several are joined by commas, empty if unreadable."""
+    folders = (root / f"sys/devices/system/cpu/cpu{core}/cpufreq" for core in cores)
+    return ",".join(sorted({_read(folder / "scaling_governor") for folder in folders} - {""}))
+
+
+def _gpu_names(root: Path) -> tuple[str, ...]:
+    """The NVIDIA cards that the kernel driver holds, in the order of their bus addresses."""
+    cards = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
+    models = (re.search(r"^Model:\s*(.+)$", _read(card), re.MULTILINE) for card in cards)
+    return tuple(model.group(1).strip() for model in models if model)
+
+
+def _driver_version(root: Path) -> str:
+    """The NVIDIA kernel driver's version, as in ``580.159.04``; empty without one."""
+    text = _read(root / "proc/driver/nvidia/version")
+    found = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", text, re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+# ---------------------------------------------------------------- the container's limits
+
+
+def container_limits(root: Path = Path("/")) -> dict[str, str]:
+    """The limits of this process's control group, ``{}`` if there are none.
+
+    ``cpu.max``: microseconds allowed and the period they are for; ``memory.max``: bytes. Both in
+    the words of control groups version 2, whichever version the system has.
+    """
+    limits: dict[str, str] = {}
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        for controller in controllers.split(","):
+            folders = _upwards(root / "sys/fs/cgroup" / controller, group)
+            for name, limit in _LIMITS.get(controller, {}).items():
+                found = next((text for folder in folders if (text := limit(folder))), "")
+                if found:
+                    limits[name] = found
+    return limits
+
+
+def _upwards(mount: Path, group: str) -> list[Path]:
+    """The group's folder and those above it: a limit on any of them holds.
+
+    Inside a container the path may be the host's, which does not exist here; the mount itself,
+    which comes last, is then the container's own group.
+    """
+    parts = [part for part in group.split("/") if part not in ("", "..")]
+    return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _cpu_limit(folder: Path) -> str:
+    text = _read(folder / "cpu.max")
+    return "" if text.startswith("max") else text
+
+
+def _memory_limit(folder: Path) -> str:
+    text = _read(folder / "memory.max")
+    return "" if text == "max" else text
+
+
+def _cpu_limit_v1(folder: Path) -> str:
+    quota = _read(folder / "cpu.cfs_quota_us")
+    return f"{quota} {_read(folder / 'cpu.cfs_period_us')}" if quota and int(quota) > 0 else ""
+
+
+def _memory_limit_v1(folder: Path) -> str:
+    text = _read(folder / "memory.limit_in_bytes")
+    return text if text and int(text) < _UNLIMITED_V1 else ""
+
+
+_LIMITS: dict[str, dict[str, Callable[[Path], str]]] = {
+    "": {"cpu.max": _cpu_limit, "memory.max": _memory_limit},  # version 2 names no controller
+    "cpu": {"cpu.max": _cpu_limit_v1},
+    "memory": {"memory.max": _memory_limit_v1},
+}
+
+
+# ---------------------------------------------------------------- the software
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the packages that are installed (from their metadata, without importing them)
+    and the first line with which the C++ compiler names itself."""
+    versions = {}
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    compiler = _output("g++", "--version")
+    return versions | ({"g++": compiler.partition("\n")[0]} if compiler else {})
+
+
+def _thread_settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(THREAD_SETTINGS)}
+
+
+def git_state(file: Path) -> dict[str, str]:
+    """``commit``, ``path`` in the repository and ``dirty`` (yes or no) of a file.
+
+    ``{}`` where the file is in no git repository or git is missing. A file that git does not
+    track, or that has changed since the commit, is dirty; ``commit`` is empty before the first one.
+    """
+    file = file.resolve()
+    # No locks and no monitor process: reading a user's repository must leave nothing behind in it.
+    git = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(file.parent))
+    folder = _output(*git, "rev-parse", "--show-prefix")
+    # An ignored file would otherwise be left out, as an unchanged one is.
+    changes = _output(*git, "status", "--porcelain", "--ignored", "--", str(file))
+    if folder is None or changes is None:
+        return {}
+    return {
+        "commit": _output(*git, "rev-parse", "--verify", "--quiet", "HEAD") or "",
+        "dirty": "yes" if changes else "no",
+        "path": folder + file.name,
+    }
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read(path: Path) -> str:
+    """The file's text without the blanks around it, empty if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str | None:
+    """What the command prints; None if it is missing, fails or takes longer than ten seconds."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMMAND_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

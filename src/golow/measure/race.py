@@ -1,0 +1,374 @@
+"""A race: several workers timed in turn, round by round, until their ratios are known well enough.
+
+`run_race` is the whole sequence; what stands above and below it are its parts. It only calls
+``worker.time``, which blocks until the worker answers: a parent that polls meanwhile takes a core
+from what it measures.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from golow.measure import stats
+from golow.record import Block, Quantity, RaceSummary, Ratio, Sample, WorkerFailure
+
+LEAST_ROUNDS = 10
+"""No race stops on its interval before this: the first intervals are narrow by luck too often."""
+
+CHECK_EVERY = 5
+"""Rounds between two looks at the intervals. Each look is one more chance to stop on a narrow one
+by luck; see ``stats.py`` for what that costs."""
+
+CONTENDED_SHARE = 0.01
+"""A block whose threads waited for a core longer than this share of it is contended. A calm
+machine shows a tenth of it; one other busy process on the core shows fifty times it."""
+
+MOST_ATTEMPTS = 3
+"""Times that a contended block is timed in all. What lasts longer than three blocks is no blip."""
+
+RETRY_SHARE = 1 / 3
+"""Most of the race's time that may go into timing contended blocks again: a machine that is never
+calm still gets its rounds."""
+
+MOST_ITERATIONS = 1000
+"""Most iterations of a block. Every one is kept in the record, and a median gains nothing more."""
+
+WARMUP_SHARE = 0.2
+"""Untimed iterations at the start of a block, over the timed ones; at least one. They bring back
+the caches and the clock that the worker lost while the others ran."""
+
+_PROBES = 4
+_PROBE_GROWTH = 8
+_SECONDS = 1e-9
+
+StopReason = Literal["interval", "time limit", "interrupted", "nothing to time"]
+RoundsUsed = Literal["clean", "all"]
+
+
+class Worker(Protocol):
+    """What a race needs of a worker."""
+
+    @property
+    def name(self) -> str:
+        """The level's name, unique in the race."""
+
+    def time(self, iterations: int, warmup: int) -> Sample:
+        """Run ``warmup`` untimed, then ``iterations`` timed iterations; blocks until they are done.
+
+        Raises WorkerFailure if the worker died, hung, ran out of memory or broke the protocol.
+        """
+
+
+Observer = Callable[[int, float, float, float], None]
+"""Called after each round with the rounds done, the seconds so far, the time limit in seconds, and
+the widest interval at the last look (relative full width; infinite before the first)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """What was timed, and what it says.
+
+    rounds: for every complete round the block of each level that took part. A worker that failed
+    is missing from the round in which it did and from those after it.
+    """
+
+    levels: tuple[str, ...]
+    baseline: str
+    seed: int
+    target: float
+    least_rounds: int
+    rounds: tuple[Mapping[str, Block], ...] = ()
+    failures: Mapping[str, WorkerFailure] = field(default_factory=dict)
+    stopped_because: StopReason = "nothing to time"
+    seconds: float = 0.0
+
+    @property
+    def blocks(self) -> dict[str, tuple[Block, ...]]:
+        """The blocks of every level, raw, in the order of rounds."""
+        return {
+            level: tuple(blocks[level] for blocks in self.rounds if level in blocks)
+            for level in self.levels
+        }
+
+    @property
+    def summary(self) -> RaceSummary:
+        """How the race went."""
+        return RaceSummary(
+            rounds=len(self.rounds),
+            seed=self.seed,
+            stopped_because=self.stopped_because,
+            interval_target=self.target,
+            seconds=self.seconds,
+            contended_share=_contended_share(self._all_blocks()),
+        )
+
+    def time(self, level: str) -> Quantity | None:
+        """Seconds of an iteration with its interval; None if the level completed no round."""
+        rounds = self._rounds_with(level)
+        return stats.level_time(self._figures(level, rounds), self.seed) if rounds else None
+
+    def ratio(self, level: str) -> Ratio | None:
+        """Time over the baseline's in the same rounds.
+
+        None for the baseline itself, with fewer than two common rounds, or if either worker
+        failed: what ended it may have bent its last rounds.
+        """
+        rounds = self._paired_rounds(level)
+        figures = self._figures(level, rounds), self._figures(self.baseline, rounds)
+        return stats.ratio(*figures, self.seed)
+
+    def difference(self, level: str) -> Quantity | None:
+        """Seconds over the baseline's in the same rounds; None where there is no ratio."""
+        rounds = self._paired_rounds(level)
+        if len(rounds) < 2:
+            return None
+        figures = self._figures(level, rounds), self._figures(self.baseline, rounds)
+        return stats.difference(*figures, self.seed)
+
+    def rounds_used(self, level: str) -> RoundsUsed:
+        """Whether the ratio rests on clean rounds alone, or there were too few of them."""
+        levels = (level, self.baseline) if self._is_comparable(level) else (level,)
+        used = self._rounds_with(*levels)
+        return "clean" if all(_is_clean(blocks, *levels) for blocks in used) else "all"
+
+    def contended_share(self, level: str) -> float:
+        """Share of the level's blocks that stayed contended after all attempts."""
+        return _contended_share(self.blocks[level])
+
+    def widest_interval(self) -> float:
+        """The widest relative interval of the levels still racing: what the race tries to narrow.
+
+        Of their ratios; of their own times where there is nothing to compare (the baseline failed,
+        or is alone).
+        """
+        racing = [level for level in self.levels if level not in self.failures]
+        compared = [level for level in racing if level != self.baseline]
+        if self.baseline in racing and compared:
+            return max(stats.relative_width(self.ratio(level)) for level in compared)
+        return max((stats.relative_width(self.time(level)) for level in racing), default=math.inf)
+
+    def _is_comparable(self, level: str) -> bool:
+        return level != self.baseline and not {level, self.baseline} & self.failures.keys()
+
+    def _paired_rounds(self, level: str) -> Sequence[Mapping[str, Block]]:
+        return self._rounds_with(level, self.baseline) if self._is_comparable(level) else ()
+
+    def _rounds_with(self, *levels: str) -> Sequence[Mapping[str, Block]]:
+        """The rounds in which all of these took part: the clean ones if there are enough.
+
+        Contention bends levels unequally (one with more threads waits more), so a contended round
+        is biased, not just noisy, and more of them do not help. Choosing by the wait, never by the
+        time, adds no bias of its own. With too few clean rounds all are used, and `rounds_used`
+        says so.
+        """
+        together = [blocks for blocks in self.rounds if all(level in blocks for level in levels)]
+        clean = [blocks for blocks in together if _is_clean(blocks, *levels)]
+        return clean if len(clean) >= self.least_rounds else together
+
+    def _figures(self, level: str, rounds: Sequence[Mapping[str, Block]]) -> list[float]:
+        """Seconds an iteration of the level in each round, by the one clock of the race."""
+        # Device time only if every level has it: two levels are never timed by different clocks.
+        on_device = all(block.device_ns for block in self._all_blocks())
+        blocks = [blocks[level] for blocks in rounds]
+        return [
+            stats.block_figure(block.device_ns if on_device else block.host_ns) for block in blocks
+        ]
+
+    def _all_blocks(self) -> Iterator[Block]:
+        return (block for blocks in self.rounds for block in blocks.values())
+
+
+def run_race(
+    workers: Sequence[Worker],
+    *,
+    baseline: str,
+    seed: int,
+    time_limit: float,
+    target: float = 0.02,
+    block_seconds: float = 0.15,
+    least_rounds: int = LEAST_ROUNDS,
+    observer: Observer | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Race:
+    """Time the workers in turn until every ratio to the baseline is known within the target.
+
+    target: relative full width ((high - low) / value) to which each ratio's 95% interval is
+    narrowed. time_limit: seconds for all, calibration included; no round is begun that would
+    probably end after it, but the first one always is. block_seconds: timed seconds of a block.
+    least_rounds: rounds before the race may stop on its intervals.
+
+    A worker that raises WorkerFailure leaves the race and is named in ``failures``; a
+    KeyboardInterrupt ends it with all complete rounds, and it is for the caller to raise it again.
+    """
+    started = clock()
+    order = random.Random(seed)  # noqa: S311 - an order of rounds, no secret
+    race = _not_yet_run(workers, baseline, seed, target, least_rounds)
+    retries = _Retries(clock, started, started + time_limit)
+    failures: dict[str, WorkerFailure] = {}
+    widest = math.inf
+    try:
+        iterations = _calibrate_all(workers, block_seconds, failures)
+        calibrated = clock()
+        while racing := [worker for worker in workers if worker.name not in failures]:
+            order.shuffle(racing)
+            blocks: dict[str, Block] = {}
+            for position, worker in enumerate(racing):
+                count = iterations[worker.name]
+                try:
+                    sample, attempts = _clean_sample(worker, count, retries)
+                except WorkerFailure as failure:
+                    failures[worker.name] = failure
+                else:
+                    blocks[worker.name] = _block(sample, attempts, len(race.rounds), position)
+            if not blocks:
+                continue
+            race = replace(race, rounds=(*race.rounds, blocks), failures=dict(failures))
+
+            rounds, seconds = len(race.rounds), clock() - started
+            look = rounds % CHECK_EVERY == 0
+            widest = race.widest_interval() if look else widest
+            if observer is not None:
+                observer(rounds, seconds, time_limit, widest)
+            if look and rounds >= least_rounds and widest < target:
+                reason: StopReason = "interval"
+                break
+            if seconds + (clock() - calibrated) / rounds > time_limit:
+                reason = "time limit"
+                break
+        else:
+            reason = "nothing to time"
+    except KeyboardInterrupt:
+        reason = "interrupted"
+    return replace(race, failures=failures, stopped_because=reason, seconds=clock() - started)
+
+
+def _not_yet_run(
+    workers: Sequence[Worker], baseline: str, seed: int, target: float, least_rounds: int
+) -> Race:
+    levels = tuple(worker.name for worker in workers)
+    if len(set(levels)) < len(levels):
+        raise ValueError(f"two workers of one name among {', '.join(levels)}")
+    return Race(
+        levels=levels, baseline=baseline, seed=seed, target=target, least_rounds=least_rounds
+    )
+
+
+# ---------------------------------------------------------------- how long a block is
+
+
+def _calibrate_all(
+    workers: Sequence[Worker], block_seconds: float, failures: dict[str, WorkerFailure]
+) -> dict[str, int]:
+    """Iterations of a block by level; a worker that fails here is entered into ``failures``."""
+    iterations: dict[str, int] = {}
+    for worker in workers:
+        try:
+            iterations[worker.name] = calibrate(worker, block_seconds)
+        except WorkerFailure as failure:
+            failures[worker.name] = failure
+    return iterations
+
+
+def calibrate(worker: Worker, block_seconds: float) -> int:
+    """Iterations that fill a block of about so many seconds: 1 to ``MOST_ITERATIONS``.
+
+    Probes grow from one iteration on, so that slow workers are not asked for many. The fastest
+    iteration seen counts, and one alone is never believed: a spike that makes 5 ms into 464 ms
+    would leave the worker with blocks of one iteration for the whole race.
+    """
+    fastest, iterations, wanted = math.inf, 1, 1
+    for probe in range(_PROBES):
+        sample = _timed(worker, iterations, warmup=1 if probe == 0 else 0)
+        fastest = min(fastest, _fastest_iteration(sample))
+        wanted = min(max(round(block_seconds / fastest), 1), MOST_ITERATIONS)
+        if probe > 0 and wanted <= iterations:
+            break
+        iterations = min(wanted, _PROBE_GROWTH * iterations)
+    return wanted
+
+
+def _fastest_iteration(sample: Sample) -> float:
+    """Seconds, never 0. On a device the host only enqueues: the slower of them fills the block."""
+    return max(min(sample.host_ns), min(sample.device_ns, default=0), 1) * _SECONDS
+
+
+def warmup_iterations(iterations: int) -> int:
+    """Untimed iterations at the start of a block of so many timed ones."""
+    return max(1, math.ceil(WARMUP_SHARE * iterations))
+
+
+# ---------------------------------------------------------------- one block
+
+
+class _Retries:
+    """Says whether the limits allow a contended block to be timed again."""
+
+    def __init__(self, clock: Callable[[], float], started: float, deadline: float) -> None:
+        self._clock, self._started, self._deadline = clock, started, deadline
+        self._spent = 0.0
+
+    def allowed(self) -> bool:
+        now = self._clock()
+        return now < self._deadline and self._spent <= RETRY_SHARE * (now - self._started)
+
+    def timed(self, worker: Worker, iterations: int) -> Sample:
+        began = self._clock()
+        sample = _timed(worker, iterations, warmup_iterations(iterations))
+        self._spent += self._clock() - began
+        return sample
+
+
+def _clean_sample(worker: Worker, iterations: int, retries: _Retries) -> tuple[Sample, int]:
+    """The first clean sample of a block, or the cleanest had, and the attempts that it took."""
+    best, attempts = _timed(worker, iterations, warmup_iterations(iterations)), 1
+    while _is_contended(best) and attempts < MOST_ATTEMPTS and retries.allowed():
+        best = min(best, retries.timed(worker, iterations), key=_wait_share)
+        attempts += 1
+    return best, attempts
+
+
+def _timed(worker: Worker, iterations: int, warmup: int) -> Sample:
+    """What the worker answers, or WorkerFailure if it is not what was asked for."""
+    sample = worker.time(iterations, warmup)
+    counts = {len(sample.host_ns), len(sample.device_ns) or iterations}
+    if counts != {iterations}:
+        got = f"{len(sample.host_ns)} host and {len(sample.device_ns)} device times"
+        raise WorkerFailure("protocol", f"asked to time {iterations} iterations, answered {got}")
+    if min(*sample.host_ns, *sample.device_ns, 0) < 0:
+        raise WorkerFailure("protocol", "answered an iteration of negative time")
+    return sample
+
+
+def _block(sample: Sample, attempts: int, number: int, position: int) -> Block:
+    return Block(
+        round=number,
+        position=position,
+        host_ns=sample.host_ns,
+        device_ns=sample.device_ns,
+        wait_share=_wait_share(sample),
+        contended=_is_contended(sample),
+        attempts=attempts,
+    )
+
+
+def _wait_share(sample: Sample) -> float:
+    """0 where the system does not tell: such a block cannot be called contended."""
+    return sample.wait_share or 0.0
+
+
+def _is_contended(sample: Sample) -> bool:
+    return _wait_share(sample) > CONTENDED_SHARE
+
+
+def _is_clean(blocks: Mapping[str, Block], *levels: str) -> bool:
+    return not any(blocks[level].contended for level in levels)
+
+
+def _contended_share(blocks: Iterable[Block]) -> float:
+    marks = [block.contended for block in blocks]
+    return sum(marks) / len(marks) if marks else 0.0

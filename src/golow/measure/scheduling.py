@@ -1,0 +1,66 @@
+"""How long the threads of a process waited for a core: tells a calm block from a contended one.
+
+Linux keeps for every thread the nanoseconds that it spent runnable on a run queue without
+running (second field of ``/proc/<pid>/task/<tid>/schedstat``). A process that has its cores to
+itself waits next to nothing; beside another one on the same core it waits half its time, and the
+time that it reports is the machine's, not the model's.
+
+Nothing here imports more than the standard library, since workers of every kind use it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def run_queue_wait_ns(pid: int) -> int | None:
+    """Nanoseconds that the process's threads have waited for a core, summed, since each began.
+
+    None where the system does not tell: no Linux, no such process, or a kernel built without it.
+    Child processes are not counted. A thread that ends takes its figure with it, so that the sum
+    can fall: see `ContentionMeter.wait_share`.
+    """
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return None
+    waits = [wait for thread in threads if (wait := _thread_wait_ns(thread)) is not None]
+    return sum(waits) if waits else None
+
+
+def _thread_wait_ns(thread: Path) -> int | None:
+    """One thread's wait, None if it has ended meanwhile or the kernel keeps no such figure."""
+    try:
+        _running, waiting, _slices = (thread / "schedstat").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return int(waiting)
+
+
+class ContentionMeter:
+    """Reads the run-queue wait of one process before and after a block.
+
+    meter = ContentionMeter(os.getpid())
+    before = meter.read()
+    ...  # the block
+    share = meter.wait_share(before, meter.read(), wall_ns)
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def read(self) -> int | None:
+        """The wait so far in nanoseconds, None where the system does not tell."""
+        return run_queue_wait_ns(self.pid)
+
+    @staticmethod
+    def wait_share(before: int | None, after: int | None, wall_ns: int) -> float | None:
+        """Wait of all threads between two readings over the wall time between them.
+
+        With several threads it can exceed 1. None where a reading is missing or no time passed.
+        """
+        if before is None or after is None or wall_ns <= 0:
+            return None
+        # A thread that ended between the readings took its figure with it: the difference is then
+        # too small, perhaps negative, but never a wait that was not there.
+        return max(0, after - before) / wall_ns

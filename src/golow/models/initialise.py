@@ -1,0 +1,215 @@
+"""Initialisation from a seed, written out, so that every level starts from the same weights.
+
+The result depends on the structure of the module and the seed alone: not on torch's global
+generator, which is left as it was, nor on the device or dtype of the parameters, for every draw
+is made in float32 on the CPU and copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+Draw = Callable[[Tensor, Generator], object]  # fills the tensor in place
+
+
+def _pytorch_weight(weight: Tensor, generator: Generator) -> None:
+    # PyTorch's way to say uniform(-1 / sqrt(fan_in), 1 / sqrt(fan_in)); its call, so the same bits.
+    nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
+
+
+def _he_normal(weight: Tensor, generator: Generator) -> None:
+    nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu", generator=generator)
+
+
+def _glorot_uniform(weight: Tensor, generator: Generator) -> None:
+    nn.init.xavier_uniform_(weight, generator=generator)
+
+
+def _small_normal(weight: Tensor, generator: Generator) -> None:
+    nn.init.normal_(weight, 0.0, 0.01, generator=generator)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """How the weights of convolutions and linear layers are drawn, and what is special."""
+
+    description: str
+    convolution: Draw
+    linear: Draw
+    uniform_bias: bool = False  # uniform(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), else 0
+    zero_gamma: bool = False
+
+
+_RULES = {
+    "default": _Rule(
+        "as PyTorch's layers do: weights and biases uniform within 1 / sqrt(fan_in)",
+        _pytorch_weight,
+        _pytorch_weight,
+        uniform_bias=True,
+    ),
+    "kaiming": _Rule(
+        "convolutions normal with variance 2 / fan_out (He et al. 2015), linear normal(0, 0.01), "
+        "biases 0",
+        _he_normal,
+        _small_normal,
+    ),
+    "xavier": _Rule(
+        "uniform with variance 2 / (fan_in + fan_out) (Glorot & Bengio 2010), biases 0",
+        _glorot_uniform,
+        _glorot_uniform,
+    ),
+    # Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour" (2017),
+    # arXiv:1706.02677, section 5.1: each residual block begins as the identity.
+    "zero_gamma": _Rule(
+        "kaiming, and the last batch norm of each residual block scales by 0 (Goyal et al. 2017)",
+        _he_normal,
+        _small_normal,
+        zero_gamma=True,
+    ),
+    "normal": _Rule("weights normal(0, 0.01), biases 0", _small_normal, _small_normal),
+}
+
+INITIALISATIONS: dict[str, str] = {name: rule.description for name, rule in _RULES.items()}
+"""Every name that `initialise` takes, with a line for people.
+
+The names differ in convolutions and linear layers. Under all of them norm layers start at
+weight 1, bias 0 and fresh running statistics, embeddings at normal(0, 1).
+"""
+
+
+def describe(name: str) -> str:
+    """What the record says of an initialisation. Raises ValueError for an unknown name."""
+    return f"{name}: {_rule(name).description}"
+
+
+def initialise(module: nn.Module, name: str, seed: int) -> None:
+    """Set every parameter and running statistic of the module in place.
+
+    Layers that own parameters and that golow does not know are given to their own
+    ``reset_parameters`` under the seed; those without one, and weights that a parametrization
+    computes, stay as they were constructed.
+
+    Raises:
+        ValueError: the name is unknown, or ``zero_gamma`` has no residual block to act on, or a
+            layer that only its own ``reset_parameters`` can fill is not on the CPU.
+    """
+    rule = _rule(name)
+    generator = Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in _children_first(module):
+            _initialise_layer(layer, rule, generator)
+        if rule.zero_gamma:
+            _zero_gamma(module)
+
+
+def _rule(name: str) -> _Rule:
+    if name not in _RULES:
+        raise ValueError(f"no initialisation named {name!r}; there are {', '.join(_RULES)}")
+    return _RULES[name]
+
+
+def _children_first(module: nn.Module) -> Iterator[nn.Module]:
+    """Each module once, in the order in which constructors finish.
+
+    A parent comes after its children because its own reset may touch theirs, as that of
+    ``nn.MultiheadAttention`` does.
+    """
+    seen: set[nn.Module] = set()
+
+    def visit(parent: nn.Module) -> Iterator[nn.Module]:
+        if parent in seen:
+            return
+        seen.add(parent)
+        for child in parent.children():
+            yield from visit(child)
+        yield parent
+
+    return visit(module)
+
+
+def _initialise_layer(layer: nn.Module, rule: _Rule, generator: Generator) -> None:
+    """One module's own parameters, not those of its children."""
+    match layer:
+        case _ConvNd() if _owns_weight(layer):
+            _weight_and_bias(layer, rule, rule.convolution, generator)
+        case nn.Linear() if _owns_weight(layer):
+            _weight_and_bias(layer, rule, rule.linear, generator)
+        case _NormBase() | nn.LayerNorm() | nn.GroupNorm():
+            _norm(layer)
+        case nn.Embedding() if _owns_weight(layer):
+            _embedding(layer, generator)
+        case _:
+            _own_reset(layer, generator)
+
+
+def _owns_weight(layer: nn.Module) -> bool:
+    """False where a parametrization computes the weight: what is written to it would be lost."""
+    return any(name == "weight" for name, _ in layer.named_parameters(recurse=False))
+
+
+def _weight_and_bias(
+    layer: _ConvNd | nn.Linear, rule: _Rule, draw: Draw, generator: Generator
+) -> None:
+    _fill(layer.weight, draw, generator)
+    if layer.bias is None:
+        return
+    if rule.uniform_bias:
+        bound = 1 / math.sqrt(layer.weight[0].numel())  # fan_in, as PyTorch counts it
+        _fill(layer.bias, lambda bias, g: nn.init.uniform_(bias, -bound, bound, g), generator)
+    else:
+        layer.bias.zero_()
+
+
+def _norm(layer: nn.Module) -> None:
+    if isinstance(layer, _NormBase):
+        layer.reset_running_stats()
+    for name, parameter in layer.named_parameters(recurse=False):
+        parameter.fill_(1.0 if name == "weight" else 0.0)
+
+
+def _embedding(layer: nn.Embedding, generator: Generator) -> None:
+    _fill(layer.weight, lambda weight, g: nn.init.normal_(weight, generator=g), generator)
+    if layer.padding_idx is not None:
+        layer.weight[layer.padding_idx].zero_()
+
+
+def _fill(parameter: Tensor, draw: Draw, generator: Generator) -> None:
+    values = torch.empty(parameter.shape, dtype=torch.float32)
+    draw(values, generator)
+    parameter.copy_(values)
+
+
+def _own_reset(layer: nn.Module, generator: Generator) -> None:
+    """The layer's own reset, under a global generator that is seeded for it and put back."""
+    parameters = list(layer.parameters(recurse=False))
+    # nn.MultiheadAttention has it under the second name.
+    reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+    if not parameters or reset is None:
+        return
+    if any(parameter.device.type != "cpu" for parameter in parameters):
+        raise ValueError(f"initialise the {type(layer).__name__} layer before it leaves the CPU")
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed, which seeds the accelerators too, and they are not forked here.
+        torch.default_generator.manual_seed(seed)
+        reset()
+
+
+def _zero_gamma(module: nn.Module) -> None:
+    """Set to 0 the weights that the residual blocks name in ``zero_gamma_target``."""
+    blocks = [block for block in module.modules() if getattr(block, "zero_gamma_target", "")]
+    if not blocks:
+        raise ValueError(
+            "zero_gamma needs residual blocks that name their last batch norm in an attribute "
+            f"zero_gamma_target; {type(module).__name__} has none"
+        )
+    for block in blocks:
+        norm = block.get_submodule(str(block.zero_gamma_target))
+        norm.get_parameter("weight").zero_()

@@ -1,0 +1,118 @@
+"""A Python worker: ``python -m golow.worker.serve LEVEL[:VARIANT]`` speaks the protocol.
+
+Only the level's own module is imported, so a level without a framework stays without one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from golow.record import GolowError, Unsupported
+from golow.worker.clock import time_iterations
+from golow.worker.protocol import Program, line
+
+PR_SET_PDEATHSIG = 1
+
+
+def serve(program: Program, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer each request line with one answer line until `quit` or the end of the input."""
+    for request_line in requests:
+        try:
+            request = msgspec.json.decode(request_line, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            answer = _refusal("failed", f"the request is not a JSON object: {error}")
+            request = {}
+        else:
+            answer = _answer(program, request)
+        answers.write(line(answer))
+        answers.flush()
+        if request.get("do") == "quit":
+            return
+
+
+def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    handler = _HANDLERS.get(str(request.get("do")))
+    if handler is None:
+        return _refusal("unknown_request", f"this worker does not know {request.get('do')!r}")
+    try:
+        return {"ok": True, **handler(program, request)}
+    except Unsupported as error:
+        return _refusal("unsupported", error.reason, error.node, error.module)
+    except MemoryError:
+        return _refusal("out_of_memory", "Python could not allocate memory")
+    except GolowError as error:
+        return _refusal("failed", error.message)
+    except Exception as error:
+        traceback.print_exc()
+        # torch reports a failed CPU allocation as a RuntimeError with these words.
+        memory = "not enough memory" in str(error) or "out of memory" in str(error).lower()
+        kind = "out_of_memory" if memory else "failed"
+        return _refusal(kind, f"{type(error).__name__}: {error}")
+
+
+def _refusal(kind: str, message: str, node: str = "", module: str = "") -> dict[str, Any]:
+    return {"ok": False, "error": kind, "message": message, "node": node, "module": module}
+
+
+def _load(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    report: dict[str, Any] = msgspec.to_builtins(program.load(Path(request["bundle"])))
+    return report
+
+
+def _outputs(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    program.outputs([int(index) for index in request["batches"]], Path(request["file"]))
+    return {}
+
+
+def _time(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    samples = time_iterations(program.iterate, int(request["iterations"]), int(request["warmup"]))
+    return {"host_ns": samples, "device_ns": None, "last": program.last()}
+
+
+def _memory(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    return {"allocated_peak": program.allocated_peak()}
+
+
+def _quit(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+_HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
+    "load": _load,
+    "outputs": _outputs,
+    "time": _time,
+    "memory": _memory,
+    "quit": _quit,
+}
+
+
+def end_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, however that dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(level: str) -> None:
+    """Serve the level of that name on this process's standard input and output."""
+    end_with_parent()
+    # Ctrl-C reaches the whole group of a terminal; the parent decides what becomes of workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What a model prints must not get between the answers: file descriptor 1 becomes the log.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    name, _, variant = level.partition(":")
+    program: Program = importlib.import_module(f"golow.levels.{name}").program(variant)
+    serve(program, sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
