@@ -62,7 +62,7 @@ def test_measuring_imports_no_torch() -> None:
     code = (
         "import sys, golow.measure.race\n"
         "from golow.measure.environment import environment\n"
-        "from golow.measure.scheduling import ContentionMeter\n"
+        "from golow.worker.scheduling import ContentionMeter\n"
         "environment()\n"
         "sys.exit('torch' in sys.modules)"
     )

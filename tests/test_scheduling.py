@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from golow.measure.scheduling import ContentionMeter, run_queue_wait_ns
+from golow.worker.scheduling import ContentionMeter, run_queue_wait_ns
 
 SPIN = "print('spinning', flush=True)\nwhile True: pass"
 

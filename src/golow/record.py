@@ -130,7 +130,6 @@ class Check(Record, frozen=True, kw_only=True):
     reason: str = ""
     worst: TensorError | None = None
     tensors: tuple[TensorError, ...] = ()
-    random_layers_off: bool = False
 
 
 class Sample(Record, frozen=True, kw_only=True):
@@ -150,7 +149,8 @@ class Block(Record, frozen=True, kw_only=True):
 
     host_ns: nanoseconds of each timed iteration on the worker's monotonic clock.
     device_ns: nanoseconds on the device's own clock, where there is a device.
-    wait_share: share of the block in which a thread of the worker waited for a core.
+    wait_share: run-queue wait of the worker's threads over the block's wall time; None where the
+    system does not tell.
     attempts: how often the block was measured until it was clean or the limit ended it.
     """
 
@@ -158,19 +158,24 @@ class Block(Record, frozen=True, kw_only=True):
     position: int
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...] = ()
-    wait_share: float = 0.0
+    wait_share: float | None = None
     contended: bool = False
     attempts: int = 1
 
 
 class Conditions(Record, frozen=True, kw_only=True):
-    """What a headline needs beside it: how the process was set and how calm the machine was."""
+    """What a headline needs beside it: how the process was set and how calm the machine was.
+
+    contended_share: blocks that stayed contended. rounds_used: whether the figures rest on clean
+    rounds alone, or on all because too few were clean. resident_with: the levels loaded meanwhile.
+    """
 
     threads: int
     affinity: tuple[int, ...]
     precision: str
     wait_policy: str
     contended_share: float = 0.0
+    rounds_used: Literal["clean", "all", ""] = ""
     resident_with: tuple[str, ...] = ()
 
 
@@ -231,6 +236,18 @@ class RaceSummary(Record, frozen=True, kw_only=True):
     interval_target: float
     seconds: float
     contended_share: float
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """All levels of one workload, measured in one race; eager is the baseline of the ratios."""
+
+    format_version: int
+    id: str
+    created: str
+    workload: Workload
+    race: RaceSummary
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...] = ()
 
 
 # ---------------------------------------------------------------- what can go wrong

@@ -1,4 +1,4 @@
-"""Where a model comes from, and the module itself: the half of a workload that every worker repeats.
+"""Where a model comes from, and the module itself: what every worker repeats for itself.
 
 A model is a name of the zoo, ``file.py:Name``, ``package.module:name``, a ``.pt2`` program or a
 live module that golow carries in the bundle.
@@ -11,6 +11,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -176,3 +178,26 @@ def short_traceback(error: BaseException, lines: int = 12) -> str:
     ]
     text = traceback.format_list(frames[-4:]) + traceback.format_exception_only(error)
     return "".join(text[-lines:]).rstrip()
+
+
+def random_layers(module: nn.Module) -> list[str]:
+    """Paths of the dropout layers that drop something."""
+    return [
+        path
+        for path, child in module.named_modules()
+        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0
+    ]
+
+
+@contextmanager
+def random_layers_off(module: nn.Module) -> Iterator[None]:
+    """Dropout with probability 0 for the time of the block."""
+    layers = [m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    before = [layer.p for layer in layers]
+    for layer in layers:
+        layer.p = 0.0
+    try:
+        yield
+    finally:
+        for layer, probability in zip(layers, before, strict=True):
+            layer.p = probability

@@ -1,4 +1,4 @@
-"""A model and its inputs -> a module with weights, real batches, and the `Workload` that says so."""
+"""A model and its inputs -> a module with weights, real batches and the `Workload` for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from golow import models
 from golow.data import images
 from golow.models.initialise import initialise
 from golow.record import GolowError, Mode, ModelSource, Optimizer, TensorType, Workload
-from golow.source import build_module, locate, short_traceback
+from golow.source import (
+    build_module,
+    locate,
+    random_layers,
+    random_layers_off,
+    short_traceback,
+)
 
 Loss = Callable[..., Tensor]
 
@@ -132,7 +138,7 @@ def _give_weights(
         name = initialisation or "default"
         try:
             initialise(module, name, seed)
-        except KeyError as error:
+        except (KeyError, ValueError) as error:
             raise GolowError(str(error.args[0])) from error
         return f"{name}, seed {seed}"
     if source.kind in ("pickle", "program"):
@@ -292,15 +298,6 @@ def _fit_targets(
 # ---------------------------------------------------------------- trying it
 
 
-def random_layers(module: nn.Module) -> list[str]:
-    """Paths of the dropout layers that drop something."""
-    return [
-        path
-        for path, child in module.named_modules()
-        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0
-    ]
-
-
 def _forward(module: nn.Module, batch: Batch, name: str) -> Any:
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
     # On copies of the buffers: a try must not move the running statistics.
@@ -325,7 +322,7 @@ def _forward(module: nn.Module, batch: Batch, name: str) -> Any:
 
 def _try_step(module: nn.Module, batch: Batch, loss: Loss, name: str) -> None:
     """One forward pass with the loss, twice: training must be possible and repeatable."""
-    with _random_layers_off(module):
+    with random_layers_off(module):
         losses = [_loss_once(module, batch, loss, name) for _ in range(2)]
     if not torch.equal(losses[0], losses[1]):
         raise GolowError(
@@ -350,22 +347,6 @@ def _loss_once(module: nn.Module, batch: Batch, loss: Loss, name: str) -> Tensor
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise GolowError(f"the loss of {name} is not one number")
     return value
-
-
-class _random_layers_off:  # noqa: N801
-    """Dropout with probability 0 for the time of the block."""
-
-    def __init__(self, module: nn.Module) -> None:
-        found = (m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd))
-        self._layers = [(m, m.p) for m in found]
-
-    def __enter__(self) -> None:
-        for layer, _ in self._layers:
-            layer.p = 0.0
-
-    def __exit__(self, *_: object) -> None:
-        for layer, probability in self._layers:
-            layer.p = probability
 
 
 def _type(tensor: Tensor) -> TensorType:

@@ -12,6 +12,7 @@ from golow.levels.probe import Probe
 from golow.record import GolowError, Mode
 
 __all__ = [
+    "BASELINE",
     "DEFAULT",
     "LADDER",
     "REFERENCE",
@@ -39,6 +40,9 @@ DEFAULT = (
     "compile:freezing",
     "libtorch",
 )
+
+# What the ratios are over, and what the check takes as the plain version.
+BASELINE = "eager"
 
 # The check's reference is a level like any other, one that nobody would serve.
 REFERENCE = "eager:float64"

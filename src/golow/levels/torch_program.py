@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from golow.bundle import Bundle
 from golow.record import ModelSource, Workload
-from golow.source import build_module
+from golow.source import build_module, random_layers_off
 from golow.worker.protocol import LoadReport
 
 Lowered = Callable[..., Any]
@@ -51,12 +51,15 @@ class TorchProgram:
         built = time.perf_counter()
         return LoadReport(phases={"load": loaded - start, "build": built - loaded})
 
-    def outputs(self, batches: list[int], file: Path) -> None:
+    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run the batches from the bundle's weights, random layers off; write the tensors."""
         self._reset()
+        group = self.optimizer.param_groups[0]
+        group["lr"] = learning_rate
         with self._random_layers_off():
             tensors = self._train_outputs(batches) if self.train else self._infer_outputs(batches)
         save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, file)
+        group["lr"] = self.workload.optimizer.learning_rate
         self._reset()
 
     def iterate(self) -> None:
@@ -139,7 +142,7 @@ class TorchProgram:
         self.optimizer.zero_grad(set_to_none=True)
         output = self.call(*self._arranged(self.inputs[index]))
         loss = self.loss(output, *self.targets[index])
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss.detach(), output
 
@@ -176,20 +179,14 @@ class TorchProgram:
 
     @contextmanager
     def _random_layers_off(self) -> Iterator[None]:
-        layers = [m for m in self.module.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-        before = [layer.p for layer in layers]
-        active = self.train and any(before)
         call = self.call
-        for layer in layers:
-            layer.p = 0.0
-        if active and self.constant_dropout:
-            self.call = self.lower(self.module, self.inputs[0])
-        try:
-            yield
-        finally:
-            self.call = call
-            for layer, probability in zip(layers, before, strict=True):
-                layer.p = probability
+        with random_layers_off(self.module):
+            if self.constant_dropout and self.workload.random_layers:
+                self.call = self.lower(self.module, self.inputs[0])
+            try:
+                yield
+            finally:
+                self.call = call
 
 
 def _load(bundle: Bundle, name: str) -> dict[str, Tensor]:

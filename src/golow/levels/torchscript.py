@@ -37,11 +37,13 @@ def program(variant: str) -> TorchProgram:
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch.jit announces its retirement
-                traced = torch.jit.trace(module, inputs, check_trace=False)
-                if module.training:
-                    return traced
-                with torch.no_grad():
-                    return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+                traced: Lowered = torch.jit.trace(  # type: ignore[no-untyped-call]
+                    module, inputs, check_trace=False
+                )
+                if not module.training:
+                    with torch.no_grad():
+                        traced = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+                return traced
 
     return TorchScript()
 

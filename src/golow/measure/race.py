@@ -140,17 +140,29 @@ class Race:
         """Share of the level's blocks that stayed contended after all attempts."""
         return _contended_share(self.blocks[level])
 
+    def has_enough_rounds(self) -> bool:
+        """Whether the race may stop on its intervals: the least rounds are done, and are clean.
+
+        It waits for clean ones up to twice the least; a machine that has fewer has none to spare.
+        """
+        done = len(self.rounds)
+        clean = all(self.rounds_used(level) == "clean" for level in self._racing())
+        return done >= (self.least_rounds if clean else 2 * self.least_rounds)
+
     def widest_interval(self) -> float:
         """The widest relative interval of the levels still racing: what the race tries to narrow.
 
         Of their ratios; of their own times where there is nothing to compare (the baseline failed,
         or is alone).
         """
-        racing = [level for level in self.levels if level not in self.failures]
+        racing = self._racing()
         compared = [level for level in racing if level != self.baseline]
         if self.baseline in racing and compared:
             return max(stats.relative_width(self.ratio(level)) for level in compared)
         return max((stats.relative_width(self.time(level)) for level in racing), default=math.inf)
+
+    def _racing(self) -> list[str]:
+        return [level for level in self.levels if level not in self.failures]
 
     def _is_comparable(self, level: str) -> bool:
         return level != self.baseline and not {level, self.baseline} & self.failures.keys()
@@ -200,7 +212,7 @@ def run_race(
     target: relative full width ((high - low) / value) to which each ratio's 95% interval is
     narrowed. time_limit: seconds for all, calibration included; no round is begun that would
     probably end after it, but the first one always is. block_seconds: timed seconds of a block.
-    least_rounds: rounds before the race may stop on its intervals.
+    least_rounds: clean rounds before the race may stop on its intervals.
 
     A worker that raises WorkerFailure leaves the race and is named in ``failures``; a
     KeyboardInterrupt ends it with all complete rounds, and it is for the caller to raise it again.
@@ -234,7 +246,7 @@ def run_race(
             widest = race.widest_interval() if look else widest
             if observer is not None:
                 observer(rounds, seconds, time_limit, widest)
-            if look and rounds >= least_rounds and widest < target:
+            if look and widest < target and race.has_enough_rounds():
                 reason: StopReason = "interval"
                 break
             if seconds + (clock() - calibrated) / rounds > time_limit:
@@ -350,7 +362,7 @@ def _block(sample: Sample, attempts: int, number: int, position: int) -> Block:
         position=position,
         host_ns=sample.host_ns,
         device_ns=sample.device_ns,
-        wait_share=_wait_share(sample),
+        wait_share=sample.wait_share,
         contended=_is_contended(sample),
         attempts=attempts,
     )

@@ -106,7 +106,7 @@ def ratio(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Ratio | N
     interval exists: fewer than two rounds, or a baseline that took no time by its clock.
     """
     over, under = _paired(level, baseline)
-    if over.size < 2 or bool((under <= 0).any()):
+    if not (np.isfinite(over) & np.isfinite(under) & (under > 0)).all():
         return None
     ratios = over / under
     interval = median_interval(ratios, seed)
@@ -127,8 +127,10 @@ def ratio(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Ratio | N
 def word(low: float, high: float) -> Word:
     """What the interval of a ratio allows to be said; ``unclear`` whenever that is nothing.
 
-    A NaN compares false with everything, so an interval that could not be had is ``unclear``.
+    An interval that is none (a NaN, or its ends exchanged) is ``unclear`` too.
     """
+    if not low <= high:
+        return "unclear"
     if high < 1 - CLAIM_MARGIN:
         return "faster"
     if low > 1 + CLAIM_MARGIN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -17,9 +18,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 import psutil
 
-from golow.measure.scheduling import ContentionMeter
 from golow.record import Sample, Unsupported, WorkerFailure
 from golow.worker.protocol import LoadReport, TimeReport, line
+from golow.worker.scheduling import ContentionMeter
 
 LOG_LINES = 15
 Report = TypeVar("Report", LoadReport, TimeReport)
@@ -51,7 +52,7 @@ class Worker:
     ) -> None:
         self.name = name
         self.limits = limits or Limits()
-        self._log = tempfile.TemporaryFile(prefix="golow-log-")
+        self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
         self._out_of_memory_kills = _out_of_memory_kills()
         self._seconds_per_iteration = self.limits.iteration
         self.started = time.perf_counter()
@@ -96,9 +97,14 @@ class Worker:
         answer = self._request({"do": "load", "bundle": str(bundle)}, self.limits.load)
         return self._typed(answer, LoadReport)
 
-    def outputs(self, batches: Sequence[int], file: Path) -> None:
+    def outputs(self, batches: Sequence[int], learning_rate: float, file: Path) -> None:
         """Have the batches run from the start, and their tensors written to the file."""
-        request = {"do": "outputs", "batches": list(batches), "file": str(file)}
+        request = {
+            "do": "outputs",
+            "batches": list(batches),
+            "learning_rate": learning_rate,
+            "file": str(file),
+        }
         self._request(request, self.limits.outputs)
         if not file.is_file():
             self._fail("protocol", f"it said that it wrote {file.name}, but there is no such file")
@@ -143,6 +149,11 @@ class Worker:
                     value.split()[0]
                 )
         return found
+
+    def reset_resident_peak(self) -> None:
+        """Let the highest mark of the resident set begin again from what is resident now."""
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def close(self) -> None:
         """Ask the worker to end, and end it with its whole group when it does not."""
@@ -233,17 +244,13 @@ class Worker:
         raise WorkerFailure(kind, f"{kind}: {message}", log)
 
     def _kill(self) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass
 
 
 def worker_environment(threads: int, extra: Mapping[str, str]) -> dict[str, str]:
@@ -252,7 +259,7 @@ def worker_environment(threads: int, extra: Mapping[str, str]) -> dict[str, str]
         **os.environ,
         **thread_settings(threads),
         # The parent's import path, so that a model found there is found by the worker too.
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
         **extra,
     }
 

@@ -36,7 +36,7 @@ class Program(Protocol):
     def load(self, bundle: Path) -> LoadReport:
         """Build and load; everything that is not an iteration."""
 
-    def outputs(self, batches: list[int], file: Path) -> None:
+    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run these batches from the bundle's weights and write the tensors to the file."""
 
     def iterate(self) -> None:

@@ -70,7 +70,8 @@ def _load(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outputs(program: Program, request: dict[str, Any]) -> dict[str, Any]:
-    program.outputs([int(index) for index in request["batches"]], Path(request["file"]))
+    batches = [int(index) for index in request["batches"]]
+    program.outputs(batches, float(request["learning_rate"]), Path(request["file"]))
     return {}
 
 

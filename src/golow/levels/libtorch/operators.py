@@ -32,13 +32,17 @@ class Parameter(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """One overload: its C++ name and header, and its schema as a line of text."""
+    """One overload: its C++ name and header, and its schema, also as a line of text.
+
+    aliases: a result may be an argument's memory under a new name. random: it draws numbers.
+    """
 
     symbol: str
     header: str
     schema: str
     parameters: tuple[Parameter, ...]
     returns: tuple[str, ...]
+    aliases: bool
     random: bool
 
 
@@ -60,6 +64,7 @@ def find_operator(name: str) -> Operator:
         schema=str(schema).removeprefix("aten::"),
         parameters=tuple(_parameter(argument) for argument in schema.arguments),
         returns=tuple(_kind(item.real_type) for item in schema.returns),
+        aliases=any(item.alias_info is not None for item in schema.returns),
         random=torch.Tag.nondeterministic_seeded in found.tags,
     )
 
@@ -72,15 +77,14 @@ def call_text(node: Node, operator: Operator, names: Names) -> list[str]:
     if unknown:
         raise NotEmitted(f"{node.op} has no argument {', '.join(sorted(unknown))}")
     given = given_arguments(node, operator)
-    texts = [
-        argument_text(given[p.name], p.kind, p.size, names) for p in operator.parameters
-    ]
-    if operator.random and node.op not in DROPOUT and not _certain(given):
-        raise NotEmitted(f"{node.op} is random, and cannot be switched off for the check")
-    if node.op in DROPOUT:
-        texts[DROPOUT[node.op]] = f"probability({texts[DROPOUT[node.op]]})"
+    texts = [argument_text(given[p.name], p.kind, p.size, names) for p in operator.parameters]
     if node.op in DROPOUT_SCALE:
         texts[DROPOUT_SCALE[node.op]] = f"dropout_scale({texts[DROPOUT_SCALE[node.op]]})"
+    if not operator.random or _certain(given):
+        return texts
+    if node.op not in DROPOUT:
+        raise NotEmitted(f"{node.op} is random and cannot be switched off for the check")
+    texts[DROPOUT[node.op]] = f"probability({texts[DROPOUT[node.op]]})"
     return texts
 
 
@@ -135,7 +139,7 @@ def _kind(kind: Any) -> str:
 
 @cache
 def _header(packet: str, symbol: str) -> str:
-    """The header that declares the operator; in-place and functional forms share the plain one's."""
+    """The header that declares the operator; in-place and functional forms share the plain one."""
     folder = Path(torch.__file__).parent / "include"
     for base in (packet, packet.rstrip("_"), packet.removesuffix("_functional")):
         header = f"ATen/ops/{base}_ops.h"

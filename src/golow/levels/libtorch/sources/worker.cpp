@@ -68,14 +68,17 @@ class Session {
     clear_gradients(*program_);
   }
 
-  /// Run the batches from the bundle's weights, random layers off; returns what the check reads.
-  safetensors::Tensors outputs(const std::vector<std::size_t>& indices) {
+  /// Run the batches from the bundle's weights, random layers off and with this learning rate;
+  /// returns what the check reads.
+  safetensors::Tensors outputs(const std::vector<std::size_t>& indices, double learning_rate) {
     reset();
+    Rates rates = workload_.rates;
+    rates.learning_rate = learning_rate;
     safetensors::Tensors tensors;
     {
       const RandomLayersOff off(*program_);
       for (std::size_t step = 0; step < indices.size(); ++step)
-        output_step(batches_.at(indices[step]), step, step + 1 == indices.size(), tensors);
+        output_step(batches_[indices[step]], rates, step, step + 1 == indices.size(), tensors);
     }
     reset();
     return tensors;
@@ -95,7 +98,7 @@ class Session {
  private:
   std::string path(const char* name) const { return bundle_ + "/" + name; }
 
-  void output_step(const Batch& batch, std::size_t step, bool is_last,
+  void output_step(const Batch& batch, const Rates& rates, std::size_t step, bool is_last,
                    safetensors::Tensors& tensors) {
     // Copies, because the next step changes the state in place.
     const auto keep = [&](const std::string& name, const Tensor& tensor) {
@@ -109,7 +112,7 @@ class Session {
     keep("loss/loss", result.loss);
     for (const Buffer* buffer : program_->buffers)
       if (buffer->kind == updated) keep("buffer/" + buffer->name, *buffer);
-    update_parameters(*program_, workload_.rates);
+    update_parameters(*program_, rates);
     for (const Parameter* parameter : program_->parameters) {
       if (!parameter->gradient.defined()) continue;
       if (step == 0) keep("gradient/" + parameter->name, parameter->gradient);
@@ -207,7 +210,9 @@ class Worker {
     for (const std::size_t index : indices)
       if (index >= loaded.batch_count())
         throw std::out_of_range("there is no batch " + std::to_string(index));
-    safetensors::write(request.at("file").string(), loaded.outputs(indices));
+    const double learning_rate = request.at("learning_rate").number();
+    const std::string& file = request.at("file").string();
+    safetensors::write(file, loaded.outputs(indices, learning_rate));
     return {{"ok", true}};
   }
 

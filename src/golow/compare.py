@@ -1,0 +1,358 @@
+"""The whole program in one function: a workload down the levels, checked, measured, recorded.
+
+`compare` reads as the table of contents: resolve, capture, bundle, reference, then for each level
+build, load, check; then the race of those that matched; then the records.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import psutil
+from torch import Tensor, nn
+
+from golow import levels as ladder
+from golow import store
+from golow.bundle import Bundle, write_bundle
+from golow.entrant import Entrant, Observer, Silent
+from golow.levels import BASELINE, Choice, Launch, Level, Probe, Variant
+from golow.lower.capture import Captured, capture_inference, capture_training
+from golow.lower.passes import CLEAN_UP, apply
+from golow.measure.environment import environment
+from golow.measure.race import Race, run_race
+from golow.record import (
+    FORMAT_VERSION,
+    Comparison,
+    Conditions,
+    GolowError,
+    Mode,
+    Optimizer,
+    Ratio,
+    Run,
+)
+from golow.report.table import render
+from golow.standard import Standard
+from golow.worker.client import Limits, thread_settings
+from golow.workload import Loss, Prepared, prepare
+
+if TYPE_CHECKING:
+    import pandas
+
+MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
+
+
+class Result(NamedTuple):
+    """What `compare` returns: the record, and ways to look at it."""
+
+    comparison: Comparison
+
+    def table(self) -> None:
+        """Print the table and the advice."""
+        render(self.comparison)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise GolowError("pandas is not installed", "pip install 'golow[pandas]'") from error
+        return pandas.DataFrame(store.to_rows(self.comparison))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the records into a new folder under this one; returns that folder."""
+        return store.save(self.comparison, Path(folder))
+
+    def run(self, level: str) -> Run:
+        """The record of one level; raises KeyError for one that did not take part."""
+        for run in self.comparison.runs:
+            if run.level == level:
+                return run
+        raise KeyError(level)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came; ``result`` holds what had been measured by then."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+def compare(
+    model: str | nn.Module,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    workers: Mapping[str, Sequence[str]] | None = None,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    weights: str | Path | None = None,
+    initialisation: str | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    optimizer: Optimizer | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    interval: float = 0.02,
+    time_limit: float = 60.0,
+    allow_differs: bool = False,
+    cache: Path | None = None,
+    limits: Limits | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Run the model at every level, prove that they agree, measure what each costs.
+
+    model: a name of the zoo, ``file.py:Name``, ``package.module:name``, ``file.pt2`` or a module.
+    example_inputs: a tensor or tuple of tensors with the batch dimension first, for models that do
+    not take images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them,
+    all that can run here unless given. workers: commands of your own that speak the protocol, by
+    name. interval: relative width to which each ratio's 95% interval is narrowed, within
+    time_limit seconds of racing. threads: of every level; all cores unless given.
+
+    Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
+    Ctrl-C. What goes wrong in a level is that level's result.
+    """
+    observer = observer or Silent()
+    chosen = _choices(levels, workers or {}, mode)
+    threads = threads or len(os.sched_getaffinity(0))
+    cache = cache or default_cache()
+    limits = limits or Limits()
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="golow-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+
+        observer.stage("preparing the workload")
+        prepared = prepare(
+            model,
+            example_inputs,
+            mode=mode,
+            batch=batch,
+            resolution=resolution,
+            input_shape=input_shape,
+            channels=channels,
+            classes=classes,
+            weights=weights,
+            initialisation=initialisation,
+            seed=seed,
+            loss=loss,
+            targets=targets,
+            optimizer=optimizer,
+            threads=threads,
+        )
+        bundle, prepared = write_bundle(prepared, folder / "bundle")
+
+        observer.stage("capturing the graph")
+        notes = _write_graph(prepared, bundle)
+
+        entrants = [
+            stack.enter_context(Entrant(choice, bundle, folder, cache, limits)) for choice in chosen
+        ]
+        races: list[Race] = []
+        interrupted = False
+        try:
+            observer.stage("computing the float64 reference")
+            standard = Standard(bundle, folder, limits)
+            notes += standard.notes
+            for group in _resident_groups(entrants, standard, allow_differs, observer):
+                races.append(
+                    run_race(
+                        [e.worker for e in group if e.worker is not None],
+                        baseline=BASELINE,
+                        seed=seed,
+                        target=interval,
+                        time_limit=time_limit,
+                        observer=observer.race,
+                    )
+                )
+                for entrant in group:
+                    entrant.finish(races[-1], [other.name for other in group])
+                interrupted = races[-1].stopped_because == "interrupted"
+                if interrupted:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+        result = Result(_record(prepared, entrants, races, notes, seed, interval, interrupted))
+    if interrupted:
+        raise Interrupted(result)
+    return result
+
+
+def default_cache() -> Path:
+    """Where builds are kept: ``$GOLOW_CACHE``, or golow's folder in the user's cache."""
+    given = os.environ.get("GOLOW_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(base) / "golow"
+
+
+def capture(prepared: Prepared) -> Captured:
+    """The workload's graph, as torch gives it, before any pass."""
+    workload, batch = prepared.workload, prepared.batches[0]
+    if prepared.loss is None:
+        return capture_inference(workload.model, prepared.module, batch.inputs)
+    return capture_training(
+        workload.model, prepared.module, batch.inputs, batch.targets, prepared.loss
+    )
+
+
+def _write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
+    """Put the cleaned graph into the bundle; a model that cannot be captured gets a note."""
+    try:
+        captured = capture(prepared)
+    except GolowError as error:
+        return [f"{error.message}; levels that start from the graph are left out"]
+    bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
+    return []
+
+
+def _choices(
+    levels: Sequence[str] | None, workers: Mapping[str, Sequence[str]], mode: Mode
+) -> list[Choice]:
+    """What to run, the baseline first, each once."""
+    names = list(levels) if levels is not None else _default_levels(mode)
+    choices = [ladder.choose(name, mode) for name in dict.fromkeys([BASELINE, *names])]
+    return choices + [_own_worker(name, tuple(command)) for name, command in workers.items()]
+
+
+def _default_levels(mode: Mode) -> list[str]:
+    found = []
+    for name in ladder.DEFAULT:
+        level, _, variant = name.partition(":")
+        by_name = {item.name: item for item in ladder.LADDER}
+        if not variant or mode in by_name[level].variants[variant].modes:
+            found.append(name)
+    return found
+
+
+def _own_worker(name: str, command: tuple[str, ...]) -> Choice:
+    """A level that is the user's own program."""
+
+    def probe() -> Probe:
+        if shutil.which(command[0]) is None:
+            return Probe(False, f"{command[0]} is no program", "check the path after the =.")
+        return Probe(True)
+
+    def start(bundle: Bundle, variant: str, cache: Path) -> Launch:
+        return Launch(command)
+
+    variants: dict[str, Variant] = {}
+    return Choice(Level(name, f"your own: {' '.join(command)}", "", probe, start, variants), "")
+
+
+def _resident_groups(
+    entrants: Sequence[Entrant],
+    standard: Standard,
+    allow_differs: bool,
+    observer: Observer,
+) -> Iterator[list[Entrant]]:
+    """Groups of entrants that are loaded and may be timed together, the baseline in each.
+
+    One group where memory allows it, which is the rule; a level for which there is no room waits
+    for the next group, after those before it have been closed.
+    """
+    baseline, waiting = entrants[0], list(entrants[1:])
+    total = len(entrants)
+    while True:
+        if not baseline.start(standard, allow_differs, observer, f"1 of {total}"):
+            return
+        group = [baseline]
+        while waiting and (len(group) == 1 or _room_for_another(group)):
+            entrant = waiting.pop(0)
+            place = f"{total - len(waiting)} of {total}"
+            if entrant.start(standard, allow_differs, observer, place):
+                group.append(entrant)
+        yield group
+        for entrant in group:
+            entrant.close()
+        if not waiting:
+            return
+
+
+def _room_for_another(group: Sequence[Entrant]) -> bool:
+    largest = max(entrant.resident_bytes() for entrant in group)
+    return bool(psutil.virtual_memory().available > MEMORY_MARGIN * largest)
+
+
+# ---------------------------------------------------------------- the record
+
+
+def _record(
+    prepared: Prepared,
+    entrants: Sequence[Entrant],
+    races: Sequence[Race],
+    notes: Sequence[str],
+    seed: int,
+    interval: float,
+    interrupted: bool,
+) -> Comparison:
+    workload = prepared.workload
+    created = datetime.now(UTC)
+    shape = "x".join(map(str, workload.inputs[0].shape[1:]))
+    identity = f"{created:%Y%m%d-%H%M%S}-{workload.model}-{workload.mode}-b{workload.batch}-{shape}"
+    source = workload.source
+    model_file = Path(source.name) if source.kind in ("file", "program") else None
+    machine = environment(model_file)
+    settings = {**machine.thread_settings, **thread_settings(workload.threads)}
+    machine = msgspec.structs.replace(machine, thread_settings=settings)
+    baseline = entrants[0]
+    runs = []
+    for entrant in entrants:
+        race = entrant.race
+        ratio = race.ratio(entrant.name) if race else None
+        if race and entrant is baseline and race.blocks[BASELINE]:
+            ratio = Ratio(value=1.0, low=1.0, high=1.0, word="same")
+        runs.append(
+            Run(
+                format_version=FORMAT_VERSION,
+                id=f"{identity}/{entrant.name}",
+                created=created.isoformat(timespec="seconds"),
+                level=entrant.name,
+                workload=workload,
+                check=entrant.check,
+                environment=machine,
+                conditions=Conditions(
+                    threads=workload.threads,
+                    affinity=machine.affinity,
+                    precision=workload.precision,
+                    wait_policy=settings["OMP_WAIT_POLICY"],
+                    contended_share=race.contended_share(entrant.name) if race else 0.0,
+                    rounds_used=race.rounds_used(entrant.name) if race else "",
+                    resident_with=entrant.resident_with,
+                ),
+                blocks=race.blocks[entrant.name] if race else (),
+                time=race.time(entrant.name) if race else None,
+                ratio=ratio,
+                memory=tuple(entrant.memory),
+                life=tuple(entrant.life()),
+                build_cached=entrant.launch.cached if entrant.launch else False,
+                payback_iterations=entrant.payback(baseline),
+                notes=tuple(entrant.notes),
+                log=entrant.log,
+            )
+        )
+    summary = max((race.summary for race in races), key=lambda s: s.rounds, default=None)
+    if summary is None:
+        nothing = Race(levels=(), baseline=BASELINE, seed=seed, target=interval, least_rounds=0)
+        summary = nothing.summary
+    if interrupted:
+        summary = msgspec.structs.replace(summary, stopped_because="interrupted")
+    return Comparison(
+        format_version=FORMAT_VERSION,
+        id=identity,
+        created=created.isoformat(timespec="seconds"),
+        workload=workload,
+        race=summary,
+        runs=tuple(runs),
+        notes=tuple(notes),
+    )

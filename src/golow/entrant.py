@@ -1,0 +1,229 @@
+"""One level on its way through a comparison: built, loaded, checked, raced, closed.
+
+Whatever goes wrong on that way becomes the entrant's verdict with a reason; nothing is raised but
+Ctrl-C, so that one level's failure never costs another its figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from golow.bundle import Bundle
+from golow.check import Reference, check, confirm
+from golow.levels import Choice, Launch
+from golow.measure import stats
+from golow.measure.race import Race
+from golow.record import Check, GolowError, Quantity, Record, Unsupported, WorkerFailure
+from golow.standard import BATCHES, OTHER_BATCHES, Standard, spawn
+from golow.worker.client import Limits, Worker
+
+FIRST_ITERATIONS = 5
+
+
+class Observer(Protocol):
+    """Hears how far a comparison is; the command line draws it."""
+
+    def stage(self, text: str) -> None:
+        """Something begins that may take seconds."""
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        """A round of the race is done; widest is the widest relative interval so far."""
+
+
+class Silent:
+    """An observer that says nothing."""
+
+    def stage(self, text: str) -> None:
+        """Say nothing."""
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        """Say nothing."""
+
+
+class _Built(Record, frozen=True, kw_only=True):
+    """The seconds of a build that happens in a loading worker, beside its cache."""
+
+    seconds: float
+
+
+class Entrant:
+    """One level of one comparison, and all that is learnt of it."""
+
+    def __init__(
+        self, choice: Choice, bundle: Bundle, folder: Path, cache: Path, limits: Limits
+    ) -> None:
+        self.choice, self.bundle, self.folder, self.cache = choice, bundle, folder, cache
+        self.name = choice.name
+        self.limits = limits
+        self.check = Check(verdict="failed", reason="it was not reached")
+        self.launch: Launch | None = None
+        self.worker: Worker | None = None
+        self.race: Race | None = None
+        self.resident_with: tuple[str, ...] = ()
+        self.memory: list[Quantity] = []
+        self.notes: list[str] = []
+        self.log = ""
+        self._seconds: dict[str, float] = {}
+        self._first: tuple[int, ...] = ()
+        self._checked = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(
+        self, standard: Standard, allow_differs: bool, observer: Observer, place: str
+    ) -> bool:
+        """Build, load, check; says whether it may be timed."""
+        with self._recorded():
+            if not self._checked:
+                self._build(observer, place)
+            self._load(observer, place)
+            if not self._checked:
+                observer.stage(f"{self.name} ({place}): checking")
+                self.check = self._judged(standard)
+                self._checked = True
+            if self.check.verdict == "match" or (allow_differs and self.check.verdict == "differs"):
+                return True
+        self.close()
+        return False
+
+    def finish(self, race: Race, group: list[str]) -> None:
+        """Take the race's figures and what the worker holds now."""
+        self.race = race if self.race is None else self.race
+        self.resident_with = tuple(name for name in group if name != self.name)
+        failure = race.failures.get(self.name)
+        if failure is not None:
+            self._failed(failure)
+        elif race.stopped_because != "interrupted":
+            with self._recorded():
+                self._take_memory()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    def resident_bytes(self) -> int:
+        """Resident set of the worker now, 0 where there is none."""
+        return self.worker.resident_bytes().get("resident", 0) if self.worker else 0
+
+    def life(self) -> Iterator[Quantity]:
+        """The costs over the level's life, as far as they were had; seconds and bytes."""
+        for name, seconds in self._seconds.items():
+            yield Quantity(name=name, unit="s", value=seconds)
+        if self.launch is not None and self.launch.artifact_bytes is not None:
+            yield Quantity(name="artifact", unit="B", value=self.launch.artifact_bytes)
+        steady = self.race.time(self.name) if self.race else None
+        if self._first:
+            yield Quantity(name="first_iteration", unit="s", value=self._first[0] / 1e9)
+        if self._first and steady is not None:
+            extra = sum(max(0.0, ns / 1e9 - steady.value) for ns in self._first)
+            yield Quantity(name="warm_up", unit="s", value=extra)
+
+    def payback(self, baseline: Entrant) -> float | None:
+        """Iterations until the level has earned back what it takes longer to build and start."""
+        if self.race is None or self is baseline or "ready" not in self._seconds:
+            return None
+        extra = self._seconds["ready"] - baseline._seconds.get("ready", 0.0)
+        extra += self._seconds.get("build", 0.0)
+        return stats.payback(extra, self.race.ratio(self.name), self.race.difference(self.name))
+
+    # ------------------------------------------------------------ how it is done
+
+    def _build(self, observer: Observer, place: str) -> None:
+        level, variant = self.choice
+        probe = level.probe()
+        if not probe.available:
+            raise Unsupported(self.name, f"{probe.missing}; {probe.mend}")
+        observer.stage(f"{self.name} ({place}): building")
+        self.launch = launch = level.prepare(self.bundle, variant, self.cache)
+        if launch.built_by_loading is not None:
+            self.launch = launch = self._built_by_loading(launch, launch.built_by_loading)
+        self._seconds["build"] = launch.build_seconds
+
+    def _built_by_loading(self, launch: Launch, built: Path) -> Launch:
+        """Load once for the build alone, so that what is measured afterwards is a warm start."""
+        cached = built.exists()
+        if not cached:
+            with spawn(self.name, launch, self.bundle, self.limits) as builder:
+                seconds = builder.load(self.bundle.folder).phases.get("build", 0.0)
+            built.parent.mkdir(parents=True, exist_ok=True)
+            built.write_bytes(msgspec.json.encode(_Built(seconds=seconds)))
+        seconds = msgspec.json.decode(built.read_bytes(), type=_Built).seconds
+        size = sum(f.stat().st_size for f in built.parent.rglob("*") if f.is_file())
+        return launch._replace(build_seconds=seconds, cached=cached, artifact_bytes=size)
+
+    def _load(self, observer: Observer, place: str) -> None:
+        assert self.launch is not None  # noqa: S101
+        observer.stage(f"{self.name} ({place}): loading")
+        self.worker = worker = spawn(self.name, self.launch, self.bundle, self.limits)
+        report = worker.load(self.bundle.folder)
+        ready = time.perf_counter() - worker.started
+        building = 0.0 if self.launch.built_by_loading else report.phases.get("build", 0.0)
+        self._seconds["build"] = self._seconds["build"] or building
+        self._seconds["load"] = report.phases.get("load", 0.0)
+        self._seconds["ready"] = ready - building
+        self.notes = list(dict.fromkeys([*self.notes, *report.notes]))
+        if self.launch.artifact_bytes is None:
+            self.launch = self.launch._replace(artifact_bytes=report.artifact_bytes)
+        self._first = tuple(ns for _ in range(FIRST_ITERATIONS) for ns in worker.time(1, 0).host_ns)
+
+    def _judged(self, standard: Standard) -> Check:
+        first = self._held_against(standard.reference, BATCHES, standard.learning_rate)
+        if first.verdict != "differs" or not first.tensors:
+            return first
+        second = self._held_against(standard.other(), OTHER_BATCHES, standard.learning_rate)
+        return confirm(first, second)
+
+    def _held_against(
+        self, reference: Reference, batches: tuple[int, ...], learning_rate: float
+    ) -> Check:
+        assert self.worker is not None  # noqa: S101
+        file = self.folder / f"{self.name.replace(':', '-')}.safetensors"
+        self.worker.outputs(batches, learning_rate, file)
+        try:
+            return check(reference, file)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _take_memory(self) -> None:
+        assert self.worker is not None  # noqa: S101
+        for name, size in self.worker.resident_bytes().items():
+            self.memory.append(Quantity(name=name, unit="B", value=size))
+        peak = self.worker.allocated_peak()
+        if peak is not None:
+            self.memory.append(Quantity(name="allocated_peak", unit="B", value=peak))
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """Turn what goes wrong inside into this entrant's verdict."""
+        try:
+            yield
+        except Unsupported as error:
+            where = f" (node {error.node}, layer {error.module})" if error.node else ""
+            self.check = Check(verdict="unavailable", reason=f"{error.reason}{where}")
+        except GolowError as error:
+            self.check = Check(verdict="failed", reason=f"{error.message} {error.hint}".strip())
+        except WorkerFailure as error:
+            self._failed(error)
+
+    def _failed(self, failure: WorkerFailure) -> None:
+        # A level that matched and then died keeps its figures, and is no level to rely on.
+        self.check = msgspec.structs.replace(self.check, verdict="failed", reason=failure.message)
+        self.log = failure.log

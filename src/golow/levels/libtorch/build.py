@@ -1,0 +1,215 @@
+"""Graph -> program: emit, compile, link, and keep the result in a cache by its content.
+
+The worker's own file is compiled once for a torch and a compiler; the network's file once for a
+network. Both jobs run side by side, as argument lists, never through a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
+from golow.lower.graph import Graph
+from golow.record import GolowError
+
+__all__ = ["Artifact", "build", "probe"]
+
+SOURCES = Path(__file__).parent / "sources"
+LOG_LINES = 20
+
+
+class Artifact(NamedTuple):
+    """A program that is ready to run.
+
+    build_seconds is what the build takes with nothing in the cache, also where it was cached.
+    """
+
+    program: Path
+    build_seconds: float
+    cached: bool
+    bytes: int
+
+
+def build(graph: Graph, cache: Path) -> Artifact:
+    """The program of that graph, from the cache or newly compiled.
+
+    Raises `golow.record.Unsupported` where a node has no C++ form, and `GolowError` where there
+    is no compiler or where it fails.
+    """
+    # Emitting asks torch for the operators' schemas; the probe, in this module, must not.
+    from golow.levels.libtorch.emit import emit_program, without_comments
+
+    tools = find_toolchain()
+    code = emit_program(graph)
+    home = cache / "libtorch"
+    folder = home / _key(tools, without_comments(code))
+    if found := _cached(folder):
+        return found
+    with _temporary_folder(home) as work:
+        seconds = _compile(tools, code, work, home)
+        (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
+        _move(work, folder, whole=lambda made: _cached(made) is not None)
+    made = _cached(folder)
+    if made is None:
+        raise GolowError(f"{folder} was built, but holds no program that can be executed")
+    return made._replace(cached=False)
+
+
+def _cached(folder: Path) -> Artifact | None:
+    """The artifact in that folder; None unless it is whole."""
+    program = folder / "program"
+    try:
+        seconds = msgspec.json.decode((folder / "build.json").read_bytes(), type=dict[str, float])
+        size = program.stat().st_size
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if size == 0 or not program.is_file() or not os.access(program, os.X_OK):
+        return None
+    return Artifact(program, seconds.get("seconds", 0.0), True, size)
+
+
+def _key(tools: Toolchain, code: str) -> str:
+    """Name of everything that the compiled code depends on."""
+    digest = hashlib.sha256(code.encode())
+    for part in (tools.torch_version, str(tools.torch), tools.compiler_version, *tools.compiler):
+        digest.update(b"\0" + part.encode())
+    digest.update(" ".join((*FLAGS, str(tools.standard))).encode())
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+# ---------------------------------------------------------------- compiling
+
+
+def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> float:
+    """Compile and link in the folder ``work``; returns the seconds with nothing cached."""
+    source = work / "program.cpp"
+    source.write_text(code, encoding="utf-8")
+    worker = home / "worker" / _key(tools, "worker")
+    jobs = {"program": tools.compile_command(source, work / "program.o", SOURCES)}
+    worker_seconds = _worker_seconds(worker)
+    if worker_seconds is None:
+        jobs["worker"] = tools.compile_command(SOURCES / "worker.cpp", work / "worker.o", SOURCES)
+    seconds = _run_side_by_side(jobs, work, home)
+    if worker_seconds is None:
+        worker_seconds = seconds["worker"]
+        _keep_worker(work / "worker.o", worker_seconds, worker, home)
+    objects = [work / "program.o", worker / "worker.o"]
+    link = {"link": tools.link_command(objects, work / "program")}
+    link_seconds = _run_side_by_side(link, work, home)["link"]
+    for leftover in (work / "program.o", *work.glob("*.log")):
+        leftover.unlink()
+    return max(seconds["program"], worker_seconds) + link_seconds
+
+
+def _worker_seconds(worker: Path) -> float | None:
+    """Seconds that the worker's object took; None where it is not there."""
+    try:
+        seconds = msgspec.json.decode((worker / "build.json").read_bytes(), type=dict[str, float])
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return seconds.get("seconds") if (worker / "worker.o").is_file() else None
+
+
+def _keep_worker(made: Path, seconds: float, worker: Path, home: Path) -> None:
+    with _temporary_folder(home) as work:
+        shutil.move(made, work / "worker.o")
+        (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
+        worker.parent.mkdir(exist_ok=True)
+        _move(work, worker, whole=lambda folder: _worker_seconds(folder) is not None)
+
+
+def _run_side_by_side(jobs: dict[str, list[str]], work: Path, home: Path) -> dict[str, float]:
+    """Run the compilers at the same time; seconds of each. All of them end when one fails."""
+    running: list[subprocess.Popen[bytes]] = []
+    with ThreadPoolExecutor(len(jobs)) as waiting:
+        try:
+            seconds = {}
+            for name, command in jobs.items():
+                start = time.perf_counter()
+                running.append(process := _start(command, work / f"{name}.log"))
+                seconds[waiting.submit(_wait, process, start)] = name
+            finished = {}
+            for future in as_completed(seconds):
+                name = seconds[future]
+                status, finished[name] = future.result()
+                if status != 0:
+                    raise _failure(name, status, work / f"{name}.log", home)
+            return finished
+        finally:
+            # Also on Ctrl-C, which does not reach a process group of its own.
+            for process in running:
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+
+
+def _wait(process: subprocess.Popen[bytes], start: float) -> tuple[int, float]:
+    """The compiler's exit status, and the seconds until it ended."""
+    return process.wait(), time.perf_counter() - start
+
+
+def _failure(name: str, status: int, log: Path, home: Path) -> GolowError:
+    text = log.read_text(errors="replace")
+    kept = home / "logs" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.log"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(text)
+    end = "\n".join(text.splitlines()[-LOG_LINES:])
+    return GolowError(
+        f"the C++ compiler ended with status {status} on {name}:\n{end}",
+        f"its whole output is in {kept}.",
+    )
+
+
+# ---------------------------------------------------------------- the cache's folders
+
+
+@contextmanager
+def _temporary_folder(home: Path) -> Iterator[Path]:
+    """A folder beside the finished ones; a killed build leaves only such a folder behind."""
+    home.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="building-", dir=home))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _move(work: Path, folder: Path, whole: Callable[[Path], bool]) -> None:
+    """Give the finished folder its name, in one step, unless another process was faster; a
+    damaged one of that name goes first."""
+    if folder.exists() and not whole(folder):
+        damaged = work.with_name(f"{work.name}-damaged")
+        folder.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+    try:
+        work.rename(folder)
+    except OSError:
+        if not whole(folder):
+            raise

@@ -1,0 +1,290 @@
+"""Graph -> one C++ file: a straight line of calls to ATen's operators, and nothing else.
+
+What the program needs around it is in ``sources/``. Shapes stand in comments only, so that one
+compiled inference program serves every batch size: see `without_comments`.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from golow.levels.libtorch.arguments import NotEmitted, string_text
+from golow.levels.libtorch.names import CppNames, value_names
+from golow.levels.libtorch.operators import (
+    Operator,
+    call_text,
+    find_operator,
+    written_values,
+)
+from golow.levels.libtorch.running_statistics import in_place, written_in_place
+from golow.lower.graph import Graph, Node, Ref, Value
+from golow.record import Unsupported
+
+ALIASES = ("aten.detach.default", "aten.alias.default")
+MEMBERS = {"parameter": "Parameter", "buffer": "Buffer", "constant": "Constant"}
+LINE_LENGTH = 100
+
+
+def emit_program(graph: Graph) -> str:
+    """The text of ``program.cpp``, a `golow::Program` (see ``sources/program.h``).
+
+    Raises `golow.record.Unsupported` with the node and its layer where an operation has no C++
+    form.
+    """
+    network = _Network(graph)
+    state, step = list(network.state_lines()), list(network.step_lines())
+    trains = "true" if graph.mode == "train" else "false"
+    lines = [
+        *_head(graph, network.operators),
+        f"struct {network.struct} final : golow::Program {{",
+        f"  {network.struct}() : Program({trains}) {{}}",
+        "",
+        *state,
+        "",
+        "  void step(const Batch& batch, Result& result) override {",
+        *step,
+        "  }",
+        "};",
+        "",
+        "}  // namespace",
+        "",
+        "std::unique_ptr<golow::Program> golow::make_program() {",
+        f"  return std::make_unique<{network.struct}>();",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def without_comments(code: str) -> str:
+    """The code alone, which is what the compiler's result depends on."""
+    # A string is matched first, so that two slashes in it are no comment.
+    stripped = re.sub(r'("(?:[^"\\]|\\.)*")|//[^\n]*', lambda match: match[1] or "", code)
+    return "\n".join(line.rstrip() for line in stripped.splitlines() if line.strip()) + "\n"
+
+
+def _head(graph: Graph, operators: dict[str, Operator]) -> Iterator[str]:
+    purpose = "one training step up to the gradients" if graph.mode == "train" else "inference"
+    yield f"// {_comment(graph.name)}: {purpose}, {len(graph.nodes)} operations, written by golow."
+    yield "//"
+    yield "// Every statement is one call to ATen's dispatcher, the one that Python would make. The"
+    yield "// shapes of its results stand behind it; after its last use a value is released (reset)."
+    yield '#include "program.h"'
+    yield ""
+    headers = {operator.header for operator in operators.values()}
+    yield from (f"#include <{header}>" for header in sorted(headers))
+    yield ""
+    yield "// The operators, as PyTorch declares them:"
+    for schema in sorted(operator.schema for operator in operators.values()):
+        yield from textwrap.wrap(
+            schema, LINE_LENGTH, initial_indent="//   ", subsequent_indent="//       "
+        )
+    yield ""
+    yield "namespace {"
+    yield ""
+    yield "namespace ops = at::_ops;"
+    yield "using namespace golow;"
+    yield ""
+
+
+class _Call(NamedTuple):
+    """A call in three parts, so that a long one can be broken between its arguments."""
+
+    opening: str
+    arguments: list[str]
+    closing: str = ")"
+
+
+class _Network:
+    """One graph while it is written: the names of its values, and how long they live."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.written = written_in_place(graph)
+        self.nodes = [in_place(node, self.written) for node in graph.nodes]
+        self.free_names = CppNames()
+        self.struct = self.free_names.free(graph.name)
+        self.names = value_names(graph, self.written, self.free_names)
+        self.operators: dict[str, Operator] = {}
+        self.inputs = {item.value.name: item for item in graph.inputs}
+        self.producers = {v.name: n for n in self.nodes for v in n.outputs if v is not None}
+        self.last_reader = {name: node.name for node in self.nodes for name in node.references()}
+
+    # ------------------------------------------------------------ state
+
+    def state_lines(self) -> Iterator[str]:
+        """Parameters, buffers and constants as members of the program."""
+        updated = {item.target for item in self.graph.outputs if item.kind == "buffer"}
+        for kind, title in MEMBERS.items():
+            for item in self.graph.inputs:
+                if item.kind == kind:
+                    mark = ", updated" if kind == "buffer" and item.target in updated else ""
+                    name, key = self.names[item.value.name], string_text(item.target)
+                    yield f"  {title} {name}{{*this, {key}{mark}}};  // {item.value}"
+
+    def _member(self, kinds: tuple[str, ...], target: str) -> str:
+        for item in self.graph.inputs:
+            if item.kind in kinds and item.target == target:
+                return self.names[item.value.name]
+        raise Unsupported("libtorch", f"the step writes the {kinds[0]} {target} and never reads it")
+
+    # ------------------------------------------------------------ the step
+
+    def step_lines(self) -> Iterator[str]:
+        """The body of ``step``: the batch, every node in order, and what leaves."""
+        for item in self.graph.inputs:
+            if item.kind in ("input", "target"):
+                left = f"const Tensor& {self.names[item.value.name]}"
+                yield f"    {left} = batch.{item.kind}({item.target});  // {item.value}"
+        place: tuple[str, str] | None = None
+        for node in self.nodes:
+            if (node.module, node.phase) != place:
+                place = (node.module, node.phase)
+                yield ""
+                yield f"    // {_place_text(node)}"
+            yield from self._node_lines(node)
+            yield from self._release_lines(node)
+        yield ""
+        yield from self._result_lines()
+        yield from self._buffer_lines()
+
+    def _node_lines(self, node: Node) -> Iterator[str]:
+        if node.op in ALIASES:
+            yield from self._alias_lines(node)
+            return
+        operator, call = self._call(node)
+        named = [self.names[value.name] for value in node.outputs if value is not None]
+        if not named:
+            yield from _statement("", call, node)
+        elif operator.returns == ("Tensor[]",):
+            yield from self._list_lines(node, call)
+        elif not node.several:
+            yield from _statement(f"auto {named[0]} = ", call, node)
+        elif len(named) == 1:
+            index = next(i for i, value in enumerate(node.outputs) if value is not None)
+            call = call._replace(opening=f"std::get<{index}>({call.opening}", closing="))")
+            yield from _statement(f"auto {named[0]} = ", call, node)
+        else:
+            places = [self._place(value) for value in node.outputs]
+            yield f"    Tensor {', '.join(named)};"
+            yield from _statement(f"std::tie({', '.join(places)}) = ", call, node)
+
+    def _alias_lines(self, node: Node) -> Iterator[str]:
+        source, value = node.arguments[0], node.outputs[0]
+        if isinstance(source, Ref) and value is not None:
+            yield f"    auto {self.names[value.name]} = {self.names[source.name]};"
+
+    def _list_lines(self, node: Node, call: _Call) -> Iterator[str]:
+        """Parts of a tensor; the list itself must not keep those alive that nobody reads."""
+        parts = self.free_names.free(f"{node.name}_parts")
+        yield from _statement(f"auto {parts} = ", call, node)
+        for index, value in enumerate(node.outputs):
+            if value is not None:
+                yield f"    auto {self.names[value.name]} = {parts}.at({index});"
+        yield f"    {parts}.clear();"
+
+    def _call(self, node: Node) -> tuple[Operator, _Call]:
+        try:
+            operator = find_operator(node.op)
+            arguments = call_text(node, operator, self.names)
+            self._check(node, operator)
+        except NotEmitted as error:
+            raise Unsupported("libtorch", str(error), node.name, node.module) from error
+        self.operators[node.op] = operator
+        return operator, _Call(f"ops::{operator.symbol}::call(", arguments)
+
+    def _check(self, node: Node, operator: Operator) -> None:
+        if operator.returns != ("Tensor[]",) and not set(operator.returns) <= {"Tensor"}:
+            raise NotEmitted(f"{node.op} returns something else than tensors")
+        for name in written_values(node, operator):
+            if name in self.inputs and self.inputs[name].kind not in ("buffer", "constant"):
+                raise NotEmitted(f"{node.op} overwrites the {self.inputs[name].kind} {name}")
+
+    def _place(self, value: Value | None) -> str:
+        return self.names[value.name] if value is not None else "std::ignore"
+
+    def _release_lines(self, node: Node) -> Iterator[str]:
+        """Release what the node was the last to read, as early as eager does or earlier."""
+        kept = {*self.inputs, *self.written, *(item.name for item in self.graph.outputs)}
+        for name in dict.fromkeys(node.references()):
+            if name not in kept and self.last_reader[name] == node.name:
+                yield f"    {self.names[name]}.reset();"
+
+    # ------------------------------------------------------------ what leaves
+
+    def _result_lines(self) -> Iterator[str]:
+        outputs = [item for item in self.graph.outputs if item.kind == "output"]
+        ordered = sorted(outputs, key=lambda item: int(item.target))
+        names = ", ".join(self.names[item.name] for item in ordered)
+        yield f"    result.outputs = {{{names}}};"
+        for item in self.graph.outputs:
+            if item.kind == "loss":
+                yield f"    result.loss = {self.names[item.name]};"
+        for item in self.graph.outputs:
+            if item.kind == "gradient":
+                parameter = self._member(("parameter",), item.target)
+                yield f"    {parameter}.gradient = {self.names[item.name]};"
+
+    def _buffer_lines(self) -> Iterator[str]:
+        """The new content of the buffers that no operator has written in place."""
+        assignments = []
+        for item in self.graph.outputs:
+            if item.kind != "buffer" or item.name in self.written:
+                continue
+            buffer = self._member(("buffer", "constant"), item.target)
+            text = self.names[item.name]
+            if self._may_share_memory(item.name):
+                # All copies are taken before the first buffer changes.
+                text = self.free_names.free(f"{buffer}_new")
+                yield f"    auto {text} = {self.names[item.name]}.clone();"
+            assignments.append(f"    {buffer} = {text};")
+        yield from assignments
+
+    def _may_share_memory(self, name: str) -> bool:
+        """Whether the value may be another tensor's memory under a second name."""
+        node = self.producers.get(name)
+        if node is None or node.op in ALIASES:
+            return True
+        return self.operators[node.op].aliases
+
+
+# ---------------------------------------------------------------- text
+
+
+def _place_text(node: Node) -> str:
+    place = _comment(node.module) or "(top)"
+    return place if node.phase == "forward" else f"{place}, backward"
+
+
+def _comment(text: str) -> str:
+    """The text as it may stand in a comment: no line breaks, and no backslash to join lines."""
+    return "".join(c if c.isprintable() and c != "\\" else "?" for c in text)
+
+
+def _statement(left: str, call: _Call, node: Node) -> Iterator[str]:
+    """One statement in as many lines as it needs, the shapes of its results behind it."""
+    *lines, last = _wrap(f"    {left}", call)
+    shapes = ", ".join(str(value) for value in node.outputs if value is not None)
+    yield from lines
+    yield f"{last}  // {shapes}" if shapes else last
+
+
+def _wrap(left: str, call: _Call) -> list[str]:
+    """Lines no longer than the limit where that can be: broken after the bracket, then between
+    arguments."""
+    opening, closing = f"{left}{call.opening}", f"{call.closing};"
+    whole = f"{opening}{', '.join(call.arguments)}{closing}"
+    if len(whole) <= LINE_LENGTH:
+        return [whole]
+    lines = [opening]
+    if len(opening) > LINE_LENGTH:
+        lines = [left.rstrip(), f"        {call.opening}"]
+    lines.append(" " * 8)
+    for position, argument in enumerate(call.arguments):
+        piece = argument + (", " if position + 1 < len(call.arguments) else closing)
+        if lines[-1].strip() and len(lines[-1]) + len(piece.rstrip()) > LINE_LENGTH:
+            lines.append(" " * 8)
+        lines[-1] += piece
+    return [line.rstrip() for line in lines]

@@ -1,0 +1,118 @@
+"""The C++ compiler and the installed LibTorch: where they are, and how to call them.
+
+Nothing here imports torch: its folder and version are read from the installation.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.levels.probe import Probe
+from golow.record import GolowError
+
+COMPILERS = ("c++", "g++", "clang++")
+NO_COMPILER = "no C++ compiler was found"
+INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
+
+# -O1: the program only calls into libraries that are compiled already, and -O2 brings nothing
+# that could be measured while it takes longer to compile.
+# AT_PER_OPERATOR_HEADERS: only the operators that are called are declared, which is most of the
+# compile time.
+FLAGS = ("-O1", "-pthread", "-DAT_PER_OPERATOR_HEADERS")
+
+
+class Toolchain(NamedTuple):
+    """A compiler with its version, and a torch with its version."""
+
+    compiler: tuple[str, ...]
+    compiler_version: str
+    torch: Path
+    torch_version: str
+
+    @property
+    def standard(self) -> int:
+        """The year of C++ that this torch's headers ask for."""
+        major, minor = (int(part) for part in self.torch_version.split(".")[:2])
+        return 20 if (major, minor) >= (2, 12) else 17
+
+    def compile_command(self, source: Path, target: Path, *folders: Path) -> list[str]:
+        """Source file -> object file; folders hold the headers it includes by name."""
+        return [
+            *self.compiler,
+            f"-std=c++{self.standard}",
+            *FLAGS,
+            *(f"-I{folder}" for folder in folders),
+            # As system headers, whose warnings are not the reader's business.
+            *("-isystem", str(self.torch / "include")),
+            *("-c", str(source), "-o", str(target)),
+        ]
+
+    def link_command(self, objects: list[Path], target: Path) -> list[str]:
+        """Object files -> program that finds torch's libraries where they are installed.
+
+        libtorch_python is not among them: there is no Python in the process.
+        """
+        libraries = self.torch / "lib"
+        return [
+            *self.compiler,
+            *FLAGS,
+            *map(str, objects),
+            *("-o", str(target)),
+            *(f"-L{libraries}", f"-Wl,-rpath,{libraries}"),
+            # What torch's libraries need themselves (CUDA's, in a build with CUDA) they find at
+            # run time by their own paths.
+            "-Wl,--unresolved-symbols=ignore-in-shared-libs",
+            *("-ltorch", "-ltorch_cpu", "-lc10"),
+        ]
+
+
+def find_toolchain() -> Toolchain:
+    """The toolchain, or `GolowError` with what to install."""
+    found = probe()
+    compiler, torch = _compiler(), _torch_folder()
+    if not found.available or compiler is None or torch is None:
+        raise GolowError(f"the level libtorch needs more: {found.missing}", found.mend)
+    return Toolchain(compiler, _compiler_version(compiler), torch, version("torch"))
+
+
+def probe() -> Probe:
+    """Whether a C++ compiler and torch with its headers are there."""
+    if platform.system() != "Linux":
+        return Probe(False, "the level libtorch runs on Linux only", "run golow on Linux")
+    torch = _torch_folder()
+    if torch is None:
+        return Probe(False, "torch is not installed", "pip install 'torch>=2.11,<2.14'")
+    if not (torch / "include" / "ATen" / "core" / "Tensor.h").is_file():
+        return Probe(False, f"torch has no C++ headers in {torch}/include", "pip install torch")
+    if _compiler() is None:
+        return Probe(False, NO_COMPILER, INSTALL_COMPILER)
+    return Probe(True)
+
+
+def _compiler() -> tuple[str, ...] | None:
+    """CXX, which may carry a launcher or flags, else the first compiler on the path."""
+    if given := shlex.split(os.environ.get("CXX", "")):
+        program = shutil.which(given[0])
+        return (program, *given[1:]) if program else None
+    found = (shutil.which(name) for name in COMPILERS)
+    return next(((program,) for program in found if program), None)
+
+
+def _compiler_version(compiler: tuple[str, ...]) -> str:
+    answer = subprocess.run(
+        [*compiler, "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    return next(iter(answer.stdout.splitlines()), "unknown")
+
+
+def _torch_folder() -> Path | None:
+    spec = find_spec("torch")
+    return Path(spec.origin).parent if spec is not None and spec.origin else None

@@ -1,0 +1,144 @@
+"""A comparison as a table of 100 columns at most, and the sentence under it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from golow.record import Comparison, Run
+from golow.report.advice import advice
+from golow.report.units import bytes_text, count_text, interval_text, seconds_text
+
+WIDTH = 100
+STYLES = {
+    "match": "green",
+    "differs": "bold red",
+    "failed": "red",
+    "unavailable": "dim",
+    "faster": "green",
+    "slower": "yellow",
+    "same": "",
+    "unclear": "dim",
+}
+
+
+def render(comparison: Comparison, console: Console | None = None) -> None:
+    """Print heading, table, advice and remarks."""
+    console = console or Console(width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH)
+    console.print(Text(heading(comparison), style="bold"))
+    console.print(Text(conditions(comparison), style="dim"))
+    console.print(table(comparison))
+    for run in comparison.runs:
+        if run.check.verdict != "match":
+            where = Text(f"{run.level}: {run.check.verdict}", style=STYLES[run.check.verdict])
+            console.print(where + Text(f": {run.check.reason}", style="not bold default"))
+    console.print()
+    console.print(Text(advice(comparison)))
+    for note in comparison.notes:
+        console.print(Text(f"note: {note}", style="dim"))
+
+
+def heading(comparison: Comparison) -> str:
+    """The workload in one line."""
+    workload = comparison.workload
+    shapes = ", ".join("x".join(map(str, t.shape)) for t in workload.inputs)
+    what = {"infer": "inference", "train": "training step"}[workload.mode]
+    dtype = workload.inputs[0].dtype
+    return f"{workload.model}, {what}, input {shapes} {dtype}, {workload.parameters:,} parameters"
+
+
+def conditions(comparison: Comparison) -> str:
+    """The conditions of the measurement in two lines."""
+    run, race = comparison.runs[0], comparison.race
+    machine = run.environment
+    cores = ",".join(map(str, run.conditions.affinity))
+    return (
+        f"{machine.cpu_model}, {run.conditions.threads} threads on cores {cores}, precision "
+        f"{run.conditions.precision}, OMP_WAIT_POLICY={run.conditions.wait_policy}, torch "
+        f"{machine.versions.get('torch', '?')}\n"
+        f"{race.rounds} rounds in {race.seconds:.0f} s, ended by {race.stopped_because}; "
+        f"{race.contended_share:.0%} of the blocks contended; intervals are 95%"
+    )
+
+
+def table(comparison: Comparison) -> Table:
+    """A row a level."""
+    result = Table(width=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for title in ("level", "verdict\n(error)"):
+        result.add_column(title)
+    for title in (
+        "time\n(95% interval)",
+        "ratio to eager\n(95% interval)",
+        "memory: set,\nallocated",
+        "start\nready",
+        "build\ntime",
+        "artifact\nsize",
+        "pays\nafter",
+    ):
+        result.add_column(title, justify="right")
+    for run in comparison.runs:
+        result.add_row(*_row(run))
+    return result
+
+
+def _row(run: Run) -> list[Text]:
+    verdict = run.check.verdict
+    name = Text(run.level.replace(":", ":\n"))
+    return [
+        name,
+        Text(verdict + _error_text(run), style=STYLES[verdict]),
+        Text(_time_text(run)),
+        _ratio_text(run),
+        Text(_memory_text(run)),
+        Text(seconds_text(run.quantity("ready"))),
+        Text(_build_text(run)),
+        Text(bytes_text(run.quantity("artifact"))),
+        Text(_payback_text(run)),
+    ]
+
+
+def _error_text(run: Run) -> str:
+    worst = run.check.worst
+    if worst is None:
+        return ""
+    return f"\n{worst.error / worst.scale:.0e}" if worst.scale else f"\n{worst.error:.0e}"
+
+
+def _time_text(run: Run) -> str:
+    if run.time is None:
+        return "-"
+    mark = "*" if run.conditions.rounds_used == "all" else ""
+    return f"{seconds_text(run.time.value)}{mark}\n{interval_text(run.time)}"
+
+
+def _ratio_text(run: Run) -> Text:
+    if run.ratio is None:
+        return Text("-")
+    if run.level == "eager":
+        return Text("1")
+    text = Text(f"{run.ratio.value:.3f} ")
+    text.append(run.ratio.word, style=STYLES[run.ratio.word])
+    return text.append(f"\n{run.ratio.low:.3f} to {run.ratio.high:.3f}")
+
+
+def _memory_text(run: Run) -> str:
+    if not run.memory:
+        return "-"
+    allocated = run.quantity("allocated_peak")
+    return f"{bytes_text(run.quantity('resident'))}\n{bytes_text(allocated)}"
+
+
+def _build_text(run: Run) -> str:
+    build = run.quantity("build")
+    if build is None:
+        return "-"
+    if build < 0.001:
+        return "none"
+    return seconds_text(build) + ("\n(cached)" if run.build_cached else "")
+
+
+def _payback_text(run: Run) -> str:
+    if run.level == "eager" or run.ratio is None:
+        return "-"
+    return "never" if run.payback_iterations is None else count_text(run.payback_iterations)

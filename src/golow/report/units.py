@@ -1,0 +1,55 @@
+"""Numbers as text, with their units, to as many digits as a reader can use."""
+
+from __future__ import annotations
+
+from golow.record import Quantity
+
+MISSING = "-"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Three digits with the unit that suits: ``41.2 ms``, ``2.10 s``, ``3.5 min``."""
+    if seconds is None:
+        return MISSING
+    if seconds >= 120:
+        return f"{seconds / 60:.1f} min"
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= factor:
+            return f"{_three_digits(seconds / factor)} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def interval_text(quantity: Quantity) -> str:
+    """Low and high end in the unit of the value: ``40.9 to 41.6``."""
+    if quantity.low is None or quantity.high is None:
+        return "no interval"
+    for factor in (1.0, 1e-3, 1e-6):
+        if quantity.value >= factor:
+            return (
+                f"{_three_digits(quantity.low / factor)} to {_three_digits(quantity.high / factor)}"
+            )
+    return f"{quantity.low * 1e9:.0f} to {quantity.high * 1e9:.0f}"
+
+
+def bytes_text(size: float | None) -> str:
+    """Three digits with a binary unit: ``531 MiB``."""
+    if size is None:
+        return MISSING
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= factor:
+            return f"{_three_digits(size / factor)} {unit}"
+    return f"{size:.0f} B"
+
+
+def count_text(count: float) -> str:
+    """A count of iterations: ``12``, ``3,400``, ``1.2 M``."""
+    if count >= 1e6:
+        return f"{count / 1e6:.1f} M"
+    digits = 10 ** max(0, len(f"{count:.0f}") - 2)
+    return f"{round(count / digits) * digits:,}"
+
+
+def _three_digits(number: float) -> str:
+    return (
+        f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+    )

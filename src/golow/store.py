@@ -1,0 +1,224 @@
+"""Comparisons on disk: a folder each, a JSON file a run, written so that no reader sees half.
+
+``runs/ID/comparison.json`` holds what the runs share, ``runs/ID/LEVEL.json`` one run with its raw
+samples, ``runs/ID/runs.csv`` the headline figures for a spreadsheet.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from golow.measure.environment import unlike
+from golow.record import (
+    FORMAT_VERSION,
+    Comparison,
+    GolowError,
+    Quantity,
+    Record,
+    Workload,
+    encode,
+)
+
+# From each older format version to the one after it; ``record.py`` has the history.
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+class _Index(Record, frozen=True, kw_only=True):
+    """``comparison.json``: a comparison with the names of its runs' files."""
+
+    format_version: int
+    id: str
+    created: str
+    workload: Any
+    race: Any
+    files: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def save(comparison: Comparison, parent: Path) -> Path:
+    """Write the comparison into a folder of its own under parent; returns that folder.
+
+    Every file appears whole or not at all, ``comparison.json`` last. Raises `GolowError` when
+    the disk is full or the folder cannot be written.
+    """
+    folder = parent / comparison.id
+    files = {f"{run.level.replace(':', '-')}.json": encode(run) for run in comparison.runs}
+    index = _Index(
+        format_version=comparison.format_version,
+        id=comparison.id,
+        created=comparison.created,
+        workload=comparison.workload,
+        race=comparison.race,
+        files=tuple(files),
+        notes=comparison.notes,
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_whole(folder / name, data)
+        write_whole(folder / "runs.csv", to_csv(comparison).encode())
+        write_whole(folder / "comparison.json", encode(index))
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    return folder
+
+
+def load(path: Path) -> Comparison:
+    """The comparison of a folder, or of its ``comparison.json``; older formats are brought up."""
+    folder = path.parent if path.name == "comparison.json" else path
+    file = folder / "comparison.json"
+    if not file.is_file():
+        raise GolowError(
+            f"there is no comparison in {folder}", "name a folder that `golow compare` wrote."
+        )
+    index = _read(file)
+    names = index.pop("files", ())
+    index["runs"] = [_read(folder / name) for name in names]
+    try:
+        return msgspec.convert(index, Comparison)
+    except msgspec.ValidationError as error:
+        raise GolowError(f"{file} is not a comparison: {error}") from error
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write under a temporary name, flush to the disk, rename: the file is whole or not there."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def require_writable(folder: Path) -> None:
+    """Raise `GolowError` now rather than after minutes of measuring."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / ".golow", b"")
+        (folder / ".golow").unlink()
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+
+
+def require_alike(comparisons: list[Comparison]) -> None:
+    """Raise `GolowError` unless all were measured on like machines, of the same workload."""
+    first = comparisons[0]
+    for other in comparisons[1:]:
+        differences = unlike_workloads(first.workload, other.workload)
+        if first.runs and other.runs:
+            differences += unlike(first.runs[0].environment, other.runs[0].environment)
+        if differences:
+            raise GolowError(
+                f"{first.id} and {other.id} are unlike and their times must not be compared: "
+                + "; ".join(differences),
+                "--anyway shows them side by side all the same.",
+            )
+
+
+def unlike_workloads(first: Workload, second: Workload) -> list[str]:
+    """What differs between two workloads in a way that forbids comparing their times."""
+    names = ("model", "mode", "batch", "inputs", "precision", "optimizer", "loss", "threads")
+    return [
+        f"{name}: {_plain(getattr(first, name))} and {_plain(getattr(second, name))}"
+        for name in names
+        if getattr(first, name) != getattr(second, name)
+    ]
+
+
+def to_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """A flat row a run: what a spreadsheet or a data frame takes. Times in seconds, sizes in
+    bytes; a missing figure is None."""
+    rows = []
+    for run in comparison.runs:
+        worst = run.check.worst
+        row: dict[str, Any] = {
+            "id": run.id,
+            "model": run.workload.model,
+            "mode": run.workload.mode,
+            "batch": run.workload.batch,
+            "input": "x".join(map(str, run.workload.inputs[0].shape[1:])),
+            "level": run.level,
+            "verdict": run.check.verdict,
+            "reason": run.check.reason,
+            "worst_tensor": worst.name if worst else None,
+            "error": worst.error if worst else None,
+            "error_limit": worst.limit if worst else None,
+            "rounds": len(run.blocks),
+            "contended_share": run.conditions.contended_share,
+            "threads": run.conditions.threads,
+            "payback_iterations": run.payback_iterations,
+        }
+        row |= _interval_columns("time", run.time)
+        row |= {
+            "ratio": run.ratio.value if run.ratio else None,
+            "ratio_low": run.ratio.low if run.ratio else None,
+            "ratio_high": run.ratio.high if run.ratio else None,
+            "word": run.ratio.word if run.ratio else None,
+        }
+        for quantity in (*run.memory, *run.life):
+            row[quantity.name] = quantity.value
+        rows.append(row)
+    return rows
+
+
+def to_csv(comparison: Comparison) -> str:
+    """`to_rows` as CSV."""
+    rows = to_rows(comparison)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _interval_columns(name: str, quantity: Quantity | None) -> dict[str, float | None]:
+    return {
+        name: quantity.value if quantity else None,
+        f"{name}_low": quantity.low if quantity else None,
+        f"{name}_high": quantity.high if quantity else None,
+    }
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise GolowError(f"{file} cannot be read: {error}", "it may have been cut off.") from error
+    version = data.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise GolowError(
+            f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
+            "a newer golow wrote it: pip install --upgrade golow",
+        )
+    while version < FORMAT_VERSION:
+        if version not in UPGRADES:
+            raise GolowError(f"{file} has format version {version}, which nothing reads any more")
+        data = UPGRADES[version](data)
+        version += 1
+        data["format_version"] = version
+    return data
+
+
+def _cannot_write(folder: Path, error: OSError) -> GolowError:
+    return GolowError(
+        f"{folder} cannot be written: {error.strerror or error}",
+        "free some space or name another folder with --out.",
+    )
+
+
+def _plain(value: object) -> str:
+    return msgspec.json.encode(value).decode()
