@@ -212,7 +212,8 @@ def _versions() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     compiler = _output("g++", "--version")
-    return versions | ({"g++": compiler.partition("\n")[0]} if compiler else {})
+    first = compiler.partition("\n")[0].removeprefix("g++ ") if compiler else ""
+    return versions | ({"g++": first} if first else {})
 
 
 def _thread_settings() -> dict[str, str]:

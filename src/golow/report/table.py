@@ -1,16 +1,19 @@
-"""A comparison as a table of 100 columns at most, and the sentence under it."""
+"""A comparison as a table that fits 100 columns, and the sentence under it."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from golow.lower.graph import Graph
 from golow.record import Comparison, Run
 from golow.report.advice import advice
 from golow.report.units import bytes_text, count_text, interval_text, seconds_text
 
-WIDTH = 100
 STYLES = {
     "match": "green",
     "differs": "bold red",
@@ -25,7 +28,9 @@ STYLES = {
 
 def render(comparison: Comparison, console: Console | None = None) -> None:
     """Print heading, table, advice and remarks."""
-    console = console or Console(width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH)
+    console = console or Console(
+        width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH
+    )
     console.print(Text(heading(comparison), style="bold"))
     console.print(Text(conditions(comparison), style="dim"))
     console.print(table(comparison))
@@ -64,19 +69,19 @@ def conditions(comparison: Comparison) -> str:
 
 def table(comparison: Comparison) -> Table:
     """A row a level."""
-    result = Table(width=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for title in ("level", "verdict\n(error)"):
-        result.add_column(title)
+        result.add_column(title, no_wrap=True)
     for title in (
-        "time\n(95% interval)",
-        "ratio to eager\n(95% interval)",
-        "memory: set,\nallocated",
+        "time\n(interval)",
+        "ratio to eager\n(interval)",
+        "resident,\nallocated",
         "start\nready",
         "build\ntime",
         "artifact\nsize",
-        "pays\nafter",
+        "pays back\nafter",
     ):
-        result.add_column(title, justify="right")
+        result.add_column(title, justify="right", no_wrap=True)
     for run in comparison.runs:
         result.add_row(*_row(run))
     return result
@@ -84,7 +89,7 @@ def table(comparison: Comparison) -> Table:
 
 def _row(run: Run) -> list[Text]:
     verdict = run.check.verdict
-    name = Text(run.level.replace(":", ":\n"))
+    name = Text(run.level.replace(":", "\n :"))
     return [
         name,
         Text(verdict + _error_text(run), style=STYLES[verdict]),
@@ -119,7 +124,7 @@ def _ratio_text(run: Run) -> Text:
         return Text("1")
     text = Text(f"{run.ratio.value:.3f} ")
     text.append(run.ratio.word, style=STYLES[run.ratio.word])
-    return text.append(f"\n{run.ratio.low:.3f} to {run.ratio.high:.3f}")
+    return text.append(f"\n{run.ratio.low:.3f}-{run.ratio.high:.3f}")
 
 
 def _memory_text(run: Run) -> str:
@@ -142,3 +147,16 @@ def _payback_text(run: Run) -> str:
     if run.level == "eager" or run.ratio is None:
         return "-"
     return "never" if run.payback_iterations is None else count_text(run.payback_iterations)
+
+
+def graph_table(graph: Graph) -> Table:
+    """How the graph came about, and how often it has each operation."""
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("stage", "nodes", "time"):
+        result.add_column(title, justify="left" if title == "stage" else "right")
+    for done in graph.history:
+        result.add_row(done.name, str(done.nodes), seconds_text(done.seconds))
+    result.add_section()
+    for op, count in Counter(node.op for node in graph.nodes).most_common():
+        result.add_row(op, str(count), "")
+    return result

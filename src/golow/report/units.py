@@ -20,7 +20,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def interval_text(quantity: Quantity) -> str:
-    """Low and high end in the unit of the value: ``40.9 to 41.6``."""
+    """Low and high end in the unit of the value: ``40.9-41.6``."""
     if quantity.low is None or quantity.high is None:
         return "no interval"
     for factor in (1.0, 1e-3, 1e-6):
@@ -28,7 +28,7 @@ def interval_text(quantity: Quantity) -> str:
             return (
                 f"{_three_digits(quantity.low / factor)} to {_three_digits(quantity.high / factor)}"
             )
-    return f"{quantity.low * 1e9:.0f} to {quantity.high * 1e9:.0f}"
+    return f"{quantity.low * 1e9:.0f}-{quantity.high * 1e9:.0f}"
 
 
 def bytes_text(size: float | None) -> str:

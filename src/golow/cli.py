@@ -1,0 +1,359 @@
+"""The command line: one short function a command, over the public API.
+
+What is slow to import (torch, scipy) is imported by the commands that need it, so that
+``golow levels`` answers at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from golow.record import GolowError, Optimizer, Unsupported
+from golow.report.console import WIDTH, wide_console
+
+if TYPE_CHECKING:
+    from golow.compare import Result
+    from golow.workload import Prepared
+
+app = typer.Typer(
+    name="golow",
+    help="Run a PyTorch model at every level of abstraction, prove that the levels agree, and "
+    "measure what each one costs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class ModeName(StrEnum):
+    """What is measured: a forward pass, or a whole training step."""
+
+    infer = "infer"
+    train = "train"
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A name that `golow models` lists, file.py:Name, package.module:name or file.pt2.",
+        show_default=False,
+    ),
+]
+ModeOption = Annotated[ModeName, typer.Option("--mode", help="Forward pass, or training step.")]
+Batch = Annotated[int | None, typer.Option(help="Samples in a batch.  [default: 8]")]
+Resolution = Annotated[int | None, typer.Option(help="Side of the square input images.")]
+Input = Annotated[str | None, typer.Option(help="Shape of one sample, as 3x224x224.")]
+Channels = Annotated[int | None, typer.Option(help="Input channels of a model of the zoo.")]
+Classes = Annotated[int | None, typer.Option(help="Classes of a model of the zoo.")]
+Weights = Annotated[Path | None, typer.Option(help="A .safetensors file of the state dict.")]
+Init = Annotated[
+    str | None,
+    typer.Option(help="default, kaiming, xavier, zero_gamma or normal; without --weights."),
+]
+LossOption = Annotated[
+    str | None, typer.Option(help="A loss of torch.nn.functional.  [default: cross_entropy]")
+]
+Seed = Annotated[int, typer.Option(help="Of weights, order of images and rounds.")]
+Threads = Annotated[int | None, typer.Option(help="Of every level.  [default: all cores]")]
+
+
+@app.command()
+def compare(
+    model: Model,
+    mode: ModeOption = ModeName.infer,
+    batch: Batch = None,
+    resolution: Resolution = None,
+    input: Input = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Names that `golow levels` lists, with commas between.")
+    ] = None,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(help="A program of your own that speaks the protocol: NAME=COMMAND."),
+    ] = None,
+    channels: Channels = None,
+    classes: Classes = None,
+    weights: Weights = None,
+    init: Init = None,
+    loss: LossOption = None,
+    learning_rate: Annotated[float, typer.Option(help="Of SGD.")] = 0.001,
+    momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
+    seed: Seed = 0,
+    threads: Threads = None,
+    interval: Annotated[
+        float, typer.Option(help="Relative width to which each ratio's interval is narrowed.")
+    ] = 0.02,
+    time_limit: Annotated[float, typer.Option(help="Seconds of racing at most.")] = 60.0,
+    allow_differs: Annotated[
+        bool, typer.Option(help="Time levels too whose numbers differ; they are marked.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
+    json: Annotated[
+        str | None, typer.Option(help="Also write all as one JSON file; - is standard output.")
+    ] = None,
+) -> None:
+    """Take a model down the levels: prove that they agree, measure what each costs.
+
+    Ends with status 0 when every level that can run here matches, 1 when one differs or failed.
+    """
+    from golow import store
+    from golow.compare import Interrupted
+    from golow.compare import compare as run
+    from golow.report.progress import Progress
+
+    store.require_writable(out)
+    with Progress(Console(stderr=True)) as progress:
+        try:
+            result = run(
+                model,
+                mode=mode.value,
+                batch=batch,
+                resolution=resolution,
+                input_shape=_shape(input),
+                levels=_names(levels),
+                workers=_workers(worker or []),
+                channels=channels,
+                classes=classes,
+                weights=weights,
+                initialisation=init,
+                loss=loss,
+                optimizer=Optimizer(
+                    learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+                ),
+                seed=seed,
+                threads=threads,
+                interval=interval,
+                time_limit=time_limit,
+                allow_differs=allow_differs,
+                observer=progress,
+            )
+        except Interrupted as stopped:
+            progress.close()
+            _show_and_save(stopped.result, out, json)
+            raise typer.Exit(130) from None
+    _show_and_save(result, out, json)
+    bad = any(run.check.verdict in ("differs", "failed") for run in result.comparison.runs)
+    raise typer.Exit(1 if bad else 0)
+
+
+@app.command()
+def show(
+    records: Annotated[list[Path], typer.Argument(help="Folders that `golow compare` wrote.")],
+    anyway: Annotated[bool, typer.Option(help="Show unlike runs side by side.")] = False,
+) -> None:
+    """Show recorded comparisons; several only if machine, versions and workload are alike."""
+    from golow import store
+    from golow.report.table import render
+
+    comparisons = [store.load(path) for path in records]
+    if not anyway:
+        store.require_alike(comparisons)
+    for comparison in comparisons:
+        render(comparison)
+
+
+@app.command()
+def lower(
+    model: Model,
+    mode: ModeOption = ModeName.infer,
+    batch: Batch = None,
+    resolution: Resolution = None,
+    input: Input = None,
+    channels: Channels = None,
+    classes: Classes = None,
+    loss: LossOption = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the graph after each pass.")] = False,
+) -> None:
+    """Capture a model as a graph and take it through the passes."""
+    from golow.compare import capture
+    from golow.lower.passes import CLEAN_UP, stages
+    from golow.report.table import graph_table
+
+    prepared = _prepare(model, mode, batch, resolution, input, channels, classes, loss)
+    graphs = list(stages(capture(prepared).graph, CLEAN_UP))
+    if show:
+        for graph in graphs:
+            done = graph.history[-1]
+            print(f"# after {done.name}: {done.nodes} nodes, {done.seconds * 1e3:.1f} ms")
+            print(graph)
+    else:
+        wide_console().print(graph_table(graphs[-1]))
+        print("--show prints the graph itself, as Python, after each pass.")
+
+
+@app.command()
+def emit(
+    model: Model,
+    out: Annotated[Path, typer.Option(help="A new folder for the project.")],
+    mode: ModeOption = ModeName.infer,
+    batch: Batch = None,
+    resolution: Resolution = None,
+    input: Input = None,
+    channels: Channels = None,
+    classes: Classes = None,
+    weights: Weights = None,
+    init: Init = None,
+    loss: LossOption = None,
+) -> None:
+    """Write the model as a C++ program: a CMake project that builds and runs without golow."""
+    from golow.emit import emit as write
+
+    prepared = _prepare(
+        model, mode, batch, resolution, input, channels, classes, loss, weights, init
+    )
+    files = write(prepared, out)
+    for file in files:
+        print(file)
+    print(f"{out / 'README.md'} says how to build and run it.")
+
+
+@app.command()
+def levels() -> None:
+    """List the levels, from the most abstract to the lowest, with their variants."""
+    from golow.levels import LADDER
+    from golow.report.lists import levels_table
+
+    wide_console().print(levels_table(LADDER))
+
+
+@app.command()
+def models() -> None:
+    """List the models of the zoo."""
+    from golow.models import ZOO
+    from golow.report.lists import models_table
+
+    wide_console().print(models_table(ZOO))
+
+
+@app.command()
+def doctor() -> None:
+    """Say which levels can run here, what is missing, and how trustworthy the machine is."""
+    from golow.levels import LADDER
+    from golow.measure.environment import environment
+    from golow.report.lists import doctor_report
+
+    doctor_report(wide_console(), LADDER, environment())
+
+
+@app.command()
+def selftest() -> None:
+    """Time workers of known cost here, under two minutes: can numbers be trusted?"""
+    from golow.report.lists import trust_report
+    from golow.report.progress import Progress
+    from golow.selftest import selftest as run
+
+    with Progress(Console(stderr=True)) as progress:
+        trust = run(progress)
+    trust_report(wide_console(), trust)
+    raise typer.Exit(0 if trust.trusted else 1)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if show_version:
+        print(f"golow {version('golow')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is one message and exit status 2."""
+    try:
+        app()
+    except GolowError as error:
+        _complain(error.message, error.hint)
+    except Unsupported as error:
+        _complain(str(error), "")
+    except KeyboardInterrupt:
+        print("interrupted; nothing had been measured yet", file=sys.stderr)
+        sys.exit(130)
+
+
+def _complain(message: str, hint: str) -> None:
+    print(f"golow: {message}", file=sys.stderr)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _show_and_save(result: Result, out: Path, json: str | None) -> None:
+    """Show first: a full disk must not cost the figures that are on the screen."""
+    from golow.record import encode
+    from golow.report.table import render
+    from golow.store import write_whole
+
+    to_pipe = json == "-"
+    render(result.comparison, Console(stderr=True, width=WIDTH) if to_pipe else None)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(result.comparison))
+        sys.stdout.flush()
+    elif json is not None:
+        try:
+            write_whole(Path(json), encode(result.comparison))
+        except OSError as error:
+            raise GolowError(f"{json} cannot be written: {error.strerror}") from error
+    folder = result.save(out)
+    print(f"record: {folder}", file=sys.stderr if to_pipe else sys.stdout)
+
+
+def _prepare(
+    model: str,
+    mode: ModeName,
+    batch: int | None,
+    resolution: int | None,
+    input: str | None,
+    channels: int | None,
+    classes: int | None,
+    loss: str | None,
+    weights: Path | None = None,
+    init: str | None = None,
+) -> Prepared:
+    from golow.workload import prepare
+
+    return prepare(
+        model,
+        mode=mode.value,
+        batch=batch,
+        resolution=resolution,
+        input_shape=_shape(input),
+        channels=channels,
+        classes=classes,
+        loss=loss,
+        weights=weights,
+        initialisation=init,
+    )
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(size) for size in text.lower().split("x"))
+    except ValueError:
+        raise GolowError(
+            f"{text!r} is no shape", "write one sample's shape as 3x224x224, without the batch."
+        ) from None
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _workers(given: list[str]) -> dict[str, list[str]]:
+    workers = {}
+    for text in given:
+        name, equals, command = text.partition("=")
+        if not (name and equals and command.strip()):
+            raise GolowError(f"--worker {text!r} is not NAME=COMMAND", '--worker "mine=./runtime"')
+        workers[name] = shlex.split(command)
+    return workers
