@@ -7,9 +7,11 @@ build, load, check; then the race of those that matched; then the records.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +48,7 @@ from golow.workload import Loss, Prepared, prepare
 if TYPE_CHECKING:
     import pandas
 
+OWN_NAME = re.compile(r"\w[\w-]*")
 MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
 
 
@@ -91,7 +94,7 @@ def compare(
     example_inputs: Tensor | Sequence[Tensor] | None = None,
     *,
     levels: Sequence[str] | None = None,
-    workers: Mapping[str, Sequence[str]] | None = None,
+    workers: Mapping[str, str | Sequence[str]] | None = None,
     mode: Mode = "infer",
     batch: int | None = None,
     resolution: int | None = None,
@@ -166,6 +169,7 @@ def compare(
             standard = Standard(bundle, folder, limits)
             notes += standard.notes
             for group in _resident_groups(entrants, standard, allow_differs, observer):
+                observer.stage("calibrating the race")
                 races.append(
                     run_race(
                         [e.worker for e in group if e.worker is not None],
@@ -217,12 +221,13 @@ def _write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
 
 
 def _choices(
-    levels: Sequence[str] | None, workers: Mapping[str, Sequence[str]], mode: Mode
+    levels: Sequence[str] | None, workers: Mapping[str, str | Sequence[str]], mode: Mode
 ) -> list[Choice]:
     """What to run, the baseline first, each once."""
     names = list(levels) if levels is not None else _default_levels(mode)
     choices = [ladder.choose(name, mode) for name in dict.fromkeys([BASELINE, *names])]
-    return choices + [_own_worker(name, tuple(command)) for name, command in workers.items()]
+    taken = {choice.name.replace(":", "-") for choice in choices}
+    return choices + [_own_worker(name, command, taken) for name, command in workers.items()]
 
 
 def _default_levels(mode: Mode) -> list[str]:
@@ -235,8 +240,17 @@ def _default_levels(mode: Mode) -> list[str]:
     return found
 
 
-def _own_worker(name: str, command: tuple[str, ...]) -> Choice:
-    """A level that is the user's own program."""
+def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> Choice:
+    """A level that is the user's own program; its command is a line, or a list of arguments."""
+    command = tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
+    if not command:
+        raise GolowError(f"the worker {name!r} has no command")
+    # The name is also that of files.
+    if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
+        raise GolowError(
+            f"a worker cannot be called {name!r}",
+            "take a name of letters, digits, _ and - that no level has.",
+        )
 
     def probe() -> Probe:
         if shutil.which(command[0]) is None:

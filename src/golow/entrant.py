@@ -7,6 +7,7 @@ Ctrl-C, so that one level's failure never costs another its figures.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,12 +105,14 @@ class Entrant:
 
     def finish(self, race: Race, group: list[str]) -> None:
         """Take the race's figures and what the worker holds now."""
-        self.race = race if self.race is None else self.race
-        self.resident_with = tuple(name for name in group if name != self.name)
+        first = self.race is None  # the baseline is in every group; its first race counts
+        if first:
+            self.race = race
+            self.resident_with = tuple(name for name in group if name != self.name)
         failure = race.failures.get(self.name)
         if failure is not None:
             self._failed(failure)
-        elif race.stopped_because != "interrupted":
+        elif first and race.stopped_because != "interrupted":
             with self._recorded():
                 self._take_memory()
 
@@ -222,6 +225,9 @@ class Entrant:
             self.check = Check(verdict="failed", reason=f"{error.message} {error.hint}".strip())
         except WorkerFailure as error:
             self._failed(error)
+        except Exception as error:  # a fault of the level's own code is its result too
+            reason = f"{type(error).__name__}: {error}"
+            self._failed(WorkerFailure("failed", reason, traceback.format_exc()))
 
     def _failed(self, failure: WorkerFailure) -> None:
         # A level that matched and then died keeps its figures, and is no level to rely on.

@@ -22,6 +22,9 @@ from torch import nn
 from golow import models
 from golow.record import GolowError, ModelSource
 
+GOLOW = Path(__file__).parent
+TORCH = Path(torch.__file__).parent
+
 
 def locate(
     model: str | nn.Module,
@@ -73,8 +76,7 @@ def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
         except ValueError as error:
             raise GolowError(str(error)) from error
     if source.kind == "program":
-        program = torch.export.load(source.name)
-        return program.module()
+        return _load_program(source)
     if source.kind == "pickle":
         return _unpickle(source, folder)
     module = _import_file(source) if source.kind == "file" else _import_dotted(source)
@@ -95,6 +97,23 @@ def _program_source(path: Path) -> ModelSource:
     return ModelSource(kind="program", name=str(path.resolve()), sha256=_sha256(path))
 
 
+def _load_program(source: ModelSource) -> nn.Module:
+    try:
+        module = torch.export.load(source.name).module()
+    except Exception as error:
+        last = str(error).strip().splitlines()[:1]
+        raise GolowError(
+            f"{source.name} is no exported program that torch {torch.__version__} can read: "
+            f"{type(error).__name__}: {' '.join(last)}",
+            "write it with torch.export.save.",
+        ) from error
+    # It has no mode but the one that it was exported in, and refuses to be asked for one. Here it
+    # may be asked, as any module is, which then changes nothing.
+    for name in ("train", "eval"):
+        vars(module).pop(name, None)
+    return module.eval()
+
+
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -112,7 +131,7 @@ def _import_file(source: ModelSource) -> ModuleType:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end itself
         raise GolowError(f"{path} does not import:\n{short_traceback(error)}") from error
     return module
 
@@ -123,7 +142,7 @@ def _import_dotted(source: ModelSource) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(source.name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise GolowError(
             f"the module {source.name} does not import:\n{short_traceback(error)}",
             "run golow from the folder that holds the package, or install it.",
@@ -170,14 +189,20 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
 
 
 def short_traceback(error: BaseException, lines: int = 12) -> str:
-    """The end of the user's own traceback, without the frames of this file and of importlib."""
+    """The end of the user's own traceback: without golow's frames, and without torch's as long
+    as any other is left."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and frame.filename != __file__
+        if "importlib" not in frame.filename and not _is_within(frame.filename, GOLOW)
     ]
-    text = traceback.format_list(frames[-4:]) + traceback.format_exception_only(error)
+    own = [frame for frame in frames if not _is_within(frame.filename, TORCH)] or frames
+    text = traceback.format_list(own[-4:]) + traceback.format_exception_only(error)
     return "".join(text[-lines:]).rstrip()
+
+
+def _is_within(file: str, folder: Path) -> bool:
+    return Path(file).is_relative_to(folder)
 
 
 def random_layers(module: nn.Module) -> list[str]:

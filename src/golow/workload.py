@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,13 +78,20 @@ def prepare(
         raise GolowError(f"there is no mode {mode!r}", "modes are infer and train.")
     if batch is not None and batch < 1:
         raise GolowError(f"a batch of {batch} has no sample in it", "use --batch 1 or more.")
+    if threads < 1:
+        raise GolowError(f"{threads} threads compute nothing", "use --threads 1 or more.")
     source = locate(model, channels=channels, classes=classes, resolution=resolution)
     shape = _sample_shape(source, input_shape, resolution) if example_inputs is None else None
     source = _fitted(source, shape)
     torch.manual_seed(seed)
-    module = model if isinstance(model, nn.Module) else build_module(source)
+    module = _copied(model) if isinstance(model, nn.Module) else build_module(source)
     how = _give_weights(module, source, weights, initialisation, seed)
     module.train(mode == "train")
+    if mode == "train" and source.kind == "program":
+        raise GolowError(
+            f"{source.name} is an exported program, which cannot be trained",
+            "name the model's own source: file.py:Name.",
+        )
 
     loss_name, loss_function = resolve_loss(loss, mode)
     if shape is not None:
@@ -95,12 +103,14 @@ def prepare(
     output = _forward(module, batches[0], source.name)
     if loss_function is None:
         batches = tuple(Batch(b.inputs) for b in batches)
+        again = _forward(module, batches[0], source.name)
+        _require_repeatable(source.name, "inference", output, again)
     else:
         batches = _fit_targets(batches, output, loss_name, shape is None, seed)
         _try_step(module, batches[0], loss_function, source.name)
 
     workload = Workload(
-        model=source.attribute or source.name,
+        model=source.attribute or Path(source.name).stem,
         source=source,
         mode=mode,
         batch=batches[0].inputs[0].shape[0],
@@ -121,6 +131,17 @@ def prepare(
 
 
 # ---------------------------------------------------------------- weights, inputs, targets
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """The caller's module stays in its own mode, with its own weights."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise GolowError(
+            f"the module cannot be copied: {type(error).__name__}: {error}",
+            "put it into a file and name it as file.py:Name.",
+        ) from error
 
 
 def _give_weights(
@@ -324,13 +345,20 @@ def _try_step(module: nn.Module, batch: Batch, loss: Loss, name: str) -> None:
     """One forward pass with the loss, twice: training must be possible and repeatable."""
     with random_layers_off(module):
         losses = [_loss_once(module, batch, loss, name) for _ in range(2)]
-    if not torch.equal(losses[0], losses[1]):
-        raise GolowError(
-            f"{name} is random in training beyond its nn.Dropout layers: the same batch gave the "
-            f"losses {losses[0].item():.6g} and {losses[1].item():.6g}",
-            "levels can only be compared when the step is repeatable; use nn.Dropout modules "
-            "instead of functional.dropout.",
-        )
+    _require_repeatable(name, "training", *losses)
+
+
+def _require_repeatable(name: str, doing: str, first: Any, second: Any) -> None:
+    pairs = zip(pytree.tree_leaves(first), pytree.tree_leaves(second), strict=True)
+    for one, other in pairs:
+        if not torch.equal(one.nan_to_num(), other.nan_to_num()):
+            far = (one.double() - other.double()).abs().max().item()
+            raise GolowError(
+                f"{name} is random in {doing}, beyond its nn.Dropout layers: the same batch twice "
+                f"gave results that are {far:.2g} apart",
+                "levels can only be compared when the step is repeatable; use nn.Dropout modules "
+                "instead of functional.dropout.",
+            )
 
 
 def _loss_once(module: nn.Module, batch: Batch, loss: Loss, name: str) -> Tensor:

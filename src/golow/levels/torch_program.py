@@ -47,19 +47,22 @@ class TorchProgram:
         self.call = self.lower(self.module, self.inputs[0])
         if self.builds_on_first_iteration:
             self.iterate()
-            self._reset()
+        # Tracing and building run the module, which moves its running statistics.
+        self._reset()
         built = time.perf_counter()
         return LoadReport(phases={"load": loaded - start, "build": built - loaded})
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run the batches from the bundle's weights, random layers off; write the tensors."""
-        self._reset()
-        group = self.optimizer.param_groups[0]
-        group["lr"] = learning_rate
         with self._random_layers_off():
-            tensors = self._train_outputs(batches) if self.train else self._infer_outputs(batches)
+            # Only now: switching them off may trace the module, which moves its statistics.
+            self._reset()
+            tensors = (
+                self._train_outputs(batches, learning_rate)
+                if self.train
+                else self._infer_outputs(batches)
+            )
         save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, file)
-        group["lr"] = self.workload.optimizer.learning_rate
         self._reset()
 
     def iterate(self) -> None:
@@ -102,14 +105,19 @@ class TorchProgram:
         self.inputs = [self._batch(batches, index, "input") for index in range(count)]
         self.targets = [self._batch(batches, index, "target") for index in range(count)]
         self.loss = _loss(bundle) if self.train else None
+        # Not in inference: making one imports torch's compiler, a second that would count as the
+        # level's own start.
+        self.optimizer = self._sgd() if self.train else None
+        self.position = 0
+
+    def _sgd(self) -> torch.optim.SGD:
         settings = self.workload.optimizer
-        self.optimizer = torch.optim.SGD(
+        return torch.optim.SGD(
             self.module.parameters(),
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
         )
-        self.position = 0
 
     def _batch(self, tensors: dict[str, Tensor], index: int, kind: str) -> tuple[Tensor, ...]:
         prefix = f"{index}/{kind}/"
@@ -122,8 +130,10 @@ class TorchProgram:
     def _reset(self) -> None:
         # Read again instead of kept: a copy of the weights would count as the level's memory.
         self.module.load_state_dict(_load(self.bundle, "weights"))
-        self.optimizer.state.clear()
         self.position = 0
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
+            self.optimizer.param_groups[0]["lr"] = self.workload.optimizer.learning_rate
 
     def _arranged(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Within the iteration: the input arrives in PyTorch's order at every level.
@@ -138,7 +148,7 @@ class TorchProgram:
             return self.call(*self._arranged(self.inputs[index]))
 
     def _step(self, index: int) -> tuple[Tensor, Any]:
-        assert self.loss is not None  # noqa: S101
+        assert self.loss is not None and self.optimizer is not None  # noqa: S101
         self.optimizer.zero_grad(set_to_none=True)
         output = self.call(*self._arranged(self.inputs[index]))
         loss = self.loss(output, *self.targets[index])
@@ -153,7 +163,9 @@ class TorchProgram:
                 tensors[f"{step}/output/{position}"] = leaf.clone()
         return tensors
 
-    def _train_outputs(self, batches: list[int]) -> dict[str, Tensor]:
+    def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
+        assert self.optimizer is not None  # noqa: S101
+        self.optimizer.param_groups[0]["lr"] = learning_rate
         tensors: dict[str, Tensor] = {}
         last = len(batches) - 1
         before = _load(self.bundle, "weights")

@@ -12,6 +12,7 @@ from rich.text import Text
 from golow.lower.graph import Graph
 from golow.record import Comparison, Run
 from golow.report.advice import advice
+from golow.report.console import wide_console
 from golow.report.units import bytes_text, count_text, interval_text, seconds_text
 
 STYLES = {
@@ -28,9 +29,7 @@ STYLES = {
 
 def render(comparison: Comparison, console: Console | None = None) -> None:
     """Print heading, table, advice and remarks."""
-    console = console or Console(
-        width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH
-    )
+    console = console or wide_console()
     console.print(Text(heading(comparison), style="bold"))
     console.print(Text(conditions(comparison), style="dim"))
     console.print(table(comparison))

@@ -23,6 +23,8 @@ from golow.worker.protocol import LoadReport, TimeReport, line
 from golow.worker.scheduling import ContentionMeter
 
 LOG_LINES = 15
+LOG_BYTES = 8192
+SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
 Report = TypeVar("Report", LoadReport, TimeReport)
 
 
@@ -31,7 +33,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     load: float = 900.0
     outputs: float = 300.0
-    iteration: float = 60.0
+    iteration: float = 300.0
     memory: float = 300.0
     quit: float = 5.0
 
@@ -54,7 +56,9 @@ class Worker:
         self.limits = limits or Limits()
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
         self._out_of_memory_kills = _out_of_memory_kills()
-        self._seconds_per_iteration = self.limits.iteration
+        self._seconds_per_iteration = 0.0  # not known yet
+        self._buffer = b""
+        self._waiting = self._ended = False
         self.started = time.perf_counter()
         try:
             self._process = subprocess.Popen(
@@ -62,16 +66,16 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env=worker_environment(threads, environment or {}),
+                env=worker_environment(command[0], threads, environment or {}),
                 # A group of its own, so that it and its compilers can be ended together, and so
                 # that Ctrl-C reaches only the parent, which then ends it in order.
                 start_new_session=True,
             )
         except OSError as error:
+            self._log.close()
             raise WorkerFailure("not started", f"{command[0]} did not start: {error}") from error
         if affinity:
             os.sched_setaffinity(self._process.pid, affinity)
-        self._buffer = b""
         self._meter = ContentionMeter(self._process.pid)
 
     def __enter__(self) -> Self:
@@ -156,33 +160,40 @@ class Worker:
             Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def close(self) -> None:
-        """Ask the worker to end, and end it with its whole group when it does not."""
-        if self._process.poll() is None:
-            try:
+        """Ask the worker to end, and end it with its whole group when it does not.
+
+        One that still owes an answer (Ctrl-C came meanwhile) would not hear the question.
+        """
+        try:
+            if not self._waiting and self._process.poll() is None:
                 self._write({"do": "quit"})
                 self._process.wait(self.limits.quit)
-            except (OSError, subprocess.TimeoutExpired):
-                pass
-        self._kill()
-        self._log.close()
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        finally:  # also when a second Ctrl-C comes
+            self._kill()
+            self._log.close()
 
     def log(self) -> str:
         """The end of what the worker wrote to standard error."""
         if self._log.closed:
             return ""
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - 8192))
-        text = self._log.read().decode(errors="replace")
-        return "\n".join(text.splitlines()[-LOG_LINES:])
+        # Never by seeking: the worker writes at the same position of the same open file.
+        end = os.fstat(self._log.fileno()).st_size
+        text = os.pread(self._log.fileno(), LOG_BYTES, max(0, end - LOG_BYTES))
+        return "\n".join(text.decode(errors="replace").splitlines()[-LOG_LINES:])
 
     # ------------------------------------------------------------ how it is done
 
     def _request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        self._require_silence()
         try:
             self._write(request)
         except OSError:
             self._died()
+        self._waiting = True
         answer = self._read(str(request["do"]), limit)
+        self._waiting = False
         if answer.get("ok") is True:
             return answer
         message = str(answer.get("message", "it gave no reason"))
@@ -194,6 +205,13 @@ class Worker:
         kind = "out of memory" if answer.get("error") == "out_of_memory" else "failed"
         raise self._fail(kind, message)
 
+    def _require_silence(self) -> None:
+        """A second line to one request would be taken for the answer to the next."""
+        if not self._buffer:
+            self._receive(0)
+        if self._buffer:
+            self._fail("protocol", f"it wrote without being asked: {self._buffer[:80]!r}")
+
     def _write(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None  # noqa: S101
         self._process.stdin.write(line(request))
@@ -201,19 +219,11 @@ class Worker:
 
     def _read(self, what: str, limit: float) -> dict[str, Any]:
         """The next line of the worker; blocks in the kernel until it comes or the limit ends."""
-        assert self._process.stdout is not None  # noqa: S101
-        descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + limit
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    raise self._fail("hung", f"no answer to `{what}` within {limit:.0f} s")
-                data = os.read(descriptor, 1 << 16)
-                if not data:
-                    self._died()
-                self._buffer += data
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._receive(left):
+                raise self._fail("hung", f"no answer to `{what}` within {limit:.0f} s")
         text, _, self._buffer = self._buffer.partition(b"\n")
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
@@ -222,6 +232,20 @@ class Worker:
                 "protocol", f"its answer to `{what}` is not a JSON object: {text[:80]!r}"
             ) from None
 
+    def _receive(self, seconds: float) -> bool:
+        """Add to the buffer what the worker has written; false if nothing came in that time."""
+        assert self._process.stdout is not None  # noqa: S101
+        descriptor = self._process.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                return False
+        data = os.read(descriptor, 1 << 16)
+        if not data:
+            self._died()
+        self._buffer += data
+        return True
+
     def _typed(self, answer: dict[str, Any], kind: type[Report]) -> Report:
         try:
             return msgspec.convert(answer, kind)
@@ -229,9 +253,13 @@ class Worker:
             raise self._fail("protocol", f"its answer is malformed: {error}") from error
 
     def _died(self) -> None:
-        status = self._process.wait()
+        try:
+            status = self._process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            raise self._fail("protocol", "it closed its standard output and lives on") from None
         if status < 0:
-            name = signal.Signals(-status).name
+            names = {number.value: number.name for number in signal.Signals}
+            name = names.get(-status, f"signal {-status}")
             if status == -signal.SIGKILL and _out_of_memory_kills() > self._out_of_memory_kills:
                 raise self._fail("out of memory", "the system ended it to get memory back")
             raise self._fail("died", f"it was ended by {name}")
@@ -239,11 +267,14 @@ class Worker:
 
     def _fail(self, kind: str, message: str) -> WorkerFailure:
         """End the worker and raise; typed as returning so that a caller can write ``raise``."""
-        log = self.log()
         self._kill()
+        log = self.log()
         raise WorkerFailure(kind, f"{kind}: {message}", log)
 
     def _kill(self) -> None:
+        if self._ended:  # its process id may be another's by now
+            return
+        self._ended = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -253,15 +284,15 @@ class Worker:
                     stream.close()
 
 
-def worker_environment(threads: int, extra: Mapping[str, str]) -> dict[str, str]:
+def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of every worker: the same threads and wait policy whatever the level."""
-    return {
-        **os.environ,
-        **thread_settings(threads),
-        # The parent's import path, so that a model found there is found by the worker too.
-        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        **extra,
-    }
+    environment = {**os.environ, **thread_settings(threads)}
+    if program == sys.executable:
+        # The parent's import path, so that a model found there is found by the worker too. Not for
+        # another Python, which would find this one's standard library.
+        paths = (path or str(Path.cwd()) for path in sys.path)
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return {**environment, **extra}
 
 
 def thread_settings(threads: int) -> dict[str, str]:

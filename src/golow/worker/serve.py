@@ -23,6 +23,9 @@ from golow.worker.protocol import Program, line
 
 PR_SET_PDEATHSIG = 1
 
+# How a failed allocation reads: torch reports one as an ordinary RuntimeError.
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+
 
 def serve(program: Program, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer each request line with one answer line until `quit` or the end of the input."""
@@ -54,8 +57,7 @@ def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
         return _refusal("failed", error.message)
     except Exception as error:
         traceback.print_exc()
-        # torch reports a failed CPU allocation as a RuntimeError with these words.
-        memory = "not enough memory" in str(error) or "out of memory" in str(error).lower()
+        memory = any(words in str(error).lower() for words in OUT_OF_MEMORY)
         kind = "out_of_memory" if memory else "failed"
         return _refusal(kind, f"{type(error).__name__}: {error}")
 
@@ -102,17 +104,21 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def main(level: str) -> None:
-    """Serve the level of that name on this process's standard input and output."""
+def run(make: Callable[[], Program]) -> None:
+    """Be a worker: serve the program on this process's standard input and output."""
     end_with_parent()
     # Ctrl-C reaches the whole group of a terminal; the parent decides what becomes of workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a model prints must not get between the answers: file descriptor 1 becomes the log.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    serve(make(), sys.stdin.buffer, answers)
+
+
+def main(level: str) -> None:
+    """Serve the level of that name."""
     name, _, variant = level.partition(":")
-    program: Program = importlib.import_module(f"golow.levels.{name}").program(variant)
-    serve(program, sys.stdin.buffer, answers)
+    run(lambda: importlib.import_module(f"golow.levels.{name}").program(variant))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def _key(tools: Toolchain, code: str) -> str:
     for part in (tools.torch_version, str(tools.torch), tools.compiler_version, *tools.compiler):
         digest.update(b"\0" + part.encode())
     digest.update(" ".join((*FLAGS, str(tools.standard))).encode())
-    for path in sorted(SOURCES.iterdir()):
+    for path in (SOURCES / "worker.cpp", *sorted(SOURCES.glob("*.h"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:32]
 

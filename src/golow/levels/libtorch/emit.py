@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from golow.levels.libtorch.arguments import NotEmitted, string_text
 from golow.levels.libtorch.names import CppNames, value_names
 from golow.levels.libtorch.operators import (
@@ -70,7 +72,7 @@ def _head(graph: Graph, operators: dict[str, Operator]) -> Iterator[str]:
     yield f"// {_comment(graph.name)}: {purpose}, {len(graph.nodes)} operations, written by golow."
     yield "//"
     yield "// Every statement is one call to ATen's dispatcher, the one that Python would make. The"
-    yield "// shapes of its results stand behind it; after its last use a value is released (reset)."
+    yield "// shapes of its results stand behind it. A value is released after its last use."
     yield '#include "program.h"'
     yield ""
     headers = {operator.header for operator in operators.values()}
@@ -109,8 +111,10 @@ class _Network:
         self.names = value_names(graph, self.written, self.free_names)
         self.operators: dict[str, Operator] = {}
         self.inputs = {item.value.name: item for item in graph.inputs}
+        self.leaving = {item.name for item in graph.outputs}
         self.producers = {v.name: n for n in self.nodes for v in n.outputs if v is not None}
-        self.last_reader = {name: node.name for node in self.nodes for name in node.references()}
+        # By position, because the nodes of a layer that runs twice share their name.
+        self.last_reader = {n: i for i, node in enumerate(self.nodes) for n in node.references()}
 
     # ------------------------------------------------------------ state
 
@@ -139,13 +143,13 @@ class _Network:
                 left = f"const Tensor& {self.names[item.value.name]}"
                 yield f"    {left} = batch.{item.kind}({item.target});  // {item.value}"
         place: tuple[str, str] | None = None
-        for node in self.nodes:
+        for position, node in enumerate(self.nodes):
             if (node.module, node.phase) != place:
                 place = (node.module, node.phase)
                 yield ""
                 yield f"    // {_place_text(node)}"
             yield from self._node_lines(node)
-            yield from self._release_lines(node)
+            yield from self._release_lines(node, position)
         yield ""
         yield from self._result_lines()
         yield from self._buffer_lines()
@@ -155,6 +159,8 @@ class _Network:
             yield from self._alias_lines(node)
             return
         operator, call = self._call(node)
+        # A result that nobody reads gets no name, so that nothing keeps it alive.
+        node = msgspec.structs.replace(node, outputs=tuple(map(self._wanted, node.outputs)))
         named = [self.names[value.name] for value in node.outputs if value is not None]
         if not named:
             yield from _statement("", call, node)
@@ -171,8 +177,14 @@ class _Network:
             yield f"    Tensor {', '.join(named)};"
             yield from _statement(f"std::tie({', '.join(places)}) = ", call, node)
 
+    def _wanted(self, value: Value | None) -> Value | None:
+        wanted = value is not None and (
+            value.name in self.last_reader or value.name in self.leaving
+        )
+        return value if wanted else None
+
     def _alias_lines(self, node: Node) -> Iterator[str]:
-        source, value = node.arguments[0], node.outputs[0]
+        source, value = node.arguments[0], self._wanted(node.outputs[0])
         if isinstance(source, Ref) and value is not None:
             yield f"    auto {self.names[value.name]} = {self.names[source.name]};"
 
@@ -205,11 +217,11 @@ class _Network:
     def _place(self, value: Value | None) -> str:
         return self.names[value.name] if value is not None else "std::ignore"
 
-    def _release_lines(self, node: Node) -> Iterator[str]:
+    def _release_lines(self, node: Node, position: int) -> Iterator[str]:
         """Release what the node was the last to read, as early as eager does or earlier."""
-        kept = {*self.inputs, *self.written, *(item.name for item in self.graph.outputs)}
+        kept = {*self.inputs, *self.written, *self.leaving}
         for name in dict.fromkeys(node.references()):
-            if name not in kept and self.last_reader[name] == node.name:
+            if name not in kept and self.last_reader[name] == position:
                 yield f"    {self.names[name]}.reset();"
 
     # ------------------------------------------------------------ what leaves

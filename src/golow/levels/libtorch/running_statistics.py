@@ -7,6 +7,7 @@ may as well write into the buffers: no copies, and bit for bit what eager calcul
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,9 +22,12 @@ STATISTICS = (3, 4)  # running mean and variance: among the arguments, and among
 
 
 class Update(NamedTuple):
-    """One statistic of one batch norm: the value that the node reads and the one it makes."""
+    """One statistic of one batch norm: the value that the node reads and the one it makes.
 
-    node: Node
+    node is the position in the graph, because the nodes of a layer that runs twice share a name.
+    """
+
+    node: int
     old: str
     new: str
 
@@ -37,10 +41,8 @@ def written_in_place(graph: Graph) -> dict[str, str]:
     chains = {b: chain for b, chain in chains.items() if chain and _may(graph, b, chain)}
     # The operator writes both statistics or none.
     while True:
-        count: dict[str, int] = {}
-        for update in (update for chain in chains.values() for update in chain):
-            count[update.node.name] = count.get(update.node.name, 0) + 1
-        kept = {b: c for b, c in chains.items() if all(count[u.node.name] == 2 for u in c)}
+        count = Counter(update.node for chain in chains.values() for update in chain)
+        kept = {b: c for b, c in chains.items() if all(count[u.node] == 2 for u in c)}
         if len(kept) == len(chains):
             return {update.new: buffer for buffer, chain in kept.items() for update in chain}
         chains = kept
@@ -65,13 +67,13 @@ def _buffers(graph: Graph) -> dict[str, str]:
 def _chain(graph: Graph, buffer: str) -> Iterator[Update]:
     """The updates that start at the buffer, one after another."""
     value = buffer
-    for node in graph.nodes:
+    for index, node in enumerate(graph.nodes):
         if node.op != FUNCTIONAL or len(node.arguments) < 6 or node.arguments[5] is not True:
             continue
         for position in STATISTICS:
             new = node.outputs[position]
             if node.arguments[position] == Ref(name=value) and new is not None:
-                yield Update(node, value, new.name)
+                yield Update(index, value, new.name)
                 value = new.name
                 break
 
@@ -86,15 +88,15 @@ def _may(graph: Graph, buffer: str, chain: list[Update]) -> bool:
         return False
     if leaving.get(chain[-1].new) != [("buffer", target)]:
         return False
-    return all(list(_readers(graph, update.old)) == [update.node.name] for update in chain)
+    return all(list(_readers(graph, update.old)) == [update.node] for update in chain)
 
 
-def _readers(graph: Graph, value: str) -> Iterator[str]:
-    """Names of the nodes that read the value, as often as they do."""
-    for node in graph.nodes:
+def _readers(graph: Graph, value: str) -> Iterator[int]:
+    """Positions of the nodes that read the value, as often as they do."""
+    for index, node in enumerate(graph.nodes):
         arguments = node.arguments
         if node.op == BACKWARD and arguments[7] is True:
             # In training the backward takes the running statistics and does not look at them.
             arguments = tuple(a for i, a in enumerate(arguments) if i not in STATISTICS)
         looked_at = msgspec.structs.replace(node, arguments=arguments)
-        yield from (node.name for name in looked_at.references() if name == value)
+        yield from (index for name in looked_at.references() if name == value)

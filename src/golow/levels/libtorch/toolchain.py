@@ -22,11 +22,12 @@ COMPILERS = ("c++", "g++", "clang++")
 NO_COMPILER = "no C++ compiler was found"
 INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
 
-# -O1: the program only calls into libraries that are compiled already, and -O2 brings nothing
-# that could be measured while it takes longer to compile.
+# -Og: the program only calls into libraries that are compiled already. Networks that are nothing
+# but overhead (40 layers of 4 neurons) run as fast as with -O2, and 5% faster than with -O0;
+# ResNet-50's training step compiles in 7 s where -O1 takes 15 and -O2 30.
 # AT_PER_OPERATOR_HEADERS: only the operators that are called are declared, which is most of the
 # compile time.
-FLAGS = ("-O1", "-pthread", "-DAT_PER_OPERATOR_HEADERS")
+FLAGS = ("-Og", "-pthread", "-DAT_PER_OPERATOR_HEADERS")
 
 
 class Toolchain(NamedTuple):

@@ -44,8 +44,8 @@ class Value {
   const std::string& string() const { return get<std::string>("a string"); }
   std::int64_t integer() const { return get<std::int64_t>("an integer"); }
   double number() const {
-    if (const auto* whole = std::get_if<std::int64_t>(&content_)) return static_cast<double>(*whole);
-    return get<double>("a number");
+    const auto* const whole = std::get_if<std::int64_t>(&content_);
+    return whole != nullptr ? static_cast<double>(*whole) : get<double>("a number");
   }
 
   /// The member of that name, nullptr where the object has none.

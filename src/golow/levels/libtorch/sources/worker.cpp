@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
@@ -90,7 +89,7 @@ class Session {
                          : result_.outputs.empty() ? Tensor()
                                                    : result_.outputs.front();
     if (!first.defined() || first.numel() == 0 || first.is_complex()) return std::nullopt;
-    return first.flatten().select(0, 0).to(at::kDouble).item<double>();
+    return first.flatten().select(0, 0).item().toDouble();
   }
 
   std::size_t batch_count() const { return batches_.size(); }
@@ -137,15 +136,6 @@ struct UnknownRequest : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The mode in which every operator of the program runs: nothing is recorded for a gradient.
-struct Modes {
-  explicit Modes(bool trains) {
-    if (!trains) inference.emplace();
-  }
-  c10::NoGradGuard no_gradients;
-  std::optional<c10::InferenceMode> inference;
-};
-
 class Worker {
  public:
   /// The answer to one line; whatever goes wrong becomes an answer too.
@@ -189,8 +179,6 @@ class Worker {
   json::Object load(const std::string& bundle) {
     const std::int64_t start = nanoseconds();
     session_.reset();
-    modes_.reset();
-    modes_.emplace(make_program()->trains);
     session_.emplace(bundle);
     const double seconds = static_cast<double>(nanoseconds() - start) * 1e-9;
     struct stat program {};
@@ -236,7 +224,8 @@ class Worker {
 
   static std::size_t at_least(std::int64_t least, const json::Value& value, const char* what) {
     const std::int64_t number = value.integer();
-    if (number < least) throw std::out_of_range(std::to_string(number) + " is too small for " + what);
+    if (number < least)
+      throw std::out_of_range(std::to_string(number) + " is too small for " + what);
     return static_cast<std::size_t>(number);
   }
 
@@ -245,7 +234,6 @@ class Worker {
     return *session_;
   }
 
-  std::optional<Modes> modes_;  // outlives the session, whose tensors are made under it
   std::optional<Session> session_;
   bool done_ = false;
 };
@@ -265,6 +253,8 @@ int serve() {
   std::FILE* const answers = take_standard_output();
   if (answers == nullptr) return 1;
   at::init_num_threads();  // as `import torch` does: OMP_NUM_THREADS decides
+  // Also in training: the backward pass is written out, so autograd has nothing to record.
+  const c10::InferenceMode no_autograd;
   Worker worker;
   std::string line;
   while (!worker.done() && std::getline(std::cin, line)) {

@@ -1,0 +1,131 @@
+"""The emitted program as a small CMake project that builds and runs without golow."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from safetensors.torch import save_file
+from torch import Tensor
+
+from golow.levels.libtorch.build import SOURCES
+from golow.levels.libtorch.emit import emit_program
+from golow.lower.graph import Graph
+from golow.record import GolowError, Workload, encode
+
+MARKER = "<!-- written by golow emit -->"
+CONFIGURE = (
+    "cmake -S . -B build -DCMAKE_PREFIX_PATH="
+    "\"$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')\""
+)
+STATIC_FILES = (
+    "CMakeLists.txt",
+    "main.cpp",
+    "program.h",
+    "bundle.h",
+    "safetensors.h",
+    "json.h",
+    "sgd.h",
+    "clock.h",
+)
+
+
+def write_project(
+    graph: Graph,
+    weights: Mapping[str, Tensor],
+    constants: Mapping[str, Tensor],
+    batches: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    workload: Workload,
+    folder: Path,
+) -> list[Path]:
+    """Write the project and return its files.
+
+    batches are named as in the bundle (``0/input/0``), expected as the worker's outputs
+    (``0/output/0``, ``0/loss/loss``). Raises `GolowError` where the folder holds something else
+    than a project that golow wrote, and `golow.record.Unsupported` where a node has no C++ form.
+    """
+    program = emit_program(graph)
+    _take_folder(folder)
+    steps = {name.split("/")[0] for name in batches}
+    fitted = msgspec.structs.replace(workload, batches=len(steps))
+    texts = {
+        "README.md": _readme(graph, workload, bool(constants)),
+        "program.cpp": program,
+        "workload.json": encode(fitted).decode(),
+    }
+    tensors = {
+        "weights.safetensors": weights,
+        "example.safetensors": {**batches, **{f"expected/{k}": v for k, v in expected.items()}},
+    }
+    if constants:
+        tensors["constants.safetensors"] = constants
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for name in STATIC_FILES:
+        shutil.copyfile(SOURCES / name, folder / name)
+    for name, content in tensors.items():
+        # Copies, because two names of a state dict may share memory, which the format refuses.
+        save_file({k: v.detach().contiguous().clone() for k, v in content.items()}, folder / name)
+    return [folder / name for name in (*texts, *STATIC_FILES, *tensors)]
+
+
+def _take_folder(folder: Path) -> None:
+    """Make the folder; one that holds something must be an earlier project of ours."""
+    if folder.exists() and not folder.is_dir():
+        raise GolowError(f"{folder} is a file", "name a folder for the project.")
+    folder.mkdir(parents=True, exist_ok=True)
+    readme = folder / "README.md"
+    ours = readme.is_file() and MARKER in readme.read_text(encoding="utf-8", errors="replace")
+    if any(folder.iterdir()) and not ours:
+        raise GolowError(
+            f"{folder} is not empty and holds no project that golow wrote",
+            "name an empty folder, or one that does not exist yet.",
+        )
+
+
+def _readme(graph: Graph, workload: Workload, constants: bool) -> str:
+    train = graph.mode == "train"
+    shapes = ", ".join("x".join(map(str, item.shape)) for item in workload.inputs)
+    what = "one training step: forward, loss, backward and SGD" if train else "inference"
+    shows = (
+        "It prints the loss of 20 steps, and how far the first is from the loss that golow stored"
+        if train
+        else "It prints the largest difference to the outputs that golow stored, and the time"
+    )
+    rows = [
+        ("`program.cpp`", f"the network: {len(graph.nodes)} operations in a straight line"),
+        ("`main.cpp`", "loads the files below, runs the network, compares"),
+        ("`program.h`", "what a network is to the rest: its state and one step"),
+        ("`sgd.h`", "the optimizer, in the order of torch.optim.SGD"),
+        ("`bundle.h`, `safetensors.h`, `json.h`, `clock.h`", "reading the files; the clock"),
+        ("`workload.json`", "the workload; training takes the optimizer's rates from it"),
+        ("`weights.safetensors`", "the state dict, under its own names"),
+        ("`example.safetensors`", "example batches, and what they gave (`expected/...`)"),
+    ]
+    if constants:
+        rows.append(("`constants.safetensors`", "tensors that the model's code made on the way"))
+    table = "\n".join(f"| {name} | {text} |" for name, text in rows)
+    return f"""{MARKER}
+# {workload.model} in C++
+
+`{graph.name}`, {what}, for inputs of {shapes}: the graph that PyTorch captured, written out as
+C++ calls to ATen's operators. There is no Python in the program.
+
+```
+{CONFIGURE}
+cmake --build build
+./build/run .
+```
+
+{shows}. `./build/run . 100` runs 100 iterations.
+
+| file | what it is |
+|---|---|
+{table}
+
+PyTorch 2.11 to 2.13, a C++ compiler (GCC 11 or newer) and CMake 3.18 are enough. A PyTorch that
+was built with CUDA makes `find_package(Torch)` ask for the CUDA toolkit as well.
+"""

@@ -1,0 +1,240 @@
+/* A worker in C: one linear layer, y = x W^T + b, for inference. It knows nothing of golow but
+ * docs/protocol.md, which is the proof that a user's own runtime can join the ladder.
+ *
+ *     cc -O2 -o tiny tiny.c -lm && golow compare model.py:Linear --input 16 --worker tiny=./tiny
+ */
+#include <ctype.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef __linux__
+#include <signal.h>
+#include <sys/prctl.h>
+#endif
+
+enum { MOST_BATCHES = 64, PATH = 4096 };
+
+static struct {
+  int loaded, batches, rows, in, out, position;
+  float *weight, *bias, *input[MOST_BATCHES], *output; /* [out, in], [out], [rows, in], [rows, out] */
+} model;
+
+/* ---------------------------------------------------------------- JSON, as much as is needed */
+
+static const char *blanks(const char *at) {
+  while (isspace((unsigned char)*at)) at++;
+  return at;
+}
+
+/* The value behind "key": in the text, NULL where there is none. */
+static const char *value(const char *text, const char *key) {
+  char quoted[256];
+  if (snprintf(quoted, sizeof quoted, "\"%s\"", key) >= (int)sizeof quoted) return NULL;
+  for (const char *at = text; (at = strstr(at, quoted)) != NULL;) {
+    at = blanks(at + strlen(quoted));
+    if (*at == ':') return blanks(at + 1);
+  }
+  return NULL;
+}
+
+/* The string behind the key; only the escapes \" and \\ and \/ are known. 0 where there is none. */
+static int string(const char *text, const char *key, char *into, size_t size) {
+  const char *at = value(text, key);
+  if (at == NULL || *at != '"') return 0;
+  size_t length = 0;
+  for (at++; *at && *at != '"' && length + 1 < size; at++) {
+    if (*at == '\\') at++;
+    into[length++] = *at;
+  }
+  into[length] = 0;
+  return *at == '"';
+}
+
+static int integer(const char *text, const char *key, long *into) {
+  const char *at = value(text, key);
+  return at != NULL && sscanf(at, "%ld", into) == 1;
+}
+
+/* The integers of the array behind the key; their count, -1 where there is no such array. */
+static int integers(const char *text, const char *key, long *into, int most) {
+  const char *at = value(text, key);
+  if (at == NULL || *at != '[') return -1;
+  int count = 0;
+  for (at = blanks(at + 1); *at && *at != ']' && count < most; count++) {
+    char *end;
+    into[count] = strtol(at, &end, 10);
+    if (end == at) return -1;
+    at = blanks(end);
+    if (*at == ',') at = blanks(at + 1);
+  }
+  return count;
+}
+
+/* ---------------------------------------------------------------- files */
+
+static char *read_file(const char *folder, const char *name) {
+  char path[PATH];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) return NULL;
+  fseek(file, 0, SEEK_END);
+  long size = ftell(file);
+  rewind(file);
+  char *data = calloc(1, (size_t)size + 1);
+  if (data && fread(data, 1, (size_t)size, file) != (size_t)size) data = NULL;
+  fclose(file);
+  return data;
+}
+
+/* A float32 tensor of a safetensors file, with its shape; NULL where it is not there. */
+static float *tensor(const char *file, const char *name, long *shape, int dimensions) {
+  uint64_t header;
+  long offsets[2];
+  char type[8];
+  memcpy(&header, file, sizeof header);
+  const char *entry = value(file + sizeof header, name);
+  if (entry == NULL || !string(entry, "dtype", type, sizeof type) || strcmp(type, "F32")) return NULL;
+  if (integers(entry, "shape", shape, dimensions) != dimensions) return NULL;
+  if (integers(entry, "data_offsets", offsets, 2) != 2) return NULL;
+  float *data = malloc((size_t)(offsets[1] - offsets[0]));
+  if (data) memcpy(data, file + sizeof header + header + offsets[0], (size_t)(offsets[1] - offsets[0]));
+  return data;
+}
+
+/* ---------------------------------------------------------------- the model */
+
+static void forward(const float *input) {
+  for (int row = 0; row < model.rows; row++)
+    for (int j = 0; j < model.out; j++) {
+      float sum = model.bias[j];
+      for (int i = 0; i < model.in; i++) sum += input[row * model.in + i] * model.weight[j * model.in + i];
+      model.output[row * model.out + j] = sum;
+    }
+}
+
+static void iterate(void) { forward(model.input[model.position++ % model.batches]); }
+
+static int64_t nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---------------------------------------------------------------- the requests */
+
+static void refuse(const char *kind, const char *message) {
+  printf("{\"ok\":false,\"error\":\"%s\",\"message\":\"%s\",\"node\":\"\",\"module\":\"\"}\n", kind, message);
+}
+
+static void load(const char *request) {
+  char folder[PATH], mode[16];
+  long shape[2], batches;
+  int64_t start = nanoseconds();
+  if (!string(request, "bundle", folder, sizeof folder)) return refuse("failed", "which bundle?");
+  const char *workload = read_file(folder, "workload.json");
+  const char *weights = read_file(folder, "weights.safetensors");
+  const char *inputs = read_file(folder, "batches.safetensors");
+  if (!workload || !weights || !inputs) return refuse("failed", "the bundle cannot be read");
+  if (!string(workload, "mode", mode, sizeof mode) || strcmp(mode, "infer"))
+    return refuse("unsupported", "tiny does inference only");
+  model.bias = tensor(weights, "fc.bias", shape, 1);
+  model.weight = tensor(weights, "fc.weight", shape, 2);
+  if (!model.weight || !model.bias) return refuse("unsupported", "tiny knows one linear layer, fc");
+  model.out = (int)shape[0], model.in = (int)shape[1];
+  if (!integer(workload, "batches", &batches) || batches < 1 || batches > MOST_BATCHES)
+    return refuse("failed", "how many batches?");
+  model.batches = (int)batches, model.position = 0;
+  for (int i = 0; i < model.batches; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "%d/input/0", i);
+    model.input[i] = tensor(inputs, name, shape, 2);
+    if (!model.input[i] || shape[1] != model.in) return refuse("unsupported", "inputs of another shape");
+  }
+  model.rows = (int)shape[0];
+  model.output = malloc(sizeof(float) * (size_t)model.rows * (size_t)model.out);
+  model.loaded = 1;
+  printf("{\"ok\":true,\"phases\":{\"load\":%.9f},\"artifact_bytes\":null,\"cached\":false,\"notes\":[]}\n",
+         (double)(nanoseconds() - start) * 1e-9);
+}
+
+static void outputs(const char *request) {
+  char path[PATH];
+  long batches[MOST_BATCHES];
+  size_t size = sizeof(float) * (size_t)model.rows * (size_t)model.out, end = 0;
+  int count = integers(request, "batches", batches, MOST_BATCHES);
+  if (count < 0 || !string(request, "file", path, sizeof path)) return refuse("failed", "which file?");
+  for (int step = 0; step < count; step++)
+    if (batches[step] < 0 || batches[step] >= model.batches) return refuse("failed", "there is no such batch");
+  FILE *file = fopen(path, "wb");
+  if (file == NULL) return refuse("failed", "the file cannot be written");
+  char *header = malloc(128 * (size_t)count + 3);
+  size_t length = (size_t)sprintf(header, "{");
+  for (int step = 0; step < count; step++, end += size)
+    length += (size_t)sprintf(header + length,
+                              "%s\"%d/output/0\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}",
+                              step ? "," : "", step, model.rows, model.out, end, end + size);
+  length += (size_t)sprintf(header + length, "}");
+  uint64_t written = length;
+  size_t wrong = fwrite(&written, 1, sizeof written, file) != sizeof written;
+  wrong += fwrite(header, 1, length, file) != length;
+  for (int step = 0; step < count; step++) {
+    forward(model.input[batches[step]]);
+    wrong += fwrite(model.output, 1, size, file) != size;
+  }
+  free(header);
+  model.position = 0;
+  if (fclose(file) != 0 || wrong) return refuse("failed", "the file could not be written whole");
+  printf("{\"ok\":true}\n");
+}
+
+static void time_iterations(const char *request) {
+  long iterations, warmup;
+  if (!integer(request, "iterations", &iterations) || !integer(request, "warmup", &warmup) || iterations < 1)
+    return refuse("failed", "how many iterations?");
+  int64_t *samples = malloc(sizeof(int64_t) * (size_t)iterations);
+  if (samples == NULL) return refuse("out_of_memory", "no room for so many samples");
+  for (long i = 0; i < warmup; i++) iterate();
+  for (long i = 0; i < iterations; i++) {
+    int64_t start = nanoseconds();
+    iterate();
+    samples[i] = nanoseconds() - start;
+  }
+  printf("{\"ok\":true,\"host_ns\":[");
+  for (long i = 0; i < iterations; i++) printf("%s%lld", i ? "," : "", (long long)samples[i]);
+  if (isfinite(model.output[0]))
+    printf("],\"device_ns\":null,\"last\":%.9g}\n", model.output[0]);
+  else
+    printf("],\"device_ns\":null,\"last\":null}\n");
+  free(samples);
+}
+
+int main(void) {
+  char *line = NULL, wanted[32];
+  size_t size = 0;
+#ifdef __linux__
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* in the middle of a request, too, it ends with its parent */
+#endif
+  while (getline(&line, &size, stdin) > 0) {
+    if (*blanks(line) != '{' || !string(line, "do", wanted, sizeof wanted))
+      refuse("failed", "the request is not understood");
+    else if (!strcmp(wanted, "quit"))
+      return printf("{\"ok\":true}\n") < 0;
+    else if (!strcmp(wanted, "load"))
+      load(line);
+    else if (strcmp(wanted, "outputs") && strcmp(wanted, "time") && strcmp(wanted, "memory"))
+      refuse("unknown_request", "tiny does not know this request");
+    else if (!model.loaded)
+      refuse("failed", "nothing is loaded yet");
+    else if (!strcmp(wanted, "outputs"))
+      outputs(line);
+    else if (!strcmp(wanted, "time"))
+      time_iterations(line);
+    else
+      printf("{\"ok\":true,\"allocated_peak\":null}\n");
+    fflush(stdout);
+  }
+  return 0;
+}
