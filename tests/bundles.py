@@ -1,0 +1,35 @@
+"""Bundles of the tests' networks, made as `golow.compare` makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from golow.bundle import Bundle, write_bundle
+from golow.compare import capture
+from golow.lower.passes import CLEAN_UP, apply
+from golow.record import Mode, Optimizer
+from golow.workload import prepare
+
+NETWORKS = Path(__file__).parent / "networks.py"
+
+
+def network_bundle(folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8) -> Bundle:
+    """`networks.Network`, with its graph; the step is large enough to show what goes wrong."""
+    prepared = prepare(
+        f"{NETWORKS}:Network",
+        mode=mode,
+        batch=batch,
+        input_shape=(3, 16, 16),
+        optimizer=Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.01),
+        threads=threads,
+    )
+    bundle, prepared = write_bundle(prepared, folder)
+    captured = capture(prepared)
+    bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
+    return bundle
+
+
+def linear_bundle(folder: Path) -> Bundle:
+    """`networks.Linear` for inference, which the tiny worker in C can run."""
+    prepared = prepare(f"{NETWORKS}:Linear", batch=4, input_shape=(16,))
+    return write_bundle(prepared, folder)[0]

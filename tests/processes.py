@@ -1,0 +1,50 @@
+"""What is left of processes: the tests look whether all have ended that should have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+PATIENCE = 10.0  # seconds: the system ends a killed process at once, but this machine is shared
+
+
+def is_gone(process: int) -> bool:
+    """Whether the process has ended; one that nobody has waited for yet has ended too."""
+    try:
+        return psutil.Process(process).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def all_gone(*processes: int) -> bool:
+    """Whether all of them have ended, or do so soon."""
+    return soon(lambda: all(is_gone(process) for process in processes))
+
+
+def mentioning(text: str) -> list[int]:
+    """Processes that live and have the text in their command line or their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), *process.environ().values()]
+            if any(text in word for word in words) and not is_gone(process.pid):
+                found.append(process.pid)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def family(process: int) -> list[int]:
+    """The process and all that descends from it."""
+    parent = psutil.Process(process)
+    return [process, *(child.pid for child in parent.children(recursive=True))]
+
+
+def soon(condition: Callable[[], bool]) -> bool:
+    """Whether it becomes true before long."""
+    deadline = time.monotonic() + PATIENCE
+    while not (true := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return true

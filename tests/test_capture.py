@@ -1,0 +1,143 @@
+"""What is captured computes what the module computes: bitwise, in inference and in training."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+from torch.nn import functional
+
+from golow.lower.capture import Captured, capture_inference, capture_training
+from golow.lower.graph import decode_graph, encode_graph, print_python
+from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.verify import interpret
+from golow.record import GolowError
+from networks import Small, networks
+
+
+def given_values(captured: Captured, module: nn.Module, *batch: Tensor) -> dict[str, Tensor]:
+    """The graph's inputs by value name, from the module's state and a batch."""
+    state = {k: v.detach().clone() for k, v in module.state_dict().items()}
+    batches = {("input", "0"): batch[0]} | ({("target", "0"): batch[1]} if len(batch) > 1 else {})
+    found = {}
+    for item in captured.graph.inputs:
+        if item.kind in ("parameter", "buffer"):
+            found[item.value.name] = state[item.target]
+        elif item.kind == "constant":
+            found[item.value.name] = captured.constants[item.target]
+        else:
+            found[item.value.name] = batches[item.kind, item.target]
+    return found
+
+
+def train_step(module: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """What eager makes of one step: loss, gradients, new buffers, under the graph's names."""
+    module.train()
+    output = module(x)
+    loss = functional.cross_entropy(output, y)
+    loss.backward()
+    found = {"loss/loss": loss.detach(), "output/0": output.detach()}
+    found |= {f"gradient/{n}": p.grad for n, p in module.named_parameters() if p.grad is not None}
+    return found | {f"buffer/{n}": b for n, b in module.named_buffers()}
+
+
+@settings(max_examples=15, deadline=None)
+@given(networks())
+def test_inference_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:
+    module, shape = drawn
+    x = torch.randn(2, *shape)
+    captured = capture_inference("net", module.eval(), (x,))
+    graph = apply(captured.graph, CLEAN_UP)
+    with torch.no_grad():
+        wanted = module(x)
+        found = interpret(graph, given_values(captured._replace(graph=graph), module, x))
+    assert torch.equal(found["output/0"], wanted)
+
+
+@settings(max_examples=15, deadline=None)
+@given(networks())
+def test_training_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) -> None:
+    module, shape = drawn
+    x, y = torch.randn(3, *shape), torch.randint(0, 5, (3,))
+    captured = capture_training("net", module, (x,), (y,), functional.cross_entropy)
+    captured = captured._replace(graph=apply(captured.graph, CLEAN_UP))
+    values = given_values(captured, module, x, y)
+    wanted = train_step(copy.deepcopy(module), x, y)
+    found = interpret(captured.graph, values)
+    assert found.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_capture_leaves_the_module_as_it_was() -> None:
+    module, x, y = Small(), torch.randn(2, 3, 16, 16), torch.randint(0, 10, (2,))
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    capture_training("small", module, (x,), (y,), functional.cross_entropy)
+    capture_inference("small", module, (x,))
+    assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_nodes_know_their_layer_and_phase() -> None:
+    module, x, y = Small(), torch.randn(2, 3, 16, 16), torch.randint(0, 10, (2,))
+    graph = capture_training("small", module, (x,), (y,), functional.cross_entropy).graph
+    places = {(n.op.split(".")[1], n.phase): n.module for n in graph.nodes if "conv" in n.op}
+    assert places["convolution", "forward"] == "block.1.conv"  # the last one forward
+    assert places["convolution_backward", "backward"] == "stem"  # and the last one back
+    graph = capture_inference("small", module, (x,)).graph
+    assert [n.module for n in graph.nodes if n.op == "aten.conv2d.default"] == [
+        "stem",
+        "block.0.conv",
+        "block.1.conv",
+    ]
+
+
+def test_the_printed_graph_runs_and_equals_eager() -> None:
+    module, x = Small().eval(), torch.randn(2, 3, 16, 16)
+    captured = capture_inference("small", module, (x,))
+    text = print_python(captured.graph).replace(
+        "from torch.ops import aten", "aten = torch.ops.aten"
+    )
+    scope: dict[str, object] = {}
+    exec(text, scope)  # noqa: S102 (our own print)
+    with torch.no_grad():
+        found = scope["small_infer"](given_values(captured, module, x))  # type: ignore[operator]
+        assert torch.equal(found["output/0"], module(x))
+
+
+def test_the_graph_survives_json() -> None:
+    module, x, y = Small(), torch.randn(2, 3, 16, 16), torch.randint(0, 10, (2,))
+    graph = capture_training("small", module, (x,), (y,), functional.cross_entropy).graph
+    assert decode_graph(encode_graph(graph)) == graph
+
+
+class Clamped(nn.Module):
+    """Has an infinity among its arguments, which JSON cannot write."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.clamp(x, float("-inf"), 1.0) + torch.tensor([1.0, 2.0])
+
+
+def test_infinities_and_constants_survive() -> None:
+    module, x = Clamped(), torch.randn(3, 2)
+    captured = capture_inference("clamped", module, (x,))
+    graph = decode_graph(encode_graph(apply(captured.graph, CLEAN_UP)))
+    found = interpret(graph, given_values(captured._replace(graph=graph), module, x))
+    assert torch.equal(found["output/0"], module(x))
+    assert captured.constants
+
+
+class Branching(nn.Module):
+    """Takes a branch by the content of its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def test_a_branch_on_data_is_explained() -> None:
+    with pytest.raises(GolowError, match="could not capture branching") as raised:
+        capture_inference("branching", Branching(), (torch.randn(3),))
+    assert "control flow" in raised.value.hint

@@ -1,0 +1,544 @@
+"""The level libtorch compiled and run through the real protocol, compared with eager bit by bit."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from libtorch_bundle import (
+    Batch,
+    eager_inference,
+    eager_training,
+    workload,
+    write_bundle,
+)
+from protocol_driver import RawWorker
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from golow.levels.libtorch.build import Artifact, build, probe
+from golow.levels.libtorch.project import CONFIGURE, write_project
+from golow.lower.capture import Captured, capture_inference, capture_training
+from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.record import GolowError, Optimizer
+from golow.worker.client import Worker
+
+RATE = 0.05
+OPTIMIZER = Optimizer(learning_rate=RATE, momentum=0.9, weight_decay=0.01)
+
+
+class Everything(nn.Module):
+    """Many operations in one network, so that few compilations test many of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace=True)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.shared = nn.BatchNorm2d(8)  # runs twice in a pass
+        self.drop = nn.Dropout(0.5)
+        self.pool = nn.AdaptiveAvgPool2d(2)
+        self.head = nn.Linear(32, 5)
+        self.unused = nn.Parameter(torch.ones(3))
+        self.scale: Tensor
+        self.offset: Tensor
+        self.calls: Tensor
+        self.register_buffer("scale", torch.full((8, 1, 1), 0.5))
+        self.register_buffer("offset", torch.linspace(-1, 1, 8).reshape(8, 1, 1), persistent=False)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.training:
+            self.calls += 1
+        x = self.relu(self.norm(self.stem(x)))
+        y = self.shared(functional.gelu(self.shared(self.depthwise(x))))
+        x = x + y * self.scale + self.offset
+        a, b = x.chunk(2, dim=1)
+        x = torch.cat([functional.max_pool2d(a, 2), functional.avg_pool2d(b, 2)], 1)
+        x = torch.cat([x]).clamp(min=-float("inf"), max=6.0)
+        x = functional.interpolate(x, scale_factor=2.0, mode="bilinear")
+        x = self.pool(functional.relu6(x)).flatten(1)
+        mean = x.mean(dim=1, keepdim=True)
+        return self.head(self.drop(x)) - mean, x.sum()
+
+
+def loss(outputs: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs[0], target)
+
+
+class Built(NamedTuple):
+    """A network, its bundle and its compiled program."""
+
+    module: Everything
+    captured: Captured
+    batches: list[Batch]
+    bundle: Path
+    artifact: Artifact
+
+
+def prepare(mode: str, folder: Path, cache: Path) -> Built:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    module = Everything()
+    batches = [(torch.randn(4, 3, 16, 16), torch.randint(5, (4,))) for _ in range(3)]
+    if mode == "infer":
+        captured = capture_inference("everything", module, (batches[0][0],))
+    else:
+        captured = capture_training(
+            "everything", module, (batches[0][0],), (batches[0][1],), loss
+        )
+    described = workload(mode, batches, OPTIMIZER)
+    bundle = write_bundle(folder / mode, module, captured, described, batches)
+    return Built(module, captured, batches, bundle, build(captured.graph, cache))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for both files that compile, in the folder of this run of the tests."""
+    return tmp_path_factory.getbasetemp() / "libtorch-cache"
+
+
+@pytest.fixture(scope="module")
+def inference(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Built:
+    return prepare("infer", tmp_path_factory.mktemp("bundle"), cache)
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Built:
+    return prepare("train", tmp_path_factory.mktemp("bundle"), cache)
+
+
+def outputs_of(built: Built, bundle: Path, batches: list[int], rate: float) -> dict[str, Tensor]:
+    file = bundle / "outputs.safetensors"
+    with Worker("libtorch", [str(built.artifact.program)], threads=1) as worker:
+        worker.load(bundle)
+        worker.time(iterations=2, warmup=1)  # must leave no trace in the outputs
+        worker.outputs(batches, rate, file)
+    return load_file(file)
+
+
+def assert_identical(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert sorted(found) == sorted(expected)
+    assert [k for k in expected if not torch.equal(found[k], expected[k])] == []
+
+
+# ---------------------------------------------------------------- the same as eager
+
+
+def test_inference_is_eager_bit_by_bit(inference: Built) -> None:
+    found = outputs_of(inference, inference.bundle, [2, 0], RATE)
+    batches = [inference.batches[i] for i in (2, 0)]
+    assert_identical(found, eager_inference(inference.module, batches))
+
+
+def test_training_is_eager_bit_by_bit(training: Built) -> None:
+    found = outputs_of(training, training.bundle, [1, 0], RATE)
+    batches = [training.batches[i] for i in (1, 0)]
+    expected = eager_training(training.module, batches, loss, OPTIMIZER)
+    assert_identical(found, expected)
+    kinds = {name.split("/")[1] for name in found}
+    assert kinds == {"loss", "output", "gradient", "buffer", "parameter", "momentum"}
+    assert "0/gradient/unused" not in found
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        Optimizer(learning_rate=0.5, momentum=0.0, weight_decay=0.0),
+        Optimizer(learning_rate=0.01, momentum=0.5, weight_decay=0.0),
+    ],
+)
+def test_the_rates_are_read_when_the_program_runs(
+    training: Built, tmp_path: Path, optimizer: Optimizer
+) -> None:
+    described = workload("train", training.batches, optimizer)
+    bundle = write_bundle(
+        tmp_path, training.module, training.captured, described, training.batches
+    )
+    found = outputs_of(training, bundle, [0, 1], optimizer.learning_rate)
+    assert_identical(found, eager_training(training.module, training.batches[:2], loss, optimizer))
+
+
+def test_a_planted_error_is_seen(training: Built, tmp_path: Path) -> None:
+    broken = {k: v.clone() for k, v in training.module.state_dict().items()}
+    broken["head.bias"][0] += 1e-6
+    module = Everything()
+    module.load_state_dict(broken)
+    bundle = write_bundle(
+        tmp_path,
+        module,
+        training.captured,
+        workload("train", training.batches, OPTIMIZER),
+        training.batches,
+    )
+    found = outputs_of(training, bundle, [0], RATE)
+    expected = eager_training(training.module, training.batches[:1], loss, OPTIMIZER)
+    with pytest.raises(AssertionError):
+        assert_identical(found, expected)
+
+
+def test_dropout_is_on_while_it_is_timed_and_off_in_the_check(training: Built) -> None:
+    with RawWorker([training.artifact.program]) as worker:
+        worker.request(do="load", bundle=str(training.bundle))
+        losses = []
+        for _ in range(2):
+            file = training.bundle / "once.safetensors"
+            request = {"batches": [0], "learning_rate": RATE, "file": str(file)}
+            assert worker.request(do="outputs", **request) == {"ok": True}
+            losses.append(worker.request(do="time", iterations=1, warmup=0)["last"])
+        # The first step from the same weights on the same batch: only dropout can differ.
+        assert losses[0] != losses[1]
+
+
+# ---------------------------------------------------------------- the process
+
+
+def test_there_is_no_python_in_the_process(training: Built) -> None:
+    with RawWorker([training.artifact.program]) as worker:
+        worker.request(do="load", bundle=str(training.bundle))
+        worker.request(do="time", iterations=1, warmup=0)
+        maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
+    assert "libtorch_cpu" in maps
+    assert "python" not in maps.replace(str(Path(torch.__file__).parent), "TORCH").lower()
+
+
+def test_memory_counts_what_one_iteration_holds(inference: Built, training: Built) -> None:
+    def peak(built: Built) -> int:
+        with Worker("libtorch", [str(built.artifact.program)], threads=1) as worker:
+            worker.load(built.bundle)
+            first, second = worker.allocated_peak(), worker.allocated_peak()
+        assert first == second
+        assert first is not None
+        return first
+
+    largest = 4 * 8 * 16 * 16 * 4
+    every_value = sum(
+        4 * torch.Size(v.shape).numel() for n in inference.captured.graph.nodes for v in n.outputs if v
+    )
+    # Values are freed on the way, so the peak is far from the sum of all of them.
+    assert 2 * largest <= peak(inference) <= every_value / 2
+    assert peak(training) > peak(inference)
+
+
+def test_running_out_of_memory_is_an_answer(inference: Built) -> None:
+    with RawWorker([inference.artifact.program]) as worker:
+        worker.request(do="load", bundle=str(inference.bundle))
+        used = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[0])
+        limit = used * resource.getpagesize() + (1 << 16)
+        resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (limit, limit))
+        answer = worker.request(do="load", bundle=str(inference.bundle))
+        for _ in range(200):
+            if not answer["ok"]:
+                break
+            limit -= 1 << 20
+            resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (limit, limit))
+            answer = worker.request(do="time", iterations=1, warmup=0)
+        assert answer["error"] == "out_of_memory"
+
+
+def test_it_ends_with_its_parent(inference: Built) -> None:
+    script = (
+        "import subprocess, sys, time;"
+        f"p = subprocess.Popen([{str(inference.artifact.program)!r}], stdin=0, stdout=2);"
+        "print(p.pid, flush=True); time.sleep(60)"
+    )
+    # The worker's input stays open here: it must end because its parent is gone.
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    with parent.stdin, parent.stdout:
+        pid = int(parent.stdout.readline())
+        time.sleep(0.5)
+        parent.kill()
+        parent.wait()
+        assert wait_until(lambda: not running(pid))
+
+
+def running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_until(condition: object, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():  # type: ignore[operator]
+            return True
+        time.sleep(0.02)
+    return False
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def test_the_second_build_is_found_in_the_cache(inference: Built, cache: Path) -> None:
+    again = build(inference.captured.graph, cache)
+    assert again.cached
+    assert again == inference.artifact._replace(cached=True)
+    assert again.build_seconds > 1
+    assert again.bytes == again.program.stat().st_size
+
+
+def test_another_batch_size_needs_no_compiler(
+    inference: Built, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wider = capture_inference("everything", inference.module, (torch.randn(7, 3, 24, 24),))
+    assert build(wider.graph, cache).cached
+
+
+FAKE_COMPILER = """#!/bin/sh
+if [ "$1" = --version ]; then echo "fake compiler $VERSION"; exit 0; fi
+echo "$$ $*" >> "$LOG"
+$ACTION
+while [ "$1" != -o ]; do shift; done
+printf '#!/bin/sh\\n' > "$2"
+chmod +x "$2"
+"""
+
+
+class Fake(NamedTuple):
+    """A compiler that makes nothing and notes how it was called."""
+
+    log: Path
+    cache: Path
+
+    def calls(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    script = tmp_path / "fake-g++"
+    script.write_text(FAKE_COMPILER)
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("LOG", str(tmp_path / "calls"))
+    monkeypatch.setenv("ACTION", ":")
+    monkeypatch.setenv("VERSION", "1")
+    return Fake(tmp_path / "calls", tmp_path / "cache")
+
+
+def tiny(op: str = "aten.relu.default", batch: int = 2) -> Graph:
+    shape = (batch, 4)
+    node = Node(
+        name="y",
+        op=op,
+        arguments=(Ref(name="x"),),
+        outputs=(Value(name="y", shape=shape, dtype="float32"),),
+    )
+    given = Value(name="x", shape=shape, dtype="float32")
+    return Graph(
+        name="tiny",
+        mode="infer",
+        inputs=(GraphInput(value=given, kind="input", target="0"),),
+        nodes=(node,),
+        outputs=(GraphOutput(name="y", kind="output", target="0"),),
+    )
+
+
+def test_the_worker_is_compiled_once_and_every_network_once(fake: Fake) -> None:
+    assert not build(tiny(), fake.cache).cached
+    assert len(fake.calls()) == 3  # worker, program, link
+    assert build(tiny(), fake.cache).cached
+    assert build(tiny(batch=9), fake.cache).cached
+    assert len(fake.calls()) == 3
+    assert not build(tiny("aten.sigmoid.default"), fake.cache).cached
+    assert len(fake.calls()) == 5  # another program, and its link
+
+
+def test_another_compiler_builds_anew(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tiny(), fake.cache)
+    monkeypatch.setenv("VERSION", "2")
+    assert not build(tiny(), fake.cache).cached
+
+
+@pytest.mark.parametrize("damage", ["empty", "not executable", "gone", "no record"])
+def test_a_damaged_entry_is_built_again(fake: Fake, damage: str) -> None:
+    program = build(tiny(), fake.cache).program
+    if damage == "empty":
+        program.write_bytes(b"")
+    elif damage == "not executable":
+        program.chmod(0o644)
+    elif damage == "gone":
+        program.unlink()
+    else:
+        (program.parent / "build.json").write_text("{")
+    again = build(tiny(), fake.cache)
+    assert not again.cached
+    assert os.access(again.program, os.X_OK)
+    assert build(tiny(), fake.cache).cached
+
+
+def folders(cache: Path) -> list[str]:
+    return [p.name for p in (cache / "libtorch").iterdir() if p.name not in ("worker", "logs")]
+
+
+def test_nothing_is_left_beside_the_finished_folders(fake: Fake) -> None:
+    program = build(tiny(), fake.cache).program
+    assert folders(fake.cache) == [program.parent.name]
+
+
+def test_a_compiler_that_fails_is_quoted_with_its_log(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(os.environ["CXX"]).with_name("failing")
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exit 0\n'
+        'for i in $(seq 50); do echo "error number $i"; done >&2\nexit 3\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    with pytest.raises(GolowError, match="status 3") as caught:
+        build(tiny(), fake.cache)
+    assert "error number 50" in caught.value.message
+    assert "error number 3\n" not in caught.value.message
+    log = Path(caught.value.hint.removeprefix("its whole output is in ").removesuffix("."))
+    assert log.read_text().count("error number") == 50
+    assert folders(fake.cache) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_a_build_that_is_ended_leaves_nothing_half(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
+) -> None:
+    monkeypatch.setenv("ACTION", "sleep 30")
+    script = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]);"
+        "from test_libtorch_build import build, tiny;"
+        "build(tiny(), Path(sys.argv[1]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(fake.cache), str(Path(__file__).parent)],
+        stderr=subprocess.DEVNULL,
+    )
+    assert wait_until(lambda: len(fake.calls()) == 2, 60)
+    process.send_signal(ending)
+    assert process.wait(20) != 0
+    compilers = [int(call.split()[0]) for call in fake.calls()]
+    if ending is signal.SIGINT:
+        assert wait_until(lambda: not any(running(pid) for pid in compilers))
+        assert folders(fake.cache) == []
+    for pid in compilers:
+        if running(pid):
+            os.killpg(pid, signal.SIGKILL)
+    monkeypatch.setenv("ACTION", ":")
+    assert not build(tiny(), fake.cache).cached
+    assert build(tiny(), fake.cache).cached
+
+
+# ---------------------------------------------------------------- the probe
+
+
+def test_without_a_compiler_the_probe_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    assert probe().available
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    assert not probe().available
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = probe()
+    assert not found.available
+    assert "g++" in found.mend
+    with pytest.raises(GolowError, match="no C\\+\\+ compiler") as caught:
+        build(tiny(), tmp_path)
+    assert "g++" in caught.value.hint
+
+
+def test_the_probe_does_not_import_torch() -> None:
+    script = (
+        "import sys; from golow.levels.libtorch.build import probe;"
+        "assert probe().available; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+# ---------------------------------------------------------------- the project
+
+
+@pytest.fixture
+def project(training: Built, tmp_path: Path) -> Iterator[Path]:
+    expected = eager_training(training.module, training.batches[:1], loss, OPTIMIZER)
+    folder = tmp_path / "emitted"
+    written = write_project(
+        training.captured.graph,
+        training.module.state_dict(),
+        training.captured.constants,
+        load_file(training.bundle / "batches.safetensors"),
+        expected,
+        workload("train", training.batches, OPTIMIZER),
+        folder,
+    )
+    assert sorted(written) == sorted(folder.iterdir())
+    yield folder
+
+
+def test_a_project_replaces_only_a_project(
+    project: Path, inference: Built, tmp_path: Path
+) -> None:
+    def write(folder: Path) -> list[Path]:
+        return write_project(
+            inference.captured.graph,
+            inference.module.state_dict(),
+            inference.captured.constants,
+            load_file(inference.bundle / "batches.safetensors"),
+            {},
+            workload("infer", inference.batches),
+            folder,
+        )
+
+    write(project)
+    assert "Program(false)" in (project / "program.cpp").read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "README.md").write_text("# My own notes")
+    with pytest.raises(GolowError, match="is not empty"):
+        write(other)
+    with pytest.raises(GolowError, match="is a file"):
+        write(other / "README.md")
+    assert [p.name for p in other.iterdir()] == ["README.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_the_project_builds_and_runs_outside_golow(project: Path) -> None:
+    assert CONFIGURE in (project / "README.md").read_text()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    for command in (
+        ["cmake", "-S", ".", "-B", "build", prefix],
+        ["cmake", "--build", "build", "--parallel", "2"],
+    ):
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    done = subprocess.run(
+        ["./build/run", ".", "3"],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "difference to the stored loss: 0\n" in done.stdout
+    assert done.stdout.count(": loss ") == 3
