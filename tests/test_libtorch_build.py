@@ -68,7 +68,8 @@ class Everything(nn.Module):
         a, b = x.chunk(2, dim=1)
         x = torch.cat([functional.max_pool2d(a, 2), functional.avg_pool2d(b, 2)], 1)
         x = torch.cat([x]).clamp(min=-float("inf"), max=6.0)
-        x = functional.interpolate(x, scale_factor=2.0, mode="bilinear")
+        if not self.training:  # AOTAutograd replaces it by indexing, which rounds otherwise
+            x = functional.interpolate(x, scale_factor=2.0, mode="bilinear")
         x = self.pool(functional.relu6(x)).flatten(1)
         mean = x.mean(dim=1, keepdim=True)
         return self.head(self.drop(x)) - mean, x.sum()

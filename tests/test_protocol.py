@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,26 +14,30 @@ import golow
 from bundles import NETWORKS, linear_bundle, network_bundle
 from conformance import CHECKS, ENDINGS, Conversation, Subject, dies_with_its_parent, running_ns
 from golow import levels
+from golow.bundle import Bundle
 from golow.record import Mode
 from golow.worker.client import worker_environment
 
 TINY = Path(__file__).parent / "workers" / "tiny.c"
 
 SLOW = pytest.mark.slow
+LEVELS = [  # name, modes, whether it is built for long
+    ("eager", ("infer", "train"), False),
+    ("eager:channels_last", ("infer", "train"), False),
+    ("eager:float64", ("infer", "train"), False),
+    ("torchscript", ("infer", "train"), False),
+    ("compile", ("infer", "train"), True),
+    ("compile:freezing", ("infer",), True),
+    ("libtorch", ("infer", "train"), True),
+    ("tiny", ("infer",), False),
+]
 WORKERS = [
-    pytest.param(("eager", "infer"), id="eager-infer"),
-    pytest.param(("eager", "train"), id="eager-train"),
-    pytest.param(("eager:channels_last", "infer"), id="channels_last-infer"),
-    pytest.param(("eager:channels_last", "train"), id="channels_last-train"),
-    pytest.param(("eager:float64", "train"), id="float64-train"),
-    pytest.param(("torchscript", "infer"), id="torchscript-infer"),
-    pytest.param(("torchscript", "train"), id="torchscript-train"),
-    pytest.param(("compile", "infer"), id="compile-infer", marks=SLOW),
-    pytest.param(("compile", "train"), id="compile-train", marks=SLOW),
-    pytest.param(("compile:freezing", "infer"), id="freezing-infer", marks=SLOW),
-    pytest.param(("libtorch", "infer"), id="libtorch-infer", marks=SLOW),
-    pytest.param(("libtorch", "train"), id="libtorch-train", marks=SLOW),
-    pytest.param(("tiny", "infer"), id="tiny"),
+    pytest.param((name, mode), id=f"{name}-{mode}", marks=SLOW if built else ())
+    for name, modes, built in LEVELS
+    for mode in modes
+]
+ONE_OF_EACH = [
+    pytest.param((name, "infer"), id=name, marks=SLOW if built else ()) for name, _, built in LEVELS
 ]
 
 
@@ -66,13 +71,13 @@ def make_subject(
 ) -> Subject:
     if name == "tiny":
         folder = workshop / "linear"
-        bundle = linear_bundle(folder) if not folder.exists() else golow.bundle.Bundle(folder)
+        bundle = linear_bundle(folder) if not folder.exists() else Bundle(folder)
         command: tuple[str, ...] = (str(request.getfixturevalue("tiny")),)
         return Subject(command, worker_environment(command[0], threads, {}), bundle)
     folder = workshop / f"{mode}-{threads}"
     if not folder.exists():
         network_bundle(folder, mode, threads=threads, batch=8 * threads)
-    bundle = golow.bundle.Bundle(folder)
+    bundle = Bundle(folder)
     level, variant = levels.choose(name, mode)
     launch = level.prepare(bundle, variant, workshop / "cache")
     environment = worker_environment(launch.command[0], threads, launch.environment)
@@ -111,3 +116,59 @@ def loaded(subject: Subject) -> Iterator[Loaded]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_worker_conforms(loaded: Loaded, check: Callable[[Conversation], None]) -> None:
     check(loaded.conversation())
+
+
+@pytest.mark.parametrize("subject", ONE_OF_EACH, indirect=True)
+@pytest.mark.parametrize("check", ENDINGS, ids=lambda check: check.__name__)
+def test_a_worker_ends(subject: Subject, check: Callable[[Subject], None]) -> None:
+    check(subject)
+
+
+@pytest.mark.parametrize("subject", ONE_OF_EACH, indirect=True)
+def test_a_worker_at_work_dies_with_its_parent(subject: Subject) -> None:
+    """It does not read then that its input has closed: golow's own ask the system to end them."""
+    dies_with_its_parent(subject, at_work=True)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+@pytest.mark.parametrize(
+    "name",
+    ["eager", "torchscript", *(pytest.param(n, marks=SLOW) for n in ("compile", "libtorch"))],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_level_runs_with_the_threads_that_golow_states(
+    name: str, threads: int, workshop: Path, request: pytest.FixtureRequest
+) -> None:
+    """Not the setting is looked at but the threads that got a core."""
+    subject = make_subject(name, "infer", workshop, request, threads)
+    with Conversation(subject) as worker:
+        worker.load()
+        worker.time(30, 10)
+        before = running_ns(worker.process.pid)
+        worker.time(100, 0)
+        after = running_ns(worker.process.pid)
+    if not after:
+        pytest.skip("this system does not tell how long a thread ran")
+    used = [ns - before.get(thread, 0) for thread, ns in after.items()]
+    print(f"{name}: {sorted(used)[-threads - 1 :]} ns")
+    assert sum(ns > 0.1 * sum(used) for ns in used) == threads
+
+
+def test_a_runtime_of_ones_own_joins_the_ladder(tiny: Path, tmp_path: Path) -> None:
+    """A program in C that knows nothing of golow but the protocol gets its verdict and a time."""
+    result = golow.compare(
+        f"{NETWORKS}:Linear",
+        levels=["eager"],
+        workers={"tiny": [str(tiny)]},
+        batch=4,
+        input_shape=(16,),
+        time_limit=5,
+        cache=tmp_path,
+    )
+    run = result.run("tiny")
+    assert (run.check.verdict, run.check.reason) == ("match", "")
+    assert run.time is not None
+    assert run.time.value > 0
+    assert run.quantity("ready") is not None
+    assert run.quantity("allocated_peak") is None  # it does not tell
+    assert run.quantity("resident") is not None

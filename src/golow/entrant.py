@@ -99,6 +99,8 @@ class Entrant:
                 self.check = self._judged(standard)
                 self._checked = True
             if self.check.verdict == "match" or (allow_differs and self.check.verdict == "differs"):
+                assert self.worker is not None  # noqa: S101
+                self.worker.reset_resident_peak()  # the check's own memory is not the level's
                 return True
         self.close()
         return False
