@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from golow.bundle import Bundle, write_bundle
-from golow.compare import capture
+from golow.comparison import capture
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer
 from golow.workload import prepare

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -75,7 +76,11 @@ class Conversation:
         trace: TracebackType | None,
     ) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
         self.folder.cleanup()
 
     def load(self) -> None:
@@ -262,7 +267,7 @@ def assert_equal(
     second: Mapping[str, npt.NDArray[np.float64]],
     kinds: tuple[str, ...] = ("",),
 ) -> None:
-    """The tensors of these kinds are equal but for rounding: a level may choose its kernels anew."""
+    """The tensors of these kinds are equal but for rounding: a level may take other kernels now."""
     names = [name for name in first if name.startswith(kinds)]
     assert names
     wrong = [name for name in names if not close(first[name], second[name])]

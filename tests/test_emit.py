@@ -89,7 +89,9 @@ def test_every_argument_of_the_schema_is_written() -> None:
 def test_only_the_headers_that_are_needed_are_included() -> None:
     program = emit_program(inference(Small(), torch.randn(2, 3, 8, 8)))
     included = re.findall(r"#include <ATen/ops/(\w+)_ops\.h>", program)
-    called = {re.sub(r"_(Tensor|dim|default)$", "", n) for n in re.findall(r"ops::(\w+)::", program)}
+    called = {
+        re.sub(r"_(Tensor|dim|default)$", "", n) for n in re.findall(r"ops::(\w+)::", program)
+    }
     assert set(included) == called
     assert included == sorted(included)
 
@@ -135,7 +137,9 @@ def assert_released_once(program: str) -> None:
     body, _, leaving = text.partition("result.outputs =")
     for name in declared:
         uses = [i for i, line in enumerate(lines) if re.search(rf"(?<!ops::)\b{name}\b", line)]
-        released = [i for i, line in enumerate(lines) if line in (f"{name}.reset()", f"{name}.clear()")]
+        released = [
+            i for i, line in enumerate(lines) if line in (f"{name}.reset()", f"{name}.clear()")
+        ]
         if re.search(rf"\b{name}\b", leaving):
             assert not released, f"{name} leaves and is released"
         else:
@@ -380,8 +384,18 @@ def test_what_cannot_be_emitted_says_why(graph: Graph, reason: str) -> None:
         (-(2**63), "int", None, "(-9223372036854775807 - 1)"),
         (2**63 - 1, "SymInt", None, "9223372036854775807"),
         (1e-05, "float", None, "1e-05"),
-        (Symbol(kind="float", name="-inf"), "float", None, "-std::numeric_limits<double>::infinity()"),
-        (Symbol(kind="float", name="nan"), "number", None, "std::numeric_limits<double>::quiet_NaN()"),
+        (
+            Symbol(kind="float", name="-inf"),
+            "float",
+            None,
+            "-std::numeric_limits<double>::infinity()",
+        ),
+        (
+            Symbol(kind="float", name="nan"),
+            "number",
+            None,
+            "std::numeric_limits<double>::quiet_NaN()",
+        ),
         (True, "number", None, "true"),
         (2, "number?", None, "2"),
         (True, "bool?", None, "true"),
@@ -405,7 +419,12 @@ def test_arguments(argument: object, kind: str, size: int | None, text: str) -> 
 
 @pytest.mark.parametrize(
     ("argument", "kind"),
-    [(0, "Generator"), (2.5, "int"), ("a", "float"), (Symbol(kind="dtype", name="q"), "ScalarType")],
+    [
+        (0, "Generator"),
+        (2.5, "int"),
+        ("a", "float"),
+        (Symbol(kind="dtype", name="q"), "ScalarType"),
+    ],
 )
 def test_arguments_that_do_not_fit_are_refused(argument: object, kind: str) -> None:
     with pytest.raises(NotEmitted):

@@ -25,7 +25,7 @@ ORDER = [
     {"store"},
     {"entrant"},
     {"report"},
-    {"compare", "emit", "selftest"},
+    {"comparison", "emit", "selftest"},
     {"cli"},
     {"__init__", "__main__"},
 ]

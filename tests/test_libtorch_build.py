@@ -9,20 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
-from libtorch_bundle import (
-    Batch,
-    eager_inference,
-    eager_training,
-    workload,
-    write_bundle,
-)
-from protocol_driver import RawWorker
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
@@ -33,6 +24,14 @@ from golow.lower.capture import Captured, capture_inference, capture_training
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.record import GolowError, Optimizer
 from golow.worker.client import Worker
+from libtorch_bundle import (
+    Batch,
+    eager_inference,
+    eager_training,
+    workload,
+    write_bundle,
+)
+from protocol_driver import RawWorker
 
 RATE = 0.05
 OPTIMIZER = Optimizer(learning_rate=RATE, momentum=0.9, weight_decay=0.01)
@@ -97,9 +96,7 @@ def prepare(mode: str, folder: Path, cache: Path) -> Built:
     if mode == "infer":
         captured = capture_inference("everything", module, (batches[0][0],))
     else:
-        captured = capture_training(
-            "everything", module, (batches[0][0],), (batches[0][1],), loss
-        )
+        captured = capture_training("everything", module, (batches[0][0],), (batches[0][1],), loss)
     described = workload(mode, batches, OPTIMIZER)
     bundle = write_bundle(folder / mode, module, captured, described, batches)
     return Built(module, captured, batches, bundle, build(captured.graph, cache))
@@ -165,9 +162,7 @@ def test_the_rates_are_read_when_the_program_runs(
     training: Built, tmp_path: Path, optimizer: Optimizer
 ) -> None:
     described = workload("train", training.batches, optimizer)
-    bundle = write_bundle(
-        tmp_path, training.module, training.captured, described, training.batches
-    )
+    bundle = write_bundle(tmp_path, training.module, training.captured, described, training.batches)
     found = outputs_of(training, bundle, [0, 1], optimizer.learning_rate)
     assert_identical(found, eager_training(training.module, training.batches[:2], loss, optimizer))
 
@@ -226,7 +221,10 @@ def test_memory_counts_what_one_iteration_holds(inference: Built, training: Buil
 
     largest = 4 * 8 * 16 * 16 * 4
     every_value = sum(
-        4 * torch.Size(v.shape).numel() for n in inference.captured.graph.nodes for v in n.outputs if v
+        4 * torch.Size(v.shape).numel()
+        for n in inference.captured.graph.nodes
+        for v in n.outputs
+        if v
     )
     # Values are freed on the way, so the peak is far from the sum of all of them.
     assert 2 * largest <= peak(inference) <= every_value / 2
@@ -479,7 +477,7 @@ def test_the_probe_does_not_import_torch() -> None:
 
 
 @pytest.fixture
-def project(training: Built, tmp_path: Path) -> Iterator[Path]:
+def project(training: Built, tmp_path: Path) -> Path:
     expected = eager_training(training.module, training.batches[:1], loss, OPTIMIZER)
     folder = tmp_path / "emitted"
     written = write_project(
@@ -492,12 +490,10 @@ def project(training: Built, tmp_path: Path) -> Iterator[Path]:
         folder,
     )
     assert sorted(written) == sorted(folder.iterdir())
-    yield folder
+    return folder
 
 
-def test_a_project_replaces_only_a_project(
-    project: Path, inference: Built, tmp_path: Path
-) -> None:
+def test_a_project_replaces_only_a_project(project: Path, inference: Built, tmp_path: Path) -> None:
     def write(folder: Path) -> list[Path]:
         return write_project(
             inference.captured.graph,

@@ -7,11 +7,13 @@ without a framework imports this package too.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from golow.compare import Interrupted, Result, compare
+    from golow.comparison import Interrupted, Result, compare
     from golow.record import GolowError, Optimizer
     from golow.store import load
 
@@ -19,10 +21,10 @@ __all__ = ["GolowError", "Interrupted", "Optimizer", "Result", "compare", "load"
 
 _HOMES = {
     "GolowError": "golow.record",
-    "Interrupted": "golow.compare",
+    "Interrupted": "golow.comparison",
     "Optimizer": "golow.record",
-    "Result": "golow.compare",
-    "compare": "golow.compare",
+    "Result": "golow.comparison",
+    "compare": "golow.comparison",
     "load": "golow.store",
 }
 

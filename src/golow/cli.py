@@ -20,7 +20,7 @@ from golow.record import GolowError, Optimizer, Unsupported
 from golow.report.console import WIDTH, wide_console
 
 if TYPE_CHECKING:
-    from golow.compare import Result
+    from golow.comparison import Result
     from golow.workload import Prepared
 
 app = typer.Typer(
@@ -106,8 +106,8 @@ def compare(
     Ends with status 0 when every level that can run here matches, 1 when one differs or failed.
     """
     from golow import store
-    from golow.compare import Interrupted
-    from golow.compare import compare as run
+    from golow.comparison import Interrupted
+    from golow.comparison import compare as run
     from golow.report.progress import Progress
 
     store.require_writable(out)
@@ -174,7 +174,7 @@ def lower(
     show: Annotated[bool, typer.Option("--show", help="Print the graph after each pass.")] = False,
 ) -> None:
     """Capture a model as a graph and take it through the passes."""
-    from golow.compare import capture
+    from golow.comparison import capture
     from golow.lower.passes import CLEAN_UP, stages
     from golow.report.table import graph_table
 

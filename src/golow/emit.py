@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from golow.bundle import write_bundle
-from golow.compare import capture
+from golow.comparison import capture
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch_program import TorchProgram
 from golow.lower.passes import CLEAN_UP, apply

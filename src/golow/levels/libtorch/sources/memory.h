@@ -4,18 +4,23 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace golow {
 
-/// Adds up what is allocated and released. A release of what was there before is not reported
-/// with its size, so the peak is what came on top of it.
+/// Adds up what is allocated and released while it listens. The release of what was there before
+/// does not count: what an iteration needs is what it holds on top of that.
 class MemoryCounter final : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void* /*pointer*/, std::int64_t change, std::size_t /*allocated*/,
+  void reportMemoryUsage(void* pointer, std::int64_t change, std::size_t /*allocated*/,
                          std::size_t /*reserved*/, c10::Device /*device*/) override {
+    if (change > 0)
+      blocks_.insert(pointer);
+    else if (blocks_.erase(pointer) == 0)
+      return;
     held_ += change;
     peak_ = std::max(peak_, held_);
   }
@@ -23,6 +28,7 @@ class MemoryCounter final : public c10::MemoryReportingInfoBase {
   std::int64_t peak() const { return peak_; }
 
  private:
+  std::unordered_set<void*> blocks_;
   std::int64_t held_ = 0, peak_ = 0;
 };
 

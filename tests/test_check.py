@@ -1,0 +1,93 @@
+"""The check finds what is wrong and lets pass what is right, rounded otherwise."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bundles import network_bundle
+from golow.bundle import Bundle
+from golow.check import Check
+from golow.entrant import Entrant, Silent
+from golow.levels import Choice, Launch, Level, Probe
+from golow.record import Mode
+from golow.standard import Standard
+from golow.worker.client import Limits
+from planted import INFERENCE, TRAINING
+
+# ---------------------------------------------------------------- planted errors, real workers
+
+
+class Court(NamedTuple):
+    """A workload with its standard, and the worker that is held against it."""
+
+    standard: Standard
+    entrant: Entrant
+
+    def verdict(self, plant: str) -> Check:
+        """Of the worker with this error planted; the same process, loaded anew."""
+        assert self.entrant.worker is not None
+        bundle = self.entrant.bundle.folder
+        planted = bundle.with_name(f"{bundle.name}-planted")
+        shutil.copytree(bundle, planted)
+        (planted / "plant").write_text(plant)
+        try:
+            self.entrant.worker.load(planted)
+            return self.entrant._judged(self.standard)
+        finally:
+            shutil.rmtree(planted)
+
+
+@pytest.fixture(scope="module")
+def court(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Court]:
+    mode: Mode = request.param
+    folder = tmp_path_factory.mktemp("court")
+    bundle = network_bundle(folder / "bundle", mode, threads=1)
+    standard = Standard(bundle, folder, Limits())
+    with Entrant(planted_level(), bundle, folder, folder, Limits()) as entrant:
+        assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
+        yield Court(standard, entrant)
+
+
+def planted_level() -> Choice:
+    command = (sys.executable, str(Path(__file__).with_name("planted.py")))
+
+    def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+        return Launch(command)
+
+    return Choice(Level("planted", "", "", lambda: Probe(True), prepare), "")
+
+
+@pytest.mark.parametrize("court", ["infer", "train"], indirect=True)
+def test_what_is_right_matches(court: Court) -> None:
+    check = court.verdict("nothing")
+    assert (check.verdict, check.reason) == ("match", "")
+    assert all(tensor.passed for tensor in check.tensors)
+    kinds = {tensor.name.split("/")[1] for tensor in check.tensors}
+    training = {"output", "loss", "gradient", "parameter", "momentum", "buffer"}
+    assert kinds == (training if court.entrant.bundle.workload.mode == "train" else {"output"})
+
+
+@pytest.mark.parametrize(
+    ("court", "plant"),
+    [
+        (mode, plant)
+        for mode, plants in (("infer", INFERENCE), ("train", TRAINING))
+        for plant in plants
+    ],
+    indirect=["court"],
+)
+def test_a_planted_error_is_found(court: Court, plant: str) -> None:
+    trains = court.entrant.bundle.workload.mode == "train"
+    _, where = (TRAINING if trains else INFERENCE)[plant]
+    check = court.verdict(plant)
+    print(f"{plant}: {check.reason}")
+    assert check.verdict == "differs"
+    assert where in check.reason
