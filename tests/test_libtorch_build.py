@@ -389,12 +389,18 @@ def test_a_damaged_entry_is_built_again(fake: Fake, damage: str) -> None:
 
 
 def folders(cache: Path) -> list[str]:
-    return [p.name for p in (cache / "libtorch").iterdir() if p.name not in ("worker", "logs")]
+    return [p.name for p in (cache / "libtorch").iterdir() if p.is_dir() and p.name != "logs"]
 
 
 def test_nothing_is_left_beside_the_finished_folders(fake: Fake) -> None:
     program = build(tiny(), fake.cache).program
     assert folders(fake.cache) == [program.parent.name]
+
+
+def test_a_cache_that_cannot_be_written_is_named(fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(GolowError, match="the cache .*file/libtorch cannot be written"):
+        build(tiny(), tmp_path / "file")
 
 
 def test_a_compiler_that_fails_is_quoted_with_its_log(

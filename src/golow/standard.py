@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -25,6 +28,11 @@ ROUNDING = 2.0**-23
 ROUNDINGS = 8
 
 
+class _Workers(NamedTuple):
+    double: Worker
+    eager: Worker
+
+
 class Standard:
     """The reference tensors on the batches of the check, and on others for a second try."""
 
@@ -35,12 +43,13 @@ class Standard:
         self._moved = moved_bundle(bundle, folder / "moved")
         self._other: Reference | None = None
         self.learning_rate = bundle.workload.optimizer.learning_rate
-        self.reference = self._establish(BATCHES)
-        if bundle.workload.mode == "train":
-            rate = gentle_rate(self.learning_rate, self.reference)
-            if rate < self.learning_rate:
-                self.learning_rate = rate
-                self.reference = self._establish(BATCHES)
+        with self._workers() as workers:
+            self.reference = self._establish(workers, BATCHES)
+            if bundle.workload.mode == "train":
+                rate = gentle_rate(self.learning_rate, self.reference)
+                if rate < self.learning_rate:
+                    self.learning_rate = rate
+                    self.reference = self._establish(workers, BATCHES)
 
     @property
     def notes(self) -> list[str]:
@@ -64,13 +73,32 @@ class Standard:
     def other(self) -> Reference:
         """The same on other batches, made when it is first asked for."""
         if self._other is None:
-            self._other = self._establish(OTHER_BATCHES)
+            with self._workers() as workers:
+                self._other = self._establish(workers, OTHER_BATCHES)
         return self._other
 
-    def _establish(self, batches: tuple[int, ...]) -> Reference:
-        double = self._outputs(ladder.REFERENCE, batches, self._bundle)
-        eager = self._outputs(ladder.BASELINE, batches, self._bundle)
-        moved = self._outputs(ladder.REFERENCE, batches, self._moved)
+    @contextmanager
+    def _workers(self) -> Iterator[_Workers]:
+        """Both workers, started together because most of a start is one thread's imports."""
+        try:
+            with self._spawned(ladder.REFERENCE) as double, self._spawned(ladder.BASELINE) as eager:
+                yield _Workers(double, eager)
+        except WorkerFailure as failure:
+            raise GolowError(
+                "eager or its float64 reference cannot run this workload, so no level can be "
+                f"checked: {failure.message}\n{failure.log}",
+                "try a smaller batch or resolution.",
+            ) from failure
+
+    def _spawned(self, name: str) -> Worker:
+        level, variant = ladder.choose(name, self._bundle.workload.mode)
+        launch = level.prepare(self._bundle, variant, self._folder)
+        return spawn(name, launch, self._bundle, self._limits)
+
+    def _establish(self, workers: _Workers, batches: tuple[int, ...]) -> Reference:
+        double = self._outputs(workers.double, self._bundle, batches)
+        moved = self._outputs(workers.double, self._moved, batches)
+        eager = self._outputs(workers.eager, self._bundle, batches)
         reference = Reference(double, eager, moved)
         eager.unlink()
         moved.unlink()
@@ -81,21 +109,11 @@ class Standard:
             )
         return reference
 
-    def _outputs(self, name: str, batches: tuple[int, ...], bundle: Bundle) -> Path:
-        place = f"{name.replace(':', '-')}-{bundle.folder.name}-{batches[0]}"
+    def _outputs(self, worker: Worker, bundle: Bundle, batches: tuple[int, ...]) -> Path:
+        place = f"{worker.name.replace(':', '-')}-{bundle.folder.name}-{batches[0]}"
         file = self._folder / f"standard-{place}.safetensors"
-        level, variant = ladder.choose(name, bundle.workload.mode)
-        launch = level.prepare(bundle, variant, self._folder)
-        try:
-            with spawn(name, launch, bundle, self._limits) as worker:
-                worker.load(bundle.folder)
-                worker.outputs(batches, self.learning_rate, file)
-        except WorkerFailure as failure:
-            raise GolowError(
-                f"{name} cannot run this workload, so no level can be checked: {failure.message}\n"
-                f"{failure.log}",
-                "try a smaller batch or resolution.",
-            ) from failure
+        worker.load(bundle.folder)
+        worker.outputs(batches, self.learning_rate, file)
         return file
 
 

@@ -33,6 +33,9 @@ class TorchProgram:
     module: nn.Module
     call: Lowered
 
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
     def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
         """The module as this level calls it; eager calls it as it is."""
         return module
@@ -50,7 +53,8 @@ class TorchProgram:
         # Tracing and building run the module, which moves its running statistics.
         self._reset()
         built = time.perf_counter()
-        return LoadReport(phases={"load": loaded - start, "build": built - loaded})
+        phases = {"load": loaded - start, "build": built - loaded}
+        return LoadReport(phases=phases, notes=tuple(self.notes))
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run the batches from the bundle's weights, random layers off; write the tensors."""

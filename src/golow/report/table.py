@@ -39,8 +39,9 @@ def render(comparison: Comparison, console: Console | None = None) -> None:
             console.print(where + Text(f": {run.check.reason}", style="not bold default"))
     console.print()
     console.print(Text(advice(comparison)))
-    for note in comparison.notes:
-        console.print(Text(f"note: {note}", style="dim"))
+    remarks = [*comparison.notes, *(f"{r.level}: {n}" for r in comparison.runs for n in r.notes)]
+    for remark in remarks:
+        console.print(Text(f"note: {remark}", style="dim"))
 
 
 def heading(comparison: Comparison) -> str:

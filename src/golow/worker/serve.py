@@ -59,7 +59,14 @@ def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
         traceback.print_exc()
         memory = any(words in str(error).lower() for words in OUT_OF_MEMORY)
         kind = "out_of_memory" if memory else "failed"
-        return _refusal(kind, f"{type(error).__name__}: {error}")
+        return _refusal(kind, _brief(error))
+
+
+def _brief(error: Exception) -> str:
+    """First and last line: a traceback inside a message belongs into the log."""
+    lines = str(error).strip().splitlines() or [""]
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
+    return f"{type(error).__name__}: {text}"
 
 
 def _refusal(kind: str, message: str, node: str = "", module: str = "") -> dict[str, Any]:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,10 +33,7 @@ LOG_LINES = 20
 
 
 class Artifact(NamedTuple):
-    """A program that is ready to run.
-
-    build_seconds is what the build takes with nothing in the cache, also where it was cached.
-    """
+    """A program that is ready to run; build_seconds is what its build took when it was made."""
 
     program: Path
     build_seconds: float
@@ -59,10 +56,12 @@ def build(graph: Graph, cache: Path) -> Artifact:
     folder = home / _key(tools, without_comments(code))
     if found := _cached(folder):
         return found
+    start = time.perf_counter()
     with _temporary_folder(home) as work:
-        seconds = _compile(tools, code, work, home)
+        _compile(tools, code, work, home)
+        seconds = time.perf_counter() - start
         (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
-        _move(work, folder, whole=lambda made: _cached(made) is not None)
+        _move(work, folder)
     made = _cached(folder)
     if made is None:
         raise GolowError(f"{folder} was built, but holds no program that can be executed")
@@ -96,61 +95,35 @@ def _key(tools: Toolchain, code: str) -> str:
 # ---------------------------------------------------------------- compiling
 
 
-def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> float:
-    """Compile and link in the folder ``work``; returns the seconds with nothing cached."""
+def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> None:
+    """Compile and link in the folder ``work``; the worker's object stays for later programs."""
     source = work / "program.cpp"
     source.write_text(code, encoding="utf-8")
-    worker = home / "worker" / _key(tools, "worker")
+    worker = home / f"worker-{_key(tools, 'worker')}.o"
     jobs = {"program": tools.compile_command(source, work / "program.o", SOURCES)}
-    worker_seconds = _worker_seconds(worker)
-    if worker_seconds is None:
+    if not worker.is_file():
         jobs["worker"] = tools.compile_command(SOURCES / "worker.cpp", work / "worker.o", SOURCES)
-    seconds = _run_side_by_side(jobs, work, home)
-    if worker_seconds is None:
-        worker_seconds = seconds["worker"]
-        _keep_worker(work / "worker.o", worker_seconds, worker, home)
-    objects = [work / "program.o", worker / "worker.o"]
-    link = {"link": tools.link_command(objects, work / "program")}
-    link_seconds = _run_side_by_side(link, work, home)["link"]
+    _run_side_by_side(jobs, work, home)
+    if "worker" in jobs:
+        (work / "worker.o").replace(worker)
+    objects = [work / "program.o", worker]
+    _run_side_by_side({"link": tools.link_command(objects, work / "program")}, work, home)
     for leftover in (work / "program.o", *work.glob("*.log")):
         leftover.unlink()
-    return max(seconds["program"], worker_seconds) + link_seconds
 
 
-def _worker_seconds(worker: Path) -> float | None:
-    """Seconds that the worker's object took; None where it is not there."""
-    try:
-        seconds = msgspec.json.decode((worker / "build.json").read_bytes(), type=dict[str, float])
-    except (OSError, msgspec.MsgspecError):
-        return None
-    return seconds.get("seconds") if (worker / "worker.o").is_file() else None
-
-
-def _keep_worker(made: Path, seconds: float, worker: Path, home: Path) -> None:
-    with _temporary_folder(home) as work:
-        shutil.move(made, work / "worker.o")
-        (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
-        worker.parent.mkdir(exist_ok=True)
-        _move(work, worker, whole=lambda folder: _worker_seconds(folder) is not None)
-
-
-def _run_side_by_side(jobs: dict[str, list[str]], work: Path, home: Path) -> dict[str, float]:
-    """Run the compilers at the same time; seconds of each. All of them end when one fails."""
+def _run_side_by_side(jobs: dict[str, list[str]], work: Path, home: Path) -> None:
+    """Run the compilers at the same time; all of them end when one fails."""
     running: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(len(jobs)) as waiting:
         try:
-            seconds = {}
+            names = {}
             for name, command in jobs.items():
-                start = time.perf_counter()
                 running.append(process := _start(command, work / f"{name}.log"))
-                seconds[waiting.submit(_wait, process, start)] = name
-            finished = {}
-            for future in as_completed(seconds):
-                name = seconds[future]
-                status, finished[name] = future.result()
-                if status != 0:
-                    raise _failure(name, status, work / f"{name}.log", home)
-            return finished
+                names[waiting.submit(process.wait)] = name
+            for future in as_completed(names):
+                if status := future.result():
+                    raise _failure(names[future], status, work / f"{names[future]}.log", home)
         finally:
             # Also on Ctrl-C, which does not reach a process group of its own.
             for process in running:
@@ -168,11 +141,6 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             process_group=0,
         )
-
-
-def _wait(process: subprocess.Popen[bytes], start: float) -> tuple[int, float]:
-    """The compiler's exit status, and the seconds until it ended."""
-    return process.wait(), time.perf_counter() - start
 
 
 def _failure(name: str, status: int, log: Path, home: Path) -> GolowError:
@@ -193,23 +161,26 @@ def _failure(name: str, status: int, log: Path, home: Path) -> GolowError:
 @contextmanager
 def _temporary_folder(home: Path) -> Iterator[Path]:
     """A folder beside the finished ones; a killed build leaves only such a folder behind."""
-    home.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="building-", dir=home))
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="building-", dir=home))
+    except OSError as error:
+        raise GolowError(f"the cache {home} cannot be written: {error}") from error
     try:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _move(work: Path, folder: Path, whole: Callable[[Path], bool]) -> None:
+def _move(work: Path, folder: Path) -> None:
     """Give the finished folder its name, in one step, unless another process was faster; a
     damaged one of that name goes first."""
-    if folder.exists() and not whole(folder):
+    if folder.exists() and _cached(folder) is None:
         damaged = work.with_name(f"{work.name}-damaged")
         folder.rename(damaged)
         shutil.rmtree(damaged, ignore_errors=True)
     try:
         work.rename(folder)
     except OSError:
-        if not whole(folder):
+        if _cached(folder) is None:
             raise
