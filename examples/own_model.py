@@ -3,8 +3,8 @@
     golow compare examples/own_model.py:Net --input 3x32x32 --levels eager,torchscript
     python examples/own_model.py
 
-A worker finds the class by that name and builds it without arguments. A model that needs some is
-named by a function that gives them, as ``examples/own_model.py:wide``.
+A worker finds the class by that name and builds it without arguments. For a model that needs some,
+name a function that gives them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,6 @@ class Net(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         features = self.blocks(self.stem(images))
         return self.head(features.mean((2, 3)))
-
-
-def wide() -> Net:
-    """The same with arguments."""
-    return Net(width=64)
 
 
 def main() -> None:

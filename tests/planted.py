@@ -286,7 +286,7 @@ TRAINING: dict[str, tuple[Callable[[], TorchProgram], str]] = {
     "weight decay ignored": (lambda: with_settings(weight_decay=0.0)(), "1/"),
     "wrong learning rate": (WrongRate, "1/"),
     "stale weight": (StaleWeight, "1/"),
-    "sum for mean": (LossOfTheSum, "gradient"),
+    "sum for mean": (LossOfTheSum, "/"),
 }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,16 +46,22 @@ class Court(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def court(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Court]:
-    mode: Mode = request.param
-    folder = tmp_path_factory.mktemp("court")
-    bundle = network_bundle(folder / "bundle", mode, threads=1)
-    standard = Standard(bundle, folder, Limits())
-    with Entrant(planted_level(), bundle, folder, folder, Limits()) as entrant:
-        assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
-        yield Court(standard, entrant)
+def courts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mode], Court]]:
+    """The court of each mode, called together when it is first wanted."""
+    with ExitStack() as stack:
+
+        @cache
+        def court(mode: Mode) -> Court:
+            folder = tmp_path_factory.mktemp(mode)
+            bundle = network_bundle(folder / "bundle", mode, threads=1)
+            standard = Standard(bundle, folder, Limits())
+            entrant = stack.enter_context(
+                Entrant(planted_level(), bundle, folder, folder, Limits())
+            )
+            assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
+            return Court(standard, entrant)
+
+        yield court
 
 
 def planted_level() -> Choice:
@@ -65,29 +73,29 @@ def planted_level() -> Choice:
     return Choice(Level("planted", "", "", lambda: Probe(True), prepare), "")
 
 
-@pytest.mark.parametrize("court", ["infer", "train"], indirect=True)
-def test_what_is_right_matches(court: Court) -> None:
-    check = court.verdict("nothing")
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_is_right_matches(courts: Callable[[Mode], Court], mode: Mode) -> None:
+    check = courts(mode).verdict("nothing")
     assert (check.verdict, check.reason) == ("match", "")
     assert all(tensor.passed for tensor in check.tensors)
     kinds = {tensor.name.split("/")[1] for tensor in check.tensors}
     training = {"output", "loss", "gradient", "parameter", "momentum", "buffer"}
-    assert kinds == (training if court.entrant.bundle.workload.mode == "train" else {"output"})
+    assert kinds == (training if mode == "train" else {"output"})
 
 
-@pytest.mark.parametrize(
-    ("court", "plant"),
-    [
-        (mode, plant)
-        for mode, plants in (("infer", INFERENCE), ("train", TRAINING))
-        for plant in plants
-    ],
-    indirect=["court"],
-)
-def test_a_planted_error_is_found(court: Court, plant: str) -> None:
-    trains = court.entrant.bundle.workload.mode == "train"
-    _, where = (TRAINING if trains else INFERENCE)[plant]
-    check = court.verdict(plant)
+@pytest.mark.parametrize("plant", INFERENCE)
+def test_an_error_planted_in_inference_is_found(
+    courts: Callable[[Mode], Court], plant: str
+) -> None:
+    check = courts("infer").verdict(plant)
     print(f"{plant}: {check.reason}")
     assert check.verdict == "differs"
-    assert where in check.reason
+    assert INFERENCE[plant][1] in check.reason
+
+
+@pytest.mark.parametrize("plant", TRAINING)
+def test_an_error_planted_in_training_is_found(courts: Callable[[Mode], Court], plant: str) -> None:
+    check = courts("train").verdict(plant)
+    print(f"{plant}: {check.reason}")
+    assert check.verdict == "differs"
+    assert TRAINING[plant][1] in check.reason

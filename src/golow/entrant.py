@@ -146,7 +146,7 @@ class Entrant:
         if self.race is None or self is baseline or "ready" not in self._seconds:
             return None
         extra = self._seconds["ready"] - baseline._seconds.get("ready", 0.0)
-        extra += self._seconds.get("build", 0.0)
+        extra += self._seconds.get("capture", 0.0) + self._seconds.get("build", 0.0)
         return stats.payback(extra, self.race.ratio(self.name), self.race.difference(self.name))
 
     # ------------------------------------------------------------ how it is done
@@ -157,6 +157,9 @@ class Entrant:
         if not probe.available:
             raise Unsupported(self.name, f"{probe.missing}; {probe.mend}")
         observer.stage(f"{self.name} ({place}): building")
+        graph = self.bundle.graph if level.from_graph else None
+        if graph is not None:
+            self._seconds["capture"] = sum(done.seconds for done in graph.history)
         self.launch = launch = level.prepare(self.bundle, variant, self.cache)
         if launch.built_by_loading is not None:
             self.launch = launch = self._built_by_loading(launch, launch.built_by_loading)

@@ -40,6 +40,7 @@ class Launch(NamedTuple):
 class Level:
     """One way to execute a workload.
 
+    from_graph: it starts from the captured graph, so that capturing is a part of its cost.
     probe imports nothing heavy. prepare(bundle, variant, cache) builds what must be built, and
     raises `golow.record.Unsupported` where the level cannot do this workload.
     """
@@ -50,6 +51,7 @@ class Level:
     probe: Callable[[], Probe]
     prepare: Callable[[Bundle, str, Path], Launch]
     variants: Mapping[str, Variant] = field(default_factory=dict)
+    from_graph: bool = False
 
 
 def python_worker(name: str, variant: str) -> tuple[str, ...]:

@@ -40,4 +40,5 @@ LEVEL = Level(
     needs="C++ compiler",
     probe=probe,
     prepare=prepare,
+    from_graph=True,
 )

@@ -1,0 +1,49 @@
+"""Writes the command reference from the command line itself.
+
+    python docs/generate_commands.py > docs/commands.md
+
+``tests/test_docs.py`` fails when the file is not what this prints.
+"""
+
+from __future__ import annotations
+
+import typer
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+from golow.cli import app
+
+HEAD = """<!-- written by docs/generate_commands.py; do not edit -->
+# Commands
+
+`golow COMMAND --help` prints the same. Shapes are those of one sample, without the batch. Tables go
+to standard output, progress and messages to standard error.
+
+| exit status | meaning |
+|---|---|
+| 0 | `compare`: every level that can run here matches; `selftest`: numbers can be trusted |
+| 1 | `compare`: a level differs or failed; `selftest`: numbers cannot be trusted |
+| 2 | the command line, the model or the machine needs mending; the message says how |
+| 130 | interrupted; `compare` shows and saves what had been measured |
+"""
+
+
+def reference() -> str:
+    """The page: a list of the commands, then each with its arguments and options."""
+    group = get_command(app)
+    context = typer.Context(group, info_name="golow", **group.context_settings)
+    names = group.list_commands(context)  # type: ignore[attr-defined]
+    commands = [group.get_command(context, name) for name in names]  # type: ignore[attr-defined]
+    lines = [HEAD]
+    for name, command in zip(names, commands, strict=True):
+        first = command.help.partition("\n\n")[0].replace("\n", " ")
+        lines.append(f"* [`golow {name}`](#golow-{name}): {first}")
+    lines += ["", "`golow --version` prints the version.", ""]
+    for command in commands:
+        text = get_docs_for_click(obj=command, ctx=context, indent=1, call_prefix="golow")
+        lines.append(text.rstrip() + "\n")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,161 @@
+"""The documentation is true: links lead somewhere, generated pages are current, examples run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "src" / "golow"
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
+)
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+TESTED = re.compile(r"^<!-- tested -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^<!-- file: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(
+    command: list[str], folder: Path, import_from: Path = SOURCES.parent
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={
+            **os.environ,
+            "GOLOW_CACHE": str(folder / "cache"),
+            "PYTHONPATH": str(import_from),
+        },
+    )
+
+
+# ---------------------------------------------------------------- links
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Relative links of the page that lead to no file, or to no heading of a page."""
+    broken = []
+    for link in LINK.findall(FENCED.sub("", text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        found = target.exists()
+        if found and anchor:
+            found = anchor in anchors(text if target == page else target.read_text())
+        if not found:
+            broken.append(link)
+    return broken
+
+
+def anchors(text: str) -> set[str]:
+    """Names that a page's headings have as link targets."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page, page.read_text()) == []
+
+
+def test_a_broken_link_is_seen() -> None:
+    page = ROOT / "docs" / "quickstart.md"
+    text = "# A page\n[a](nowhere.md) [b](quickstart.md) [c](#a-page) [d](#b-page) [e](https://x.y)"
+    assert broken_links(page, text) == ["nowhere.md", "#b-page"]
+
+
+# ---------------------------------------------------------------- pages that follow the code
+
+
+def test_the_command_reference_is_current() -> None:
+    printed = run([sys.executable, str(ROOT / "docs" / "generate_commands.py")], ROOT)
+    assert printed.returncode == 0, printed.stderr
+    assert (ROOT / "docs" / "commands.md").read_text() == printed.stdout, (
+        "python docs/generate_commands.py > docs/commands.md"
+    )
+
+
+def unnamed_files(text: str) -> list[str]:
+    """Python files of the package that the text names neither themselves nor by their folder."""
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text))
+    files = (file.relative_to(SOURCES) for file in sorted(SOURCES.rglob("*.py")))
+    return [
+        str(file)
+        for file in files
+        if str(file) not in named
+        and not any(f"{folder}/" in named for folder in map(str, file.parents))
+        and (SOURCES / file).stat().st_size > 0
+    ]
+
+
+def test_the_architecture_page_names_every_file_and_no_other() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    assert unnamed_files(text) == []
+    table = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    named = [name for cell in table for name in re.findall(r"`([\w/]+(?:\.py|/))`", cell)]
+    assert [name for name in named if not (SOURCES / name).exists()] == []
+
+
+def test_a_file_that_the_page_leaves_out_is_seen() -> None:
+    assert "record.py" in unnamed_files("`models/`, `cli.py`")
+    assert "models/resnet.py" not in unnamed_files("`models/`, `cli.py`")
+
+
+# ---------------------------------------------------------------- examples in the pages
+
+
+def tested_blocks() -> Iterator[object]:
+    for page in PAGES:
+        for number, code in enumerate(TESTED.findall(page.read_text())):
+            yield pytest.param(code, id=f"{page.relative_to(ROOT)}-{number}")
+
+
+@pytest.mark.parametrize("code", tested_blocks())
+def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(code)
+    done = run([sys.executable, "example.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_level_runs(tmp_path: Path) -> None:
+    """The file and the row of docs/adding_a_level.md, in a copy of the package."""
+    package = tmp_path / "golow"
+    shutil.copytree(SOURCES, package, ignore=shutil.ignore_patterns("__pycache__"))
+    [(name, code)] = FILE.findall((ROOT / "docs" / "adding_a_level.md").read_text())
+    (package / name).write_text(code)
+    ladder = package / "levels" / "__init__.py"
+    text = ladder.read_text()
+    assert "scripted" not in text
+    row = "    torchscript.LEVEL,\n"
+    ladder.write_text(
+        text.replace(row, f"{row}    scripted.LEVEL,\n").replace(
+            "LADDER:", "from golow.levels import scripted\n\nLADDER:", 1
+        )
+    )
+    (tmp_path / "refused.py").write_text(
+        "import torch\n\n\nclass Refused(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return (lambda y: 2 * y)(x)\n"
+    )
+    command = [sys.executable, "-c", "from golow.cli import main; main()", "compare"]
+    options = ["--levels", "scripted", "--time-limit", "1"]
+
+    trained = run([*command, "mnist_cnn", "--mode", "train", *options], tmp_path, tmp_path)
+    assert trained.returncode == 0, trained.stderr + trained.stdout
+    assert re.search(r"^ scripted +match", trained.stdout, re.MULTILINE), trained.stdout
+
+    refused = run([*command, "refused.py:Refused", "--input", "4", *options], tmp_path, tmp_path)
+    assert "scripted: unavailable: torch.jit.script refuses it" in refused.stdout, refused.stdout
