@@ -15,7 +15,7 @@ from golow.lower.graph import decode_graph, encode_graph, print_python
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.verify import interpret
 from golow.record import GolowError
-from networks import Small, networks
+from drawn_networks import Small, networks
 
 
 def given_values(captured: Captured, module: nn.Module, *batch: Tensor) -> dict[str, Tensor]:

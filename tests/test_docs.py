@@ -118,13 +118,13 @@ def test_a_file_that_the_page_leaves_out_is_seen() -> None:
 # ---------------------------------------------------------------- examples in the pages
 
 
-def tested_blocks() -> Iterator[object]:
+def blocks_marked_tested() -> Iterator[object]:
     for page in PAGES:
         for number, code in enumerate(TESTED.findall(page.read_text())):
             yield pytest.param(code, id=f"{page.relative_to(ROOT)}-{number}")
 
 
-@pytest.mark.parametrize("code", tested_blocks())
+@pytest.mark.parametrize("code", blocks_marked_tested())
 def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
     done = run([sys.executable, "example.py"], tmp_path)

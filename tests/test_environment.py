@@ -228,7 +228,7 @@ def test_git_missing(model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         ({"affinity": tuple(range(77))}, ["the number of cores allowed"]),
         ({"governor": "warp"}, ["the frequency governor"]),
         ({"container_limits": {"cpu.max": "5 10"}}, ["the container's limits"]),
-        ({"gpu": ("NVIDIA H200",), "driver": "1.2"}, ["the GPU", "the GPU driver"]),
+        ({"gpu": ("NVIDIA Z1",), "driver": "1.2"}, ["the GPU", "the GPU driver"]),
         ({"thread_settings": {"OMP_NUM_THREADS": "77"}}, ["the thread settings"]),
         ({"python": "3.99.1"}, ["Python"]),
         ({"versions": {}}, ["torch", "g++"]),

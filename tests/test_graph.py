@@ -16,7 +16,7 @@ from golow.lower.graph import Graph, Ref, Value
 from golow.lower.naming import Namer
 from golow.lower.passes import CLEAN_UP, apply, drop_identities, eliminate_dead_code, stages
 from golow.lower.verify import GraphError, verify
-from networks import Small
+from drawn_networks import Small
 
 
 @pytest.fixture(scope="module")

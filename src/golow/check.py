@@ -87,13 +87,16 @@ class Reference:
             for name in names:
                 elements, scale = sizes[name]
                 error, spread = eager_errors.get(name, 0.0), spreads.get(name, 0.0)
-                rounding = max(error, spread, eager_share * scale, spread_share * scale)
+                rounding = _largest(error, spread, eager_share * scale, spread_share * scale)
                 self.expected[name] = Expected(elements, scale, group_scale, error, rounding)
 
     @property
     def finite(self) -> bool:
-        """Whether the reference holds numbers at all; a model that overflows gives none."""
-        return all(math.isfinite(item.scale) for item in self.expected.values())
+        """Whether the reference and eager hold numbers at all; a model that overflows gives none."""
+        return all(
+            math.isfinite(item.scale) and math.isfinite(item.rounding)
+            for item in self.expected.values()
+        )
 
     @property
     def rounding(self) -> float:
@@ -143,7 +146,11 @@ def check(reference: Reference, file: Path, epsilon: float = 2.0**-23) -> Check:
 
 def confirm(first: Check, second: Check) -> Check:
     """The verdict after a second try on other batches: what failed by an accident of rounding (a
-    relu that falls on the other side of zero) does not fail on the same tensor twice."""
+    relu that falls on the other side of zero) does not fail on the same tensor twice. What is not
+    finite is no accident of rounding."""
+    for tried in (first, second):
+        if not all(math.isfinite(item.error) for item in tried.tensors):
+            return tried
     again = {item.name for item in second.tensors if not item.passed}
     both = [item for item in first.tensors if not item.passed and item.name in again]
     if second.verdict == "failed" or (second.verdict == "differs" and not second.tensors) or both:
@@ -176,6 +183,11 @@ def _judge(pair: Pair, found: Tensor, reference: Reference, epsilon: float) -> T
         limit=limit,
         passed=error <= limit,  # false for NaN
     )
+
+
+def _largest(*numbers: float) -> float:
+    """Their maximum; not a number where one of them is none, which max() would lose."""
+    return math.nan if any(math.isnan(number) for number in numbers) else max(numbers)
 
 
 def _errors(reference: Path, other: Path) -> tuple[dict[str, float], list[str]]:

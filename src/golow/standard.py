@@ -104,7 +104,8 @@ class Standard:
         moved.unlink()
         if not reference.finite:
             raise GolowError(
-                "the model's float64 reference is not finite: nothing can be checked against it",
+                "the model's tensors are not finite, in float64 or as eager computes them: nothing "
+                "can be checked against them",
                 "look at the weights and the inputs; --init kaiming gives fresh weights.",
             )
         return reference

@@ -1,0 +1,42 @@
+"""Small networks of the tests, named as users name theirs: ``tests/networks.py:Network``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+INPUT = (3, 16, 16)  # one sample of Network
+FEATURES = 16  # one sample of Linear
+
+
+class Network(nn.Module):
+    """Convolutions, batch norm and a linear layer, well conditioned; it prints while it works."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        print("a network is being made", flush=True)
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.conv2 = nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(32)
+        self.fc = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 3, height, width] -> [batch, 10]"""
+        if not torch.compiler.is_compiling():
+            print("a network is at work", flush=True)
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = torch.relu(self.bn2(self.conv2(x)))
+        return self.fc(x.mean((2, 3)))
+
+
+class Linear(nn.Module):
+    """All that the tiny worker in C can do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(FEATURES, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 16] -> [batch, 8]"""
+        return self.fc(x)
