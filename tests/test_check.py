@@ -201,7 +201,7 @@ def test_another_order_of_summation_matches(seed: int, rows: int, scale: float) 
     assert found.verdict == "match"
 
 
-@given(seeds, rows, sizes, st.floats(0.05, 20))
+@given(seeds, rows, sizes, st.floats(0.05, 0.98) | st.floats(1.02, 20))
 @FEW
 def test_the_limit_divides(seed: int, rows: int, scale: float, times: float) -> None:
     """An error of so many times the limit, in whatever direction."""
@@ -378,7 +378,7 @@ def test_the_rate_is_gentle_and_no_gentler_than_it_must_be(
         size = reference.expected["1/parameter/w"].scale
     assert 0 < found <= rate
     assert found * error <= allowed * size * (1 + 1e-9)
-    if rate * error <= allowed * size * 0.99:
+    if rate * error <= allowed * size * 0.7:  # the bias is judged by both, which are smaller
         assert found == rate
 
 

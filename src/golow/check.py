@@ -92,7 +92,7 @@ class Reference:
 
     @property
     def finite(self) -> bool:
-        """Whether the reference and eager hold numbers at all; a model that overflows gives none."""
+        """Whether reference and eager hold numbers at all; a model that overflows gives none."""
         return all(
             math.isfinite(item.scale) and math.isfinite(item.rounding)
             for item in self.expected.values()

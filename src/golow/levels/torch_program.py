@@ -50,9 +50,9 @@ class TorchProgram:
         self.call = self.lower(self.module, self.inputs[0])
         if self.builds_on_first_iteration:
             self.iterate()
+        built = time.perf_counter()
         # Tracing and building run the module, which moves its running statistics.
         self._reset()
-        built = time.perf_counter()
         phases = {"load": loaded - start, "build": built - loaded}
         return LoadReport(phases=phases, notes=tuple(self.notes))
 

@@ -75,11 +75,11 @@ def table(comparison: Comparison) -> Table:
     for title in (
         "time\n(interval)",
         "ratio to eager\n(interval)",
-        "resident,\nallocated",
+        "resident\nallocated",
         "start\nready",
         "build\ntime",
         "artifact\nsize",
-        "pays back\nafter",
+        "pays\nafter",
     ):
         result.add_column(title, justify="right", no_wrap=True)
     for run in comparison.runs:

@@ -26,7 +26,7 @@ def interval_text(quantity: Quantity) -> str:
     for factor in (1.0, 1e-3, 1e-6):
         if quantity.value >= factor:
             return (
-                f"{_three_digits(quantity.low / factor)} to {_three_digits(quantity.high / factor)}"
+                f"{_three_digits(quantity.low / factor)}-{_three_digits(quantity.high / factor)}"
             )
     return f"{quantity.low * 1e9:.0f}-{quantity.high * 1e9:.0f}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from golow.bundle import Bundle
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
-from golow.record import GolowError, Unsupported
+from golow.record import Unsupported
 
 
 def probe() -> Probe:
