@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from drawn_networks import Small
 from golow.lower.capture import capture_inference, capture_training
 from golow.lower.graph import Graph, Ref, Value
 from golow.lower.naming import Namer
 from golow.lower.passes import CLEAN_UP, apply, drop_identities, eliminate_dead_code, stages
 from golow.lower.verify import GraphError, verify
-from drawn_networks import Small
 
 
 @pytest.fixture(scope="module")

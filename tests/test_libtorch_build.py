@@ -206,8 +206,10 @@ def test_there_is_no_python_in_the_process(training: Built) -> None:
         worker.request(do="load", bundle=str(training.bundle))
         worker.request(do="time", iterations=1, warmup=0)
         maps = Path(f"/proc/{worker.process.pid}/maps").read_text()
-    assert "libtorch_cpu" in maps
-    assert "python" not in maps.replace(str(Path(torch.__file__).parent), "TORCH").lower()
+    # By name alone: torch's libraries lie in a folder that is called after Python.
+    libraries = {Path(line.split()[-1]).name for line in maps.splitlines() if "/" in line}
+    assert "libtorch_cpu.so" in libraries
+    assert not [name for name in libraries if "python" in name.lower()]
 
 
 def test_memory_counts_what_one_iteration_holds(inference: Built, training: Built) -> None:
@@ -322,7 +324,9 @@ class Fake(NamedTuple):
     cache: Path
 
     def calls(self) -> list[str]:
-        return self.log.read_text().splitlines() if self.log.exists() else []
+        """What it compiled and linked; questions about the compiler itself do not count."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if " -o " in line]
 
 
 @pytest.fixture
@@ -399,7 +403,7 @@ def test_nothing_is_left_beside_the_finished_folders(fake: Fake) -> None:
 
 def test_a_cache_that_cannot_be_written_is_named(fake: Fake, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(GolowError, match="the cache .*file/libtorch cannot be written"):
+    with pytest.raises(GolowError, match=r"the cache .*file/libtorch cannot be written"):
         build(tiny(), tmp_path / "file")
 
 

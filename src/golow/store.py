@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -81,7 +82,7 @@ def load(path: Path) -> Comparison:
         )
     index = _read(file)
     names = index.pop("files", ())
-    index["runs"] = [_read(folder / name) for name in names]
+    index["runs"] = [_with_errors(_read(folder / name)) for name in names]
     try:
         return msgspec.convert(index, Comparison)
     except msgspec.ValidationError as error:
@@ -199,7 +200,9 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, msgspec.DecodeError) as error:
         raise GolowError(f"{file} cannot be read: {error}", "it may have been cut off.") from error
     version = data.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if not isinstance(version, int):
+        raise GolowError(f"{file} is no record of golow: it says no format version")
+    if version > FORMAT_VERSION:
         raise GolowError(
             f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
             "a newer golow wrote it: pip install --upgrade golow",
@@ -211,6 +214,15 @@ def _read(file: Path) -> dict[str, Any]:
         version += 1
         data["format_version"] = version
     return data
+
+
+def _with_errors(run: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: the error of a tensor that is not finite was written as null."""
+    checked = run.get("check") or {}
+    for tensor in (checked.get("worst"), *checked.get("tensors", ())):
+        if tensor is not None and tensor.get("error", 0.0) is None:
+            tensor["error"] = math.nan
+    return run
 
 
 def _cannot_write(folder: Path, error: OSError) -> GolowError:

@@ -237,8 +237,8 @@ def _example_batches(
 ) -> tuple[Batch, ...]:
     """The caller's batch, and more made of it, because a level must not see one batch only.
 
-    Samples change places, and floating point inputs are scaled a little, so that every batch has
-    another right answer.
+    Samples change places (the elements of a single one do), and floating point inputs are scaled a
+    little, so that every batch has another right answer.
     """
     given = _tensors(inputs, "example_inputs")
     wanted = _tensors(targets, "targets") if targets is not None else ()
@@ -254,8 +254,9 @@ def _example_batches(
         raise GolowError(f"batch={batch}, but the example inputs hold {rows} samples")
 
     def rotated(tensor: Tensor, index: int, scaled: bool) -> Tensor:
-        turned = tensor.detach().roll(index, 0).contiguous()
-        return turned * (1 - index / 16) if scaled and tensor.is_floating_point() else turned
+        if scaled and tensor.is_floating_point():
+            return tensor.detach().roll(index, 0) * (1 - index / 16)
+        return tensor.detach().roll(index, 0 if rows > 1 else -1)
 
     return tuple(
         Batch(

@@ -25,9 +25,7 @@ def interval_text(quantity: Quantity) -> str:
         return "no interval"
     for factor in (1.0, 1e-3, 1e-6):
         if quantity.value >= factor:
-            return (
-                f"{_three_digits(quantity.low / factor)}-{_three_digits(quantity.high / factor)}"
-            )
+            return f"{_three_digits(quantity.low / factor)}-{_three_digits(quantity.high / factor)}"
     return f"{quantity.low * 1e9:.0f}-{quantity.high * 1e9:.0f}"
 
 

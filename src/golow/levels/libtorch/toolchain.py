@@ -20,6 +20,7 @@ from golow.record import GolowError
 
 COMPILERS = ("c++", "g++", "clang++")
 NO_COMPILER = "no C++ compiler was found"
+SHARED_RUNTIME = "libstdc++.so.6"
 INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
 
 # -Og: the program only calls into libraries that are compiled already. Networks that are nothing
@@ -72,7 +73,24 @@ class Toolchain(NamedTuple):
             # run time by their own paths.
             "-Wl,--unresolved-symbols=ignore-in-shared-libs",
             *("-ltorch", "-ltorch_cpu", "-lc10"),
+            *self._shared_runtime(),
         ]
+
+    def _shared_runtime(self) -> list[str]:
+        """The shared C++ library by its path, where the compiler has one.
+
+        A compiler that comes with the static one only would link that, and a program with one
+        C++ runtime in libraries with another dies at the first stream or exception they share.
+        """
+        answer = subprocess.run(
+            [*self.compiler, f"-print-file-name={SHARED_RUNTIME}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        path = Path(answer.stdout.strip())
+        return [str(path)] if path.is_absolute() and path.is_file() else []
 
 
 def find_toolchain() -> Toolchain:

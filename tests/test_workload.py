@@ -1,0 +1,598 @@
+"""From what a user names to a workload: every kind of model, and every way to name one wrongly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from golow.bundle import write_bundle
+from golow.levels.level import python_worker
+from golow.record import GolowError, Optimizer
+from golow.worker.client import Worker
+from golow.workload import Prepared, prepare
+
+FILE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+
+class Needy(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        raise RuntimeError("no weights at /data/weights")
+
+class Talks(nn.Module):
+    def forward(self, x):
+        return "sixteen"
+
+class Silent(nn.Module):
+    def forward(self, x):
+        pass
+
+class Counts(nn.Module):
+    def forward(self, x):
+        return {"y": x, "count": 3}
+
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Identity(), Net())
+
+    def forward(self, x):
+        return self.inner(x)
+
+class Scores(nn.Module):
+    def forward(self, x):
+        return x.sum(1)
+
+ready = Net()
+number = 7
+
+def build():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+
+def build_nothing():
+    return 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_imports() -> Iterator[None]:
+    """What a test imports is forgotten after it."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith(("golow_user_", "mypackage", "neighbour")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mynet.py"
+    path.write_text(FILE)
+    return path
+
+
+def refusal(model: str | nn.Module, inputs: Any = None, **asked: Any) -> GolowError:
+    """Why that cannot be prepared."""
+    with pytest.raises(GolowError) as raised:
+        prepare(model, inputs, **asked)
+    print(raised.value.message, raised.value.hint, sep="\n")
+    return raised.value
+
+
+def eager_outputs(prepared: Prepared, folder: Path) -> dict[str, Tensor]:
+    """What the eager worker makes of it, in a process of its own."""
+    bundle, _ = write_bundle(prepared, folder / "bundle")
+    with Worker("eager", python_worker("eager", ""), threads=1) as worker:
+        worker.load(bundle.folder)
+        worker.outputs([0, 1], 0.1, folder / "outputs")
+    return load_file(folder / "outputs")
+
+
+def assert_computes(prepared: Prepared, folder: Path) -> None:
+    """The worker has the same module, weights and batches."""
+    found = eager_outputs(prepared, folder)
+    with torch.no_grad():
+        expected = prepared.module(*prepared.batches[1].inputs)
+    torch.testing.assert_close(found["1/output/0"], expected)
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_a_class_of_a_file(file: Path, tmp_path: Path) -> None:
+    prepared = prepare(f"{file}:Net", batch=3, input_shape=(16,))
+    workload = prepared.workload
+    assert (workload.model, workload.source.kind, workload.parameters) == ("Net", "file", 68)
+    assert workload.inputs[0].shape == (3, 16)
+    assert workload.initialisation == "the model's own constructor, seed 0"
+    assert len(workload.source.sha256) == 64
+    assert_computes(prepared, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["ready", "build"])
+def test_an_instance_or_a_function_of_a_file(file: Path, name: str) -> None:
+    assert prepare(f"{file}:{name}", input_shape=(16,)).workload.model == name
+
+
+def test_a_file_may_import_its_neighbours(file: Path, tmp_path: Path) -> None:
+    file.write_text("from neighbour import Inner as Net\n")
+    (tmp_path / "neighbour.py").write_text(FILE.replace("Net", "Inner"))
+    assert_computes(prepare(f"{file}:Net", input_shape=(16,)), tmp_path)
+
+
+def test_a_dotted_path_from_the_current_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's package need not be installed; the worker finds it too."""
+    package = tmp_path / "mypackage"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    file.rename(package / "models.py")
+    monkeypatch.chdir(tmp_path)
+    prepared = prepare("mypackage.models:build", input_shape=(16,))
+    assert (prepared.workload.model, prepared.workload.source.kind) == ("build", "import")
+    assert_computes(prepared, tmp_path)
+
+
+def test_an_exported_program(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(16, 4), nn.Dropout(0.5), nn.ReLU()).eval()
+    program = torch.export.export(module, (torch.randn(4, 16),))
+    torch.export.save(program, tmp_path / "mine.pt2")
+    prepared = prepare(str(tmp_path / "mine.pt2"), batch=4, input_shape=(16,))
+    workload = prepared.workload
+    assert (workload.model, workload.source.kind) == ("mine", "program")
+    assert workload.initialisation == "as given"
+    torch.testing.assert_close(
+        prepared.module(prepared.batches[0].inputs[0]), module(prepared.batches[0].inputs[0])
+    )
+    assert_computes(prepared, tmp_path)
+    refused = refusal(str(tmp_path / "mine.pt2"), batch=4, input_shape=(16,), mode="train")
+    assert "is an exported program, which cannot be trained" in refused.message
+
+
+class Live(nn.Module):
+    """A module that only this process knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(16, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        z = self.norm(self.fc(x))
+        return z, {"sum": z.sum(1) + y}
+
+
+def test_a_live_module_with_two_inputs_and_two_outputs(tmp_path: Path) -> None:
+    module = Live()
+    prepared = prepare(module, (torch.randn(4, 16), torch.arange(4)))
+    assert [t.dtype for t in prepared.workload.inputs] == ["float32", "int64"]
+    found = eager_outputs(prepared, tmp_path)
+    assert set(found) == {"0/output/0", "0/output/1", "1/output/0", "1/output/1"}
+    with torch.no_grad():
+        expected = module.eval()(*prepared.batches[0].inputs)
+    torch.testing.assert_close(found["0/output/1"], expected[1]["sum"])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_callers_module_stays_as_it_is(training: bool) -> None:
+    """Its mode, its weights and its statistics are the caller's."""
+    module = Live().train(training)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    inputs = (torch.randn(4, 16), torch.arange(4))
+    prepare(module, inputs)
+    prepare(
+        module,
+        inputs,
+        mode="train",
+        initialisation="kaiming",
+        loss=lambda output: output[0].sum(),
+    )
+    assert module.training is training
+    assert module.norm.training is training
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+MAIN = """
+import sys, torch
+from pathlib import Path
+from torch import nn
+from golow.bundle import write_bundle
+from golow.workload import prepare
+
+SCALE = 3.0
+
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return SCALE * self.fc(x)
+
+def my_loss(output, target):
+    return SCALE * (output - target).square().mean()
+
+torch.manual_seed(0)
+prepared = prepare(Mine(), torch.ones(2, 16), mode="train", loss=my_loss, targets=torch.ones(2, 4))
+write_bundle(prepared, Path(sys.argv[1]))
+module = prepared.module
+print(my_loss(module(torch.ones(2, 16)), torch.ones(2, 4)).item())
+"""
+
+
+def test_a_live_module_of_a_script_or_a_notebook(tmp_path: Path) -> None:
+    """Defined in ``__main__``, which the worker has not: it travels whole, and so does its loss."""
+    script = tmp_path / "script.py"
+    script.write_text(MAIN)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "bundle"], capture_output=True, text=True, check=True
+    )
+    with Worker("eager", python_worker("eager", ""), threads=1) as worker:
+        worker.load(tmp_path / "bundle")
+        worker.outputs([0], 0.1, tmp_path / "outputs")
+    found = load_file(tmp_path / "outputs")["0/loss/loss"].item()
+    assert found == pytest.approx(float(done.stdout), rel=1e-5)
+
+
+def test_a_module_that_cannot_travel(tmp_path: Path) -> None:
+    module = Live()
+    module.handle = open(__file__)  # type: ignore[assignment]  # noqa: SIM115, PTH123
+    refused = refusal(module, (torch.randn(4, 16), torch.arange(4)))
+    module.handle.close()
+    assert "the module cannot be copied: TypeError" in refused.message
+    assert "put it into a file" in refused.hint
+
+
+def test_equal_workloads_have_one_digest(file: Path, tmp_path: Path) -> None:
+    def digest(**asked: Any) -> str:
+        prepared = prepare(f"{file}:Net", input_shape=(16,), **asked)
+        return write_bundle(prepared, tmp_path / "bundle")[1].workload.digest
+
+    assert digest() == digest()
+    assert len({digest(), digest(seed=1), digest(batch=3), digest(initialisation="kaiming")}) == 4
+
+
+# ---------------------------------------------------------------- models that are none
+
+
+@pytest.mark.parametrize(
+    ("model", "message", "hint"),
+    [
+        ("resnet5O", "there is no model 'resnet5O' in the zoo", "did you mean resnet50"),
+        ("restnet", "there is no model 'restnet'", "resnet18"),
+        ("xyzzy", "there is no model 'xyzzy'", "`golow models` lists them"),
+        ("nowhere.py:Net", "there is no file nowhere.py", "check the path"),
+        ("nowhere.pt2", "there is no file nowhere.pt2", ""),
+        ("mynet.py", "names a file but no model in it", "write mynet.py:ClassName"),
+        ("nowhere.models:build", "the module nowhere.models does not import", "install it"),
+    ],
+)
+def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
+    refused = refusal(model, input_shape=(16,))
+    assert message in refused.message
+    assert hint in refused.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("Nett", "has no 'Nett'", "modules defined there: Net, Needy"),
+        ("", "has no ''", "modules defined there: Net, Needy"),
+        ("Needy", "missing 1 required positional argument: 'classes'", "without arguments"),
+        ("Broken", "no weights at /data/weights", "without arguments"),
+        ("number", "'int' object is not callable", "without arguments"),
+        ("build_nothing", "gives a int, not a torch.nn.Module", ""),
+        ("Talks", "the output of", "return a tensor"),
+        ("Silent", "the output of", "return a tensor"),
+        ("Counts", "is no tensor: it gives Tensor, int", "return a tensor"),
+    ],
+)
+def test_what_the_file_names_is_no_model(file: Path, name: str, message: str, hint: str) -> None:
+    refused = refusal(f"{file}:{name}", input_shape=(16,))
+    assert message in refused.message
+    assert hint in refused.hint
+    assert_shows_only_the_users_code(refused)
+
+
+def assert_shows_only_the_users_code(refused: GolowError) -> None:
+    """A traceback in it, if there is one, has none of golow's, torch's or Python's own frames."""
+    frames = [line for line in refused.message.splitlines() if line.lstrip().startswith("File ")]
+    assert all("mynet.py" in frame or "neighbour.py" in frame for frame in frames)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def f():\n    return {}['weights']\n\nf()\n", ("line 2", "KeyError: 'weights'")),
+        ("def f(:\n", ("line 1", "SyntaxError")),
+        ("import no_such_package\n", ("line 1", "No module named 'no_such_package'")),
+        ("import sys\nsys.exit('usage: mynet.py FILE')\n", ("line 2", "SystemExit: usage")),
+        ("import neighbour\n", ("neighbour.py", "line 1", "ZeroDivisionError")),
+        ("\n".join(f"def f{i}(): f{i + 1}()" for i in range(9)) + "\nf0()", ("f9", "NameError")),
+    ],
+)
+def test_a_file_that_does_not_import(
+    file: Path, tmp_path: Path, code: str, words: tuple[str, ...]
+) -> None:
+    """The user's own traceback, shortened to its end."""
+    file.write_text(code)
+    (tmp_path / "neighbour.py").write_text("1 / 0\n")
+    refused = refusal(f"{file}:Net", input_shape=(16,))
+    assert f"{file} does not import:" in refused.message
+    for word in words:
+        assert word in refused.message
+    assert len(refused.message.splitlines()) <= 15
+    assert_shows_only_the_users_code(refused)
+
+
+def test_a_forward_pass_that_fails_shows_where(file: Path) -> None:
+    """In the user's code, however deep torch is beneath and above it."""
+    refused = refusal(f"{file}:Fails", batch=2, input_shape=(15,))
+    assert "does not take an input of 2x15" in refused.message
+    assert "mat1 and mat2 shapes cannot be multiplied" in refused.message
+    assert "return self.fc(x)" in refused.message
+    assert "--input" in refused.hint
+    assert_shows_only_the_users_code(refused)
+
+
+@pytest.mark.parametrize("data", [b"", b"no program", b"PK\x03\x04 no program either"])
+def test_a_program_that_cannot_be_read(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "mine.pt2").write_bytes(data)
+    refused = refusal(str(tmp_path / "mine.pt2"), input_shape=(16,))
+    assert "mine.pt2 is no exported program that torch" in refused.message
+    assert "torch.export.save" in refused.hint
+
+
+# ---------------------------------------------------------------- shapes and sizes
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"batch": 0}, "a batch of 0 has no sample"),
+        ({"batch": -3}, "a batch of -3 has no sample"),
+        ({"resolution": 0}, "a resolution of 0 has no pixel"),
+        ({"resolution": -1}, "a resolution of -1 has no pixel"),
+        ({"input_shape": (3, 0, 32)}, "the input shape (3, 0, 32) is empty"),
+        ({"input_shape": ()}, "the input shape () is empty"),
+        ({"input_shape": (3, 32, 32), "resolution": 32}, "both say the shape"),
+        ({"input_shape": (3, 32, 48)}, "takes square images, not 3x32x48"),
+        ({"input_shape": (32, 32)}, "takes square images, not 32x32"),
+        ({"mode": "tarin"}, "there is no mode 'tarin'"),
+        ({"threads": 0}, "0 threads compute nothing"),
+        ({"initialisation": "kaming"}, "kaming"),
+    ],
+)
+def test_what_cannot_be(asked: dict[str, Any], message: str) -> None:
+    assert message in refusal("resnet18", **asked).message
+
+
+def test_a_resolution_that_is_too_small() -> None:
+    assert "alexnet" in refusal("alexnet", batch=1, resolution=8).message
+
+
+def test_a_models_own_input_is_not_guessed(file: Path) -> None:
+    refused = refusal(f"{file}:Net")
+    assert "cannot guess the input of Net" in refused.message
+    assert "--input 3x224x224" in refused.hint
+    assert "that itself" in refusal(f"{file}:Net", channels=1, input_shape=(16,)).message
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asked", "message"),
+    [
+        ((), {}, "example_inputs is empty"),
+        (torch.tensor(3.0), {}, "need the same first dimension"),
+        ((torch.ones(4, 16), torch.ones(3)), {}, "need the same first dimension"),
+        (torch.ones(0, 16), {}, "need the same first dimension"),
+        ([1, 2], {}, "must be a tensor or a tuple of tensors"),
+        (torch.ones(4, 16), {"batch": 5}, "batch=5, but the example inputs hold 4 samples"),
+        (torch.ones(4, 16), {"targets": torch.ones(3, 4), "mode": "train"}, "same first dimension"),
+    ],
+)
+def test_example_inputs_that_do_not_fit(inputs: Any, asked: dict[str, Any], message: str) -> None:
+    assert message in refusal(nn.Linear(16, 4), inputs, **asked).message
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [torch.arange(64.0).reshape(4, 16) + 1, torch.ones(1, 16), torch.arange(16).reshape(1, 16) + 1],
+    ids=["floats", "one sample", "one sample of integers"],
+)
+def test_every_batch_is_another(inputs: Tensor) -> None:
+    """A level that answered with the batch before would be found, whatever the example."""
+    batches = prepare(nn.Identity(), inputs).batches
+    assert len(batches) == 4
+    for index, batch in enumerate(batches):
+        assert batch.inputs[0].dtype == inputs.dtype
+        for other in batches[:index]:
+            assert not torch.equal(batch.inputs[0], other.inputs[0])
+
+
+# ---------------------------------------------------------------- weights
+
+
+def test_weights_of_a_file(file: Path, tmp_path: Path) -> None:
+    state = {"fc.weight": torch.randn(4, 16), "fc.bias": torch.randn(4)}
+    save_file(state, tmp_path / "mine.safetensors")
+    prepared = prepare(f"{file}:Net", input_shape=(16,), weights=tmp_path / "mine.safetensors")
+    assert prepared.workload.initialisation == "weights of mine.safetensors"
+    assert torch.equal(prepared.module.state_dict()["fc.weight"], state["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message", "hint"),
+    [
+        ("a.pt", lambda p: torch.save({}, p), "is not a .safetensors file", "weights_only=True"),
+        ("a.safetensors", lambda p: p.write_bytes(b"pickled"), "cannot be read", ""),
+        ("a.safetensors", lambda p: torch.save({}, p), "cannot be read", ""),
+        ("b.safetensors", lambda p: None, "there is no file", ""),
+        (
+            "a.safetensors",
+            lambda p: save_file({"linear.weight": torch.ones(2)}, p),
+            'Missing key(s) in state_dict: "fc.weight", "fc.bias"',
+            "",
+        ),
+        (
+            "a.safetensors",
+            lambda p: save_file({"fc.weight": torch.ones(4, 15), "fc.bias": torch.ones(4)}, p),
+            "size mismatch for fc.weight",
+            "",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit(
+    file: Path, tmp_path: Path, name: str, write: Callable[[Path], Any], message: str, hint: str
+) -> None:
+    write(tmp_path / name)
+    refused = refusal(f"{file}:Net", input_shape=(16,), weights=tmp_path / name)
+    assert message in refused.message
+    assert hint in refused.hint
+
+
+# ---------------------------------------------------------------- losses and targets
+
+
+def test_the_loss_by_its_name(file: Path) -> None:
+    prepared = prepare(f"{file}:Net", input_shape=(16,), mode="train", loss="mse_loss")
+    assert (prepared.workload.loss, prepared.loss) == ("mse_loss", nn.functional.mse_loss)
+    assert prepared.batches[0].targets[0].shape == (8, 4)
+    assert prepared.workload.targets[0].dtype == "float32"
+
+
+def test_classes_fit_the_output(file: Path) -> None:
+    prepared = prepare(f"{file}:Net", input_shape=(16,), mode="train", batch=32)
+    labels = torch.cat([batch.targets[0] for batch in prepared.batches])
+    assert prepared.workload.loss == "cross_entropy"
+    assert labels.dtype == torch.int64
+    assert set(labels.tolist()) == {0, 1, 2, 3}
+
+
+def test_one_class_a_pixel() -> None:
+    """Segmentation: the output has classes and places."""
+    module = nn.Conv2d(3, 5, 1)
+    prepared = prepare(module, torch.randn(2, 3, 6, 6), mode="train")
+    assert prepared.workload.targets[0].shape == (2, 6, 6)
+
+
+def test_the_callers_targets_and_loss(tmp_path: Path) -> None:
+    """They travel to the worker as they are, the loss too."""
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    module, targets = nn.Linear(16, 4), torch.randn(4, 4)
+
+    def weighted(output: Tensor, target: Tensor) -> Tensor:
+        return (weight * (output - target).abs()).sum()
+
+    prepared = prepare(module, torch.ones(4, 16), mode="train", loss=weighted, targets=targets)
+    assert prepared.workload.loss == "weighted"
+    assert torch.equal(prepared.batches[0].targets[0], targets)
+    assert torch.equal(prepared.batches[1].targets[0], targets.roll(1, 0))
+    expected = weighted(prepared.module(torch.ones(4, 16)), targets)
+    found = eager_outputs(prepared, tmp_path)["0/loss/loss"]
+    torch.testing.assert_close(found, expected.detach())
+
+
+def test_the_optimizer_is_the_callers(file: Path) -> None:
+    optimizer = Optimizer(learning_rate=0.5, momentum=0.0, weight_decay=1e-4)
+    asked = {"input_shape": (16,), "mode": "train", "optimizer": optimizer}
+    assert prepare(f"{file}:Net", **asked).workload.optimizer == optimizer
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "message", "hint"),
+    [
+        ("Net", "cross_entropi", "has no loss 'cross_entropi'", "cross_entropy"),
+        ("Scores", "cross_entropy", "needs one score a class", "--loss mse_loss"),
+        ("Net", lambda output, target: output, "is not one number", ""),
+        ("Net", lambda output, target: 3.0, "is not one number", ""),
+        ("Net", lambda output: output.sum(), "the loss does not take the output", "loss="),
+    ],
+)
+def test_a_loss_that_is_none(file: Path, name: str, loss: Any, message: str, hint: str) -> None:
+    refused = refusal(f"{file}:{name}", input_shape=(16,), mode="train", loss=loss)
+    assert message in refused.message
+    assert hint in refused.hint
+
+
+# ---------------------------------------------------------------- randomness
+
+
+RANDOM = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+class Functional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.fc(functional.dropout(x, 0.5{training}))
+
+class Layers(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(16, 4), nn.Dropout(0.5), nn.Dropout(0.0), nn.Dropout1d(0.1))
+"""
+
+
+def test_dropout_layers_are_known(file: Path) -> None:
+    file.write_text(RANDOM.format(training=""))
+    trained = prepare(f"{file}:Layers", input_shape=(16,), mode="train")
+    assert trained.workload.random_layers == ("1", "3")
+    assert prepare(f"{file}:Layers", input_shape=(16,)).workload.random_layers == ()
+
+
+def test_a_step_that_is_random_otherwise_is_refused(file: Path) -> None:
+    file.write_text(RANDOM.format(training=", training=self.training"))
+    refused = refusal(f"{file}:Functional", input_shape=(16,), mode="train")
+    assert "is random in training, beyond its nn.Dropout layers" in refused.message
+    assert "instead of functional.dropout" in refused.hint
+    prepare(f"{file}:Functional", input_shape=(16,))  # in inference it drops nothing
+
+
+def test_inference_that_is_random_is_refused(file: Path) -> None:
+    """functional.dropout drops in inference too unless told otherwise, and every level would then
+    match a reference that is as far from eager as from anything else."""
+    file.write_text(RANDOM.format(training=""))
+    refused = refusal(f"{file}:Functional", input_shape=(16,))
+    assert "is random in inference" in refused.message
+
+
+def test_what_is_not_a_number_is_not_random(file: Path) -> None:
+    file.write_text(FILE.replace("return self.fc(x)", "return self.fc(x) * float('nan')"))
+    prepare(f"{file}:Net", input_shape=(16,))
+    prepare(f"{file}:Net", input_shape=(16,), mode="train")
+
+
+def test_what_a_model_prints_does_no_harm(file: Path, tmp_path: Path) -> None:
+    """Neither at import nor in the forward pass, by whatever means."""
+    speech = "print('at work'); import os; os.write(1, b'{}\\n')"
+    loud = textwrap.dedent(FILE).replace("return self.fc(x)", f"{speech}; return self.fc(x)")
+    file.write_text(f"print('imported')\n{loud}")
+    assert_computes(prepare(f"{file}:Net", input_shape=(16,)), tmp_path)
