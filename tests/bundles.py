@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+from torch import nn
+
 from golow.bundle import Bundle, write_bundle
 from golow.comparison import capture
 from golow.lower.passes import CLEAN_UP, apply
@@ -32,4 +35,11 @@ def network_bundle(folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8
 def linear_bundle(folder: Path) -> Bundle:
     """`networks.Linear` for inference, which the tiny worker in C can run."""
     prepared = prepare(f"{NETWORKS}:Linear", batch=4, input_shape=(16,))
+    return write_bundle(prepared, folder)[0]
+
+
+def product_bundle(folder: Path) -> Bundle:
+    """``y = x W^T``, which `golow.worker.plant` serves."""
+    torch.manual_seed(0)
+    prepared = prepare(nn.Linear(64, 64, bias=False), torch.randn(8, 64))
     return write_bundle(prepared, folder)[0]

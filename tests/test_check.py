@@ -147,7 +147,7 @@ def asked(seed: int, rows: int = 16, inner: int = 200, scale: float = 1.0) -> It
             written(Path(folder) / name, answer)
             for name, answer in (("double", inputs @ weights), ("eager", eager), ("moved", moved))
         ]
-        yield Question(inputs, weights, Reference(*files))
+        yield Question(inputs, weights, Reference(*files[:2], files[2:]))
 
 
 def written(file: Path, answer: Array, **others: Array) -> Path:
@@ -239,7 +239,7 @@ def test_what_cancels_to_zero_is_judged_by_its_neighbours(
             tensors = load_file(file) | {"0/output/2": zero if name == "double" else 1e-9 * noise}
             save_file(tensors, file)
         files = [question.reference.file.with_name(n) for n in ("double", "eager", "moved")]
-        question = question._replace(reference=Reference(*files))
+        question = question._replace(reference=Reference(*files[:2], files[2:]))
         found = judged(question, question.answer, **{"0__output__2": times * 1e-6 * noise})
     assert found.verdict == ("match" if times == 1 else "differs")
 
@@ -287,7 +287,7 @@ def test_nothing_is_proved_by_a_reference_that_is_not_finite(overflows: str) -> 
         tensors["0/output/1"][4] = math.inf if overflows == "double" else math.nan
         save_file(tensors, file)
         files = [file.with_name(name) for name in ("double", "eager", "moved")]
-        reference = Reference(*files)
+        reference = Reference(*files[:2], files[2:])
         assert not reference.finite
         assert check(reference, files[1]).verdict == "failed"
 
@@ -357,7 +357,7 @@ def trained(weight: float, gradient: float, error: float, bias: float = 0.0) -> 
         files = [Path(folder) / name for name in ("double", "eager", "moved")]
         for file, off in zip(files, (0.0, error, 0.0), strict=True):
             save_file(step(off), file)
-        yield Reference(*files)
+        yield Reference(*files[:2], files[2:])
 
 
 rates = st.floats(1e-6, 10.0)

@@ -17,14 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
-from golow.bundle import Bundle, write_bundle
+from bundles import product_bundle
+from golow.bundle import Bundle
 from golow.record import Unsupported, WorkerFailure
 from golow.worker import client
 from golow.worker.client import Limits, Worker
-from golow.workload import prepare
 from processes import all_gone, family, is_gone, soon
 
 FAULTY = Path(__file__).parent / "workers" / "faulty.py"
@@ -38,10 +36,7 @@ HASTY = {  # for the faults that would be waited for
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """``y = x W^T``, which the plants serve."""
-    torch.manual_seed(0)
-    prepared = prepare(nn.Linear(64, 64, bias=False), torch.randn(64, 64))
-    return write_bundle(prepared, tmp_path_factory.mktemp("client") / "bundle")[0]
+    return product_bundle(tmp_path_factory.mktemp("client") / "bundle")
 
 
 @contextmanager

@@ -18,15 +18,15 @@ import torch
 from torch import nn
 
 import golow
+from bundles import product_bundle
 from golow import comparison
-from golow.bundle import Bundle, write_bundle
+from golow.bundle import Bundle
 from golow.entrant import Entrant, Silent
 from golow.levels import Choice, Launch, Level, Probe
 from golow.record import Unsupported
 from golow.standard import Standard
 from golow.worker.client import Limits
-from golow.workload import prepare
-from processes import all_gone, family
+from processes import all_gone, family, mentioning, soon
 
 FAULTY = Path(__file__).parent / "workers" / "faulty.py"
 
@@ -61,13 +61,14 @@ class Watch:
 
 @pytest.fixture
 def nobody_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No process and no temporary file outlives the test."""
+    """No process and no temporary file outlives the test. Processes are known by the environment
+    that they inherit, so that those whose parent has ended are seen too."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    before = set(family(os.getpid()))
+    monkeypatch.setenv("GOLOW_TEST", str(folder))
     yield
-    assert all_gone(*(set(family(os.getpid())) - before))
+    assert soon(lambda: mentioning(str(folder)) == [])
     assert list(folder.iterdir()) == []
 
 
@@ -89,7 +90,7 @@ def test_equal_slower_and_wrong_workers(tmp_path: Path) -> None:
         },
         threads=1,
         interval=0.2,
-        time_limit=12,
+        time_limit=6,
         cache=tmp_path,
         observer=watch,
     )
@@ -165,6 +166,7 @@ def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
         levels=["eager"],
         workers={
             "twin": plant("--products", "1"),
+            "parent": faulty("child"),
             "killed": faulty("killed", in_the_race),
             "hung": faulty("hung", in_the_race),
             "full": faulty("out_of_memory", in_the_race),
@@ -185,6 +187,7 @@ def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
     expected = {
         "eager": ("match", ""),
         "twin": ("match", ""),
+        "parent": ("match", ""),
         "killed": ("failed", "died: it was ended by SIGKILL"),
         "hung": ("failed", "hung: no answer to `time` within 5 s"),
         "full": ("failed", "out of memory: Python could not allocate memory"),
@@ -252,6 +255,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
         last = child.stdout.read().splitlines()[-1]
         assert child.wait() == 130
     assert all_gone(*processes)
+    assert soon(lambda: mentioning(str(temporary)) == [])
     saved = golow.load(Path(last.removeprefix("saved ")))
     assert saved.race.stopped_because == "interrupted"
     assert saved.race.rounds >= 3
@@ -296,8 +300,7 @@ def test_an_interrupt_before_the_race(tmp_path: Path, at: str) -> None:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    prepared = prepare(model(64), torch.randn(8, 64))
-    return write_bundle(prepared, tmp_path_factory.mktemp("compare") / "bundle")[0]
+    return product_bundle(tmp_path_factory.mktemp("compare") / "bundle")
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import golow
-from bundles import NETWORKS, linear_bundle, network_bundle
+from bundles import NETWORKS, linear_bundle, network_bundle, product_bundle
 from conformance import (
     CHECKS,
     ENDINGS,
@@ -37,6 +38,7 @@ LEVELS = [  # name, modes, whether it is built for long
     ("compile:freezing", ("infer",), True),
     ("libtorch", ("infer", "train"), True),
     ("tiny", ("infer",), False),
+    ("plant", ("infer",), False),
 ]
 WORKERS = [
     pytest.param((name, mode), id=f"{name}-{mode}", marks=SLOW if built else ())
@@ -78,10 +80,15 @@ def subject(request: pytest.FixtureRequest, workshop: Path) -> Subject:
 def make_subject(
     name: str, mode: Mode, workshop: Path, request: pytest.FixtureRequest, threads: int = 1
 ) -> Subject:
+    command: tuple[str, ...]
+    if name == "plant":
+        command = (sys.executable, "-m", "golow.worker.plant", "--products", "20")
+        bundle = product_bundle(workshop / "product")
+        return Subject(command, worker_environment(command[0], threads, {}), bundle)
     if name == "tiny":
         folder = workshop / "linear"
         bundle = linear_bundle(folder) if not folder.exists() else Bundle(folder)
-        command: tuple[str, ...] = (str(request.getfixturevalue("tiny")),)
+        command = (str(request.getfixturevalue("tiny")),)
         return Subject(command, worker_environment(command[0], threads, {}), bundle)
     folder = workshop / f"{mode}-{threads}"
     if not folder.exists():

@@ -26,6 +26,8 @@ ROUNDING = 2.0**-23
 # Another order of summation, as NHWC batch norm has it, is worth some four of them; twice that
 # leaves room, and is far below any error that a person makes.
 ROUNDINGS = 8
+# A relu that falls on the other side of zero shows in one draw and not in another.
+DRAWS = 3
 
 
 class _Workers(NamedTuple):
@@ -40,16 +42,13 @@ class Standard:
         """Run eager in float64 and in the working precision; raises `GolowError` where either
         cannot run, since nothing can be proved then."""
         self._bundle, self._folder, self._limits = bundle, folder, limits
-        self._moved = moved_bundle(bundle, folder / "moved")
         self._other: Reference | None = None
         self.learning_rate = bundle.workload.optimizer.learning_rate
         with self._workers() as workers:
-            self.reference = self._establish(workers, BATCHES)
             if bundle.workload.mode == "train":
-                rate = gentle_rate(self.learning_rate, self.reference)
-                if rate < self.learning_rate:
-                    self.learning_rate = rate
-                    self.reference = self._establish(workers, BATCHES)
+                first = self._establish(workers, BATCHES, draws=0)
+                self.learning_rate = gentle_rate(self.learning_rate, first)
+            self.reference = self._establish(workers, BATCHES)
 
     @property
     def notes(self) -> list[str]:
@@ -95,20 +94,28 @@ class Standard:
         launch = level.prepare(self._bundle, variant, self._folder)
         return spawn(name, launch, self._bundle, self._limits)
 
-    def _establish(self, workers: _Workers, batches: tuple[int, ...]) -> Reference:
+    def _establish(
+        self, workers: _Workers, batches: tuple[int, ...], draws: int = DRAWS
+    ) -> Reference:
         double = self._outputs(workers.double, self._bundle, batches)
-        moved = self._outputs(workers.double, self._moved, batches)
         eager = self._outputs(workers.eager, self._bundle, batches)
-        reference = Reference(double, eager, moved)
+        reference = Reference(double, eager, self._moved(workers.double, batches, draws))
         eager.unlink()
-        moved.unlink()
         if not reference.finite:
             raise GolowError(
-                "the model's tensors are not finite, in float64 or as eager computes them: nothing "
-                "can be checked against them",
+                "the model's float64 reference is not finite: nothing can be checked against it",
                 "look at the weights and the inputs; --init kaiming gives fresh weights.",
             )
         return reference
+
+    def _moved(self, double: Worker, batches: tuple[int, ...], draws: int) -> Iterator[Path]:
+        """What float64 makes of the moved bundle, once a draw; each file is gone after its use."""
+        for draw in range(draws):
+            bundle = moved_bundle(self._bundle, self._folder / f"moved-{draw}", draw)
+            file = self._outputs(double, bundle, batches)
+            shutil.rmtree(bundle.folder)
+            yield file
+            file.unlink()
 
     def _outputs(self, worker: Worker, bundle: Bundle, batches: tuple[int, ...]) -> Path:
         place = f"{worker.name.replace(':', '-')}-{bundle.folder.name}-{batches[0]}"
@@ -135,9 +142,9 @@ def gentle_rate(rate: float, reference: Reference) -> float:
     return rate * min(1.0, ROUNDINGS / 2 * ROUNDING / worst) if worst > 0 else rate
 
 
-def moved_bundle(bundle: Bundle, folder: Path) -> Bundle:
+def moved_bundle(bundle: Bundle, folder: Path, seed: int) -> Bundle:
     """The bundle with weights and inputs moved by `ROUNDINGS` roundings, at random."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     shutil.copytree(bundle.folder, folder)
     for name in ("weights.safetensors", "batches.safetensors"):
         moved = {}

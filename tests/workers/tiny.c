@@ -19,7 +19,8 @@ enum { MOST_BATCHES = 64, PATH = 4096 };
 
 static struct {
   int loaded, batches, rows, in, out, position;
-  float *weight, *bias, *input[MOST_BATCHES], *output; /* [out, in], [out], [rows, in], [rows, out] */
+  float *weight, *bias, *input[MOST_BATCHES]; /* [out, in], [out], [rows, in] */
+  float *output;                              /* [rows, out] */
 } model;
 
 /* ---------------------------------------------------------------- JSON, as much as is needed */
@@ -96,11 +97,13 @@ static float *tensor(const char *file, const char *name, long *shape, int dimens
   char type[8];
   memcpy(&header, file, sizeof header);
   const char *entry = value(file + sizeof header, name);
-  if (entry == NULL || !string(entry, "dtype", type, sizeof type) || strcmp(type, "F32")) return NULL;
+  if (entry == NULL) return NULL;
+  if (!string(entry, "dtype", type, sizeof type) || strcmp(type, "F32")) return NULL;
   if (integers(entry, "shape", shape, dimensions) != dimensions) return NULL;
   if (integers(entry, "data_offsets", offsets, 2) != 2) return NULL;
-  float *data = malloc((size_t)(offsets[1] - offsets[0]));
-  if (data) memcpy(data, file + sizeof header + header + offsets[0], (size_t)(offsets[1] - offsets[0]));
+  size_t size = (size_t)(offsets[1] - offsets[0]);
+  float *data = malloc(size);
+  if (data) memcpy(data, file + sizeof header + header + offsets[0], size);
   return data;
 }
 
@@ -109,8 +112,9 @@ static float *tensor(const char *file, const char *name, long *shape, int dimens
 static void forward(const float *input) {
   for (int row = 0; row < model.rows; row++)
     for (int j = 0; j < model.out; j++) {
+      const float *x = input + row * model.in, *w = model.weight + j * model.in;
       float sum = model.bias[j];
-      for (int i = 0; i < model.in; i++) sum += input[row * model.in + i] * model.weight[j * model.in + i];
+      for (int i = 0; i < model.in; i++) sum += x[i] * w[i];
       model.output[row * model.out + j] = sum;
     }
 }
@@ -126,7 +130,8 @@ static int64_t nanoseconds(void) {
 /* ---------------------------------------------------------------- the requests */
 
 static void refuse(const char *kind, const char *message) {
-  printf("{\"ok\":false,\"error\":\"%s\",\"message\":\"%s\",\"node\":\"\",\"module\":\"\"}\n", kind, message);
+  printf("{\"ok\":false,\"error\":\"%s\",\"message\":\"%s\",", kind, message);
+  printf("\"node\":\"\",\"module\":\"\"}\n");
 }
 
 static void load(const char *request) {
@@ -151,13 +156,15 @@ static void load(const char *request) {
     char name[32];
     snprintf(name, sizeof name, "%d/input/0", i);
     model.input[i] = tensor(inputs, name, shape, 2);
-    if (!model.input[i] || shape[1] != model.in) return refuse("unsupported", "inputs of another shape");
+    if (!model.input[i] || shape[1] != model.in)
+      return refuse("unsupported", "inputs of another shape");
   }
   model.rows = (int)shape[0];
   model.output = malloc(sizeof(float) * (size_t)model.rows * (size_t)model.out);
   model.loaded = 1;
-  printf("{\"ok\":true,\"phases\":{\"load\":%.9f},\"artifact_bytes\":null,\"cached\":false,\"notes\":[]}\n",
-         (double)(nanoseconds() - start) * 1e-9);
+  double seconds = (double)(nanoseconds() - start) * 1e-9;
+  printf("{\"ok\":true,\"phases\":{\"load\":%.9f},\"artifact_bytes\":null,", seconds);
+  printf("\"cached\":false,\"notes\":[]}\n");
 }
 
 static void outputs(const char *request) {
@@ -167,14 +174,16 @@ static void outputs(const char *request) {
   int count = integers(request, "batches", batches, MOST_BATCHES);
   if (count < 0 || !string(request, "file", path, sizeof path)) return refuse("failed", "which file?");
   for (int step = 0; step < count; step++)
-    if (batches[step] < 0 || batches[step] >= model.batches) return refuse("failed", "there is no such batch");
+    if (batches[step] < 0 || batches[step] >= model.batches)
+      return refuse("failed", "there is no such batch");
   FILE *file = fopen(path, "wb");
   if (file == NULL) return refuse("failed", "the file cannot be written");
   char *header = malloc(128 * (size_t)count + 3);
   size_t length = (size_t)sprintf(header, "{");
   for (int step = 0; step < count; step++, end += size)
     length += (size_t)sprintf(header + length,
-                              "%s\"%d/output/0\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}",
+                              "%s\"%d/output/0\":{\"dtype\":\"F32\",\"shape\":[%d,%d],"
+                              "\"data_offsets\":[%zu,%zu]}",
                               step ? "," : "", step, model.rows, model.out, end, end + size);
   length += (size_t)sprintf(header + length, "}");
   uint64_t written = length;
@@ -192,8 +201,9 @@ static void outputs(const char *request) {
 
 static void time_iterations(const char *request) {
   long iterations, warmup;
-  if (!integer(request, "iterations", &iterations) || !integer(request, "warmup", &warmup) || iterations < 1)
+  if (!integer(request, "iterations", &iterations) || iterations < 1)
     return refuse("failed", "how many iterations?");
+  if (!integer(request, "warmup", &warmup)) return refuse("failed", "how many untimed ones?");
   int64_t *samples = malloc(sizeof(int64_t) * (size_t)iterations);
   if (samples == NULL) return refuse("out_of_memory", "no room for so many samples");
   for (long i = 0; i < warmup; i++) iterate();

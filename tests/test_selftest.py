@@ -1,0 +1,149 @@
+"""The selftest finds what it planted, and does not pass where it should not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from golow import selftest as testing
+from golow.bundle import write_bundle
+from golow.measure.race import Race, run_race
+from golow.record import Check, Unsupported
+from golow.selftest import Finding, Trust, selftest
+from golow.worker.client import Worker
+from golow.worker.scheduling import run_queue_wait_ns
+from golow.workload import prepare
+from noise import SyntheticMachine, VirtualWorker
+from processes import all_gone, family
+
+MATCH = Check(verdict="match")
+CHECKS = {"plain": MATCH, "twin": MATCH}
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.rounds = 0
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        self.rounds += 1
+
+
+def test_the_selftest_finds_what_it_planted(capfd: pytest.CaptureFixture[str]) -> None:
+    """A real run, too short for the times; what needs no calm machine is certain all the same."""
+    watch, before = Watch(), set(family(os.getpid()))
+    trust = selftest(watch, time_limit=8)
+    findings = {finding.name: finding for finding in trust.findings}
+    for finding in trust.findings:
+        print(f"{finding.name}: {finding.expected} | {finding.found} | {finding.passed}")
+    assert list(findings) == [
+        "the clock",
+        "waiting for a core",
+        "two equal workers",
+        "one slower by 5%",
+        "one wrong by 1",
+        "every core burnt meanwhile",
+        "two equal workers meanwhile",
+    ]
+    assert findings["one wrong by 1"].found == "differs"
+    assert findings["one wrong by 1"].passed
+    assert findings["two equal workers"].found.startswith("match; ")
+    assert findings["one slower by 5%"].found.startswith("match; ")
+    assert findings["the clock"].passed
+    readable = run_queue_wait_ns(os.getpid()) is not None
+    assert findings["waiting for a core"].passed == readable
+    assert findings["every core burnt meanwhile"].passed == readable
+    assert all(finding.explanation and finding.expected for finding in trust.findings)
+    assert trust.trusted == all(finding.passed for finding in trust.findings)
+    assert len(watch.stages) == 3
+    assert watch.rounds >= 2
+    assert all_gone(*(set(family(os.getpid())) - before))  # nothing burns on
+    out, _ = capfd.readouterr()
+    assert "selftest" not in out  # it prints nothing itself
+
+
+# ---------------------------------------------------------------- the findings, on virtual workers
+
+
+def race(**factors: float) -> Race:
+    """A race on a noisy machine, of workers that do so many times the work of the first."""
+    machine = SyntheticMachine(1)
+    workers = [
+        VirtualWorker(name, machine, seconds=0.025 * factor, seed=1, twin=True)
+        for name, factor in {"plain": 1.0, **factors}.items()
+    ]
+    return run_race(workers, baseline="plain", seed=0, time_limit=60, clock=machine)
+
+
+def test_equal_workers_pass_and_unequal_ones_do_not() -> None:
+    assert testing._equal(race(twin=1.0), CHECKS).passed
+    assert testing._equal_while_burnt(race(twin=1.0)).passed
+    assert not testing._equal(race(twin=1.1), CHECKS).passed
+    assert not testing._equal_while_burnt(race(twin=0.9)).passed
+    assert not testing._equal(race(twin=1.0), CHECKS | {"twin": Check(verdict="differs")}).passed
+
+
+@pytest.mark.parametrize(
+    ("factor", "passed"), [(1.05, True), (1.0, False), (0.95, False), (1.12, False)]
+)
+def test_five_percent_must_be_found_as_five_percent(factor: float, passed: bool) -> None:
+    found = testing._slower(race(slower=factor), MATCH)
+    assert found.passed == passed
+    assert "of its blocks waited for a core" in found.explanation
+
+
+def test_without_a_ratio_nothing_is_found() -> None:
+    levels = ("plain", "twin", "slower")
+    nothing = Race(levels=levels, baseline="plain", seed=0, target=0.02, least_rounds=10)
+    assert not testing._slower(nothing, MATCH).passed
+    assert testing._slower(nothing, MATCH).found == "match; no ratio"
+    assert not testing._wait(nothing).passed
+    assert not testing._contended(nothing).passed
+
+
+def test_a_wrong_answer_that_matches_is_no_pass() -> None:
+    assert testing._shifted(Check(verdict="differs")).passed
+    assert not testing._shifted(MATCH).passed
+    assert "no verdict of this golow can be relied on" in testing._shifted(MATCH).explanation
+
+
+def test_one_finding_that_fails_is_enough() -> None:
+    good = Finding(name="a", expected="b", found="b", passed=True, explanation="c")
+    bad = Finding(name="a", expected="b", found="c", passed=False, explanation="c")
+    assert Trust(findings=(good, good)).trusted
+    assert not Trust(findings=(good, bad)).trusted
+
+
+# ---------------------------------------------------------------- the plant
+
+
+def test_the_plant_runs_without_a_framework(tmp_path: Path) -> None:
+    """What costs a second to start would hide what is planted in it."""
+    prepared = prepare(nn.Linear(8, 8, bias=False), torch.randn(4, 8))
+    bundle, _ = write_bundle(prepared, tmp_path / "bundle")
+    command = (sys.executable, "-m", "golow.worker.plant", "--products", "0")
+    with Worker("plant", command, threads=1) as worker:
+        worker.load(bundle.folder)
+        worker.time(10, 0)
+        assert "libtorch" not in Path(f"/proc/{worker.pid}/maps").read_text()
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_the_plant_serves_its_own_workload_only(tmp_path: Path, mode: str) -> None:
+    module = nn.Linear(8, 8, bias=mode == "infer")
+    prepared = prepare(module, torch.randn(4, 8), mode=mode)  # type: ignore[arg-type]
+    bundle, _ = write_bundle(prepared, tmp_path / "bundle")
+    command = (sys.executable, "-m", "golow.worker.plant")
+    with (
+        Worker("plant", command, threads=1) as worker,
+        pytest.raises(Unsupported, match="nothing else"),
+    ):
+        worker.load(bundle.folder)
