@@ -1,0 +1,149 @@
+"""The command line as a user meets it: what it prints, its exit statuses, its errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from golow import cli
+from golow.levels import LADDER
+from golow.models import ZOO
+
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of ``golow ARGUMENTS``."""
+    monkeypatch.setattr(sys, "argv", ["golow", *arguments])
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    output = capsys.readouterr()
+    return status, output.out, output.err
+
+
+MISTAKES = [
+    (["compare", "resnet51"], "resnet50"),
+    (["compare", "lenet5", "--levels", "eagre"], "eager"),
+    (["compare", "lenet5", "--levels", "eager:fast"], "channels_last"),
+    (["compare", "lenet5", "--mode", "train", "--levels", "compile:freezing"], "infer only"),
+    (["compare", "lenet5", "--batch", "0"], "--batch 1"),
+    (["compare", "lenet5", "--resolution", "3"], "at least 12"),
+    (["compare", "lenet5", "--input", "3xlarge"], "3x224x224"),
+    (["compare", "lenet5", "--input", "1x28x28", "--resolution", "28"], "one of them"),
+    (["compare", "lenet5", "--mode", "train", "--loss", "hope"], "cross_entropy"),
+    (["compare", "lenet5", "--init", "magic"], "kaiming"),
+    (["compare", "lenet5", "--weights", "weights.pt"], "safetensors"),
+    (["compare", "lenet5", "--worker", "mine"], "NAME=COMMAND"),
+    (["compare", "nowhere.py:Net", "--input", "3x8x8"], "no file"),
+    (["compare", "no_such_package.models:build", "--input", "3x8x8"], "does not import"),
+    (["compare", "lenet5", "--out", "/dev/null/runs"], "--out"),
+    (["show", "nowhere"], "no comparison"),
+    (["lower", "lenet6"], "lenet5"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTAKES, ids=[" ".join(m[0]) for m in MISTAKES])
+def test_a_mistake_is_explained(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, error = run(monkeypatch, capsys, *arguments)
+    assert status == 2
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_a_model_file_that_fails_shows_its_own_lines_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mynet.py"
+    file.write_text("import torch\n\nwidth = 1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    status, _, error = run(monkeypatch, capsys, "compare", f"{file}:Net", "--input", "3x8x8")
+    assert status == 2
+    assert "width = 1 / 0" in error
+    assert "ZeroDivisionError" in error
+    assert "golow/source.py" not in error
+
+
+@pytest.mark.parametrize("command", ["levels", "models"])
+def test_lists_answer_without_torch(command: str) -> None:
+    code = f"import sys; sys.argv = ['golow', '{command}']\nfrom golow.cli import app\n"
+    code += "try: app()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = [level.name for level in LADDER] if command == "levels" else list(ZOO)
+    assert all(name in done.stdout for name in names)
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_the_doctor_names_every_level_and_the_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, output, _ = run(monkeypatch, capsys, "doctor")
+    assert status == 0
+    assert all(level.name in output for level in LADDER)
+    assert "CPU" in output
+
+
+def test_the_doctor_says_what_mends_a_missing_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    status, output, _ = run(monkeypatch, capsys, "doctor")
+    assert status == 0
+    assert "apt-get install g++" in " ".join(output.split())
+
+
+def test_lower_prints_the_graph_after_every_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, output, _ = run(monkeypatch, capsys, "lower", "lenet5", "--show")
+    assert status == 0
+    for stage in ("capture", "drop_identities", "eliminate_dead_code"):
+        assert f"# after {stage}:" in output
+    assert "conv1 = aten.conv2d.default(input_0" in output
+
+
+def test_compare_writes_json_alone_to_standard_output_and_keeps_the_record(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    arguments = ["lenet5", "--levels", "eager,torchscript", "--time-limit", "1", "--threads", "1"]
+    monkeypatch.setattr(
+        sys, "argv", ["golow", "compare", *arguments, "--out", str(tmp_path), "--json", "-"]
+    )
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    output = capfdbinary.readouterr()
+    assert end.value.code == 0
+    told = json.loads(output.out)
+    assert [r["level"] for r in told["runs"]] == ["eager", "torchscript"]
+    assert {r["check"]["verdict"] for r in told["runs"]} == {"match"}
+    assert told["runs"][0]["conditions"]["threads"] == 1
+    shown = output.err.decode()
+    assert "ratio to eager" in shown
+    assert max(len(line) for line in shown.splitlines() if "torchscript" in line) <= 100
+    [folder] = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert {p.name for p in folder.iterdir()} == {
+        "comparison.json",
+        "eager.json",
+        "torchscript.json",
+        "runs.csv",
+    }
+    monkeypatch.setattr(sys, "argv", ["golow", "show", str(folder)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert b"torchscript" in capfdbinary.readouterr().out

@@ -1,0 +1,168 @@
+"""What is printed: it fits, it keeps its units, and the advice says what the figures say."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from golow.levels import DEFAULT
+from golow.measure.environment import environment
+from golow.record import (
+    Check,
+    Comparison,
+    Conditions,
+    ModelSource,
+    Quantity,
+    RaceSummary,
+    Ratio,
+    Run,
+    TensorError,
+    TensorType,
+    Word,
+    Workload,
+)
+from golow.report.advice import advice
+from golow.report.table import render
+from golow.report.units import bytes_text, count_text, seconds_text
+
+WORKLOAD = Workload(
+    model="resnet50",
+    source=ModelSource(kind="zoo", name="resnet50"),
+    mode="infer",
+    batch=8,
+    inputs=(TensorType(shape=(8, 3, 64, 64), dtype="float32"),),
+)
+WORST = TensorError(
+    name="0/output/0",
+    elements=8000,
+    scale=1.0,
+    error=1e-7,
+    eager_error=1e-7,
+    limit=1e-6,
+    passed=True,
+)
+
+
+def run(level: str, seconds: float, ratio: float, word: Word, build: float = 20.0) -> Run:
+    """A run with these headline figures."""
+    payback = build / (seconds / ratio - seconds) if word == "faster" else None
+    return Run(
+        format_version=1,
+        id=level,
+        created="",
+        level=level,
+        workload=WORKLOAD,
+        check=Check(verdict="match", worst=WORST),
+        environment=environment(),
+        conditions=Conditions(
+            threads=2, affinity=(0, 1), precision="default", wait_policy="PASSIVE"
+        ),
+        time=Quantity(
+            name="time", unit="s", value=seconds, low=0.99 * seconds, high=1.01 * seconds
+        ),
+        ratio=Ratio(value=ratio, low=0.99 * ratio, high=1.01 * ratio, word=word),
+        memory=(
+            Quantity(name="resident", unit="B", value=1023 * 2**20),
+            Quantity(name="allocated_peak", unit="B", value=1023 * 2**20),
+        ),
+        life=(
+            Quantity(name="ready", unit="s", value=119.9),
+            Quantity(name="build", unit="s", value=build),
+            Quantity(name="artifact", unit="B", value=1023 * 2**20),
+        ),
+        build_cached=True,
+        payback_iterations=payback,
+    )
+
+
+def comparison(*runs: Run) -> Comparison:
+    race = RaceSummary(
+        rounds=20,
+        seed=0,
+        stopped_because="interval",
+        interval_target=0.02,
+        seconds=30.0,
+        contended_share=0.0,
+    )
+    return Comparison(format_version=1, id="c", created="", workload=WORKLOAD, race=race, runs=runs)
+
+
+def printed(shown: Comparison) -> str:
+    text = io.StringIO()
+    render(shown, Console(file=text, width=100))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("seconds", [9.99e-7, 1.234e-3, 0.9999, 999.0])
+def test_the_table_fits_and_nothing_is_cut(seconds: float) -> None:
+    levels = [*DEFAULT, "compile:max-autotune"]
+    text = printed(comparison(*(run(level, seconds, 0.999, "unclear", 119.9) for level in levels)))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    for whole in (":channels_last", ":max-autotune", "0.989-1.009", "(cached)", "1023 MiB"):
+        assert whole in text
+
+
+def test_a_level_that_cannot_run_says_why() -> None:
+    missing = msgspec.structs.replace(
+        run("libtorch", 1.0, 1.0, "same"),
+        check=Check(verdict="unavailable", reason="no C++ compiler; apt-get install g++"),
+        time=None,
+        ratio=None,
+    )
+    text = printed(comparison(run("eager", 1.0, 1.0, "same"), missing))
+    assert "libtorch: unavailable: no C++ compiler; apt-get install g++" in text
+
+
+def test_advice_names_the_fastest_level_and_the_soonest_to_pay() -> None:
+    text = advice(
+        comparison(
+            run("eager", 0.040, 1.0, "same"),
+            run("torchscript", 0.030, 0.75, "faster", build=0.5),
+            run("compile:freezing", 0.020, 0.5, "faster", build=20.0),
+            run("compile", 0.050, 1.25, "slower"),
+        )
+    )
+    assert text.startswith("Use compile:freezing for inference at this size: it saves 50%")
+    assert "20.0 ms of 40.0 ms" in text
+    assert "1,000 iterations pay back" in text
+    assert "torchscript (25% saved) pays after 50" in text
+
+
+def test_advice_never_names_a_level_that_differs_or_is_unclear() -> None:
+    differs = msgspec.structs.replace(
+        run("libtorch", 0.01, 0.25, "faster"), check=Check(verdict="differs", reason="wrong")
+    )
+    text = advice(
+        comparison(
+            run("eager", 0.04, 1.0, "same"), differs, run("torchscript", 0.039, 0.97, "unclear")
+        )
+    )
+    assert text.startswith("Stay with eager")
+
+
+@given(st.floats(1e-9, 1e6))
+def test_times_keep_their_unit(seconds: float) -> None:
+    number, unit = seconds_text(seconds).split()
+    factor = {"min": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+    assert float(number) * factor == pytest.approx(seconds, rel=0.06, abs=1e-9)
+    assert len(seconds_text(seconds)) <= 11
+
+
+@given(st.integers(0, 2**45))
+def test_sizes_keep_their_unit(size: int) -> None:
+    number, unit = bytes_text(size).split()
+    factor = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
+    assert float(number) * factor == pytest.approx(size, rel=0.01)
+
+
+@given(st.floats(0, 1e9))
+def test_counts_are_near(count: float) -> None:
+    text = count_text(count)
+    number = float(text[:-2]) * 1e6 if text.endswith(" M") else float(text.replace(",", ""))
+    assert number == pytest.approx(count, rel=0.051, abs=0.51)
