@@ -14,7 +14,6 @@ from golow.levels import LADDER
 from golow.models import ZOO
 
 
-
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str, str]:
