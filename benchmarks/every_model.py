@@ -21,7 +21,7 @@ from golow.models import ZOO
 from golow.record import GolowError, Mode, Run
 
 # Sizes at which two cores are done within seconds: (batch, resolution).
-SIZES = {"mlp": (8, 28), "lenet5": (8, 28), "mnist_cnn": (8, 28), "alexnet": (4, 96)}
+SIZES = {"mlp": (8, 28), "lenet5": (8, 28), "mnist_cnn": (8, 28), "alexnet": (2, 224)}
 SIZES |= {"vgg16": (2, 32), "vgg19": (2, 32)}
 OTHERS = (8, 64)
 

@@ -124,6 +124,10 @@ BLOCKS = [
 ]
 
 
+def test_pages_have_examples_that_are_run() -> None:
+    assert len(BLOCKS) >= 2
+
+
 @pytest.mark.parametrize("code", BLOCKS)
 def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
