@@ -88,8 +88,8 @@ def test_a_worker_is_asked_and_answers(bundle: Bundle, tmp_path: Path) -> None:
 def test_the_environment_is_the_same_for_all(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads and wait policy are golow's, whatever the user's shell has set; the cores are those
-    that golow has itself."""
+    """The threads are golow's, whatever the user's shell has set; the wait policy is the user's,
+    the same for every level; the cores are those that golow has itself."""
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     with Worker("faulty", [sys.executable, str(FAULTY), "none"], threads=3) as worker:
@@ -99,7 +99,7 @@ def test_the_environment_is_the_same_for_all(
         cores = os.sched_getaffinity(worker.pid)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         assert environment[name] == "3"
-    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert environment["OMP_WAIT_POLICY"] == "ACTIVE"
     assert environment["OMP_DYNAMIC"] == "FALSE"
     assert cores == os.sched_getaffinity(0)
 

@@ -339,7 +339,7 @@ def _record(
                     threads=workload.threads,
                     affinity=machine.affinity,
                     precision=workload.precision,
-                    wait_policy=settings["OMP_WAIT_POLICY"],
+                    wait_policy=settings.get("OMP_WAIT_POLICY", "default"),
                     contended_share=race.contended_share(entrant.name) if race else 0.0,
                     rounds_used=race.rounds_used(entrant.name) if race else "",
                     resident_with=entrant.resident_with,

@@ -115,6 +115,8 @@ class Entrant:
         if failure is not None:
             self._failed(failure)
         elif first and race.stopped_because != "interrupted":
+            if self.worker is not None and self.worker.last is None:
+                self.notes.append("the numbers were no longer finite when the race ended")
             with self._recorded():
                 self._take_memory()
 

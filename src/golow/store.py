@@ -72,8 +72,9 @@ def save(comparison: Comparison, parent: Path) -> Path:
     return folder
 
 
-def load(path: Path) -> Comparison:
+def load(place: str | Path) -> Comparison:
     """The comparison of a folder, or of its ``comparison.json``; older formats are brought up."""
+    path = Path(place)
     folder = path.parent if path.name == "comparison.json" else path
     file = folder / "comparison.json"
     if not file.is_file():

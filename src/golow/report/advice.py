@@ -16,13 +16,16 @@ def advice(comparison: Comparison) -> str:
     faster = [r for r in proven if r.ratio is not None and r.ratio.word == "faster"]
     what = {"infer": "inference", "train": "training"}[comparison.workload.mode]
     if not faster:
-        others = len(proven) - 1
-        if others < 1:
-            return "No advice: no level beside eager was proved equal and timed."
-        return (
-            f"Stay with eager for {what} at this size: none of the {others} other levels that "
-            "compute the same is faster beyond doubt."
-        )
+        others = [run.level for run in proven if run.level != "eager"]
+        if not others:
+            return "No advice: no level beside eager was proved equal and timed in enough rounds."
+        unclear = [r.level for r in proven if r.ratio is not None and r.ratio.word == "unclear"]
+        if unclear:
+            return (
+                f"Nothing beats eager for {what} at this size beyond doubt, but "
+                f"{', '.join(unclear)} stayed unclear: give it more time with --time-limit."
+            )
+        return f"Stay with eager for {what} at this size: {', '.join(others)} is not faster."
     best = min(faster, key=lambda run: run.ratio.value if run.ratio else 1.0)
     return " ".join([_use(best, eager, what), *_costs(best), *_cheaper(best, faster)])
 
@@ -42,7 +45,9 @@ def _costs(best: Run) -> list[str]:
     costs.append(f"{seconds_text(ready)} from process start to ready")
     text = f"It costs {' and '.join(costs)}"
     if best.payback_iterations:
-        text += f", which {count_text(best.payback_iterations)} iterations pay back"
+        text += (
+            f"; {count_text(best.payback_iterations)} iterations pay back what eager does not need"
+        )
     return [text + "."]
 
 

@@ -39,6 +39,8 @@ def render(comparison: Comparison, console: Console | None = None) -> None:
             console.print(where + Text(f": {run.check.reason}", style="not bold default"))
     console.print()
     console.print(Text(advice(comparison)))
+    if any(run.conditions.rounds_used == "all" for run in comparison.runs):
+        console.print(Text("*: too few clean rounds; contended ones are among these", style="dim"))
     remarks = [*comparison.notes, *(f"{r.level}: {n}" for r in comparison.runs for n in r.notes)]
     for remark in remarks:
         console.print(Text(f"note: {remark}", style="dim"))
@@ -58,11 +60,13 @@ def conditions(comparison: Comparison) -> str:
     run, race = comparison.runs[0], comparison.race
     machine = run.environment
     cores = ",".join(map(str, run.conditions.affinity))
+    threads = f"{run.conditions.threads} thread{'s' if run.conditions.threads > 1 else ''}"
     return (
-        f"{machine.cpu_model}, {run.conditions.threads} threads on cores {cores}, precision "
+        f"{machine.cpu_model}, {threads} on cores {cores}, precision "
         f"{run.conditions.precision}, OMP_WAIT_POLICY={run.conditions.wait_policy}, torch "
         f"{machine.versions.get('torch', '?')}\n"
-        f"{race.rounds} rounds in {race.seconds:.0f} s, ended by {race.stopped_because}; "
+        f"{race.rounds} round{'s' if race.rounds != 1 else ''} in {race.seconds:.0f} s, ended by "
+        f"{race.stopped_because}; "
         f"{race.contended_share:.0%} of the blocks contended; intervals are 95%"
     )
 
@@ -146,7 +150,9 @@ def _build_text(run: Run) -> str:
 def _payback_text(run: Run) -> str:
     if run.level == "eager" or run.ratio is None:
         return "-"
-    return "never" if run.payback_iterations is None else count_text(run.payback_iterations)
+    if run.payback_iterations is None:
+        return "-" if run.ratio.word == "unclear" else "never"
+    return count_text(run.payback_iterations)
 
 
 def graph_table(graph: Graph) -> Table:
