@@ -192,7 +192,8 @@ json_values = st.recursive(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.text(), json_values)
+# A message is a C string in between, which ends at a NUL.
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), json_values)
 def test_whatever_python_writes_is_read(worker: RawWorker, name: str, extra: object) -> None:
     # The name comes back in the message, through the reader and the writer.
     if name in ("quit", "load", "outputs", "time", "memory"):
