@@ -23,6 +23,7 @@ from golow.worker.protocol import LoadReport, TimeReport, line
 from golow.worker.scheduling import ContentionMeter
 
 LOG_LINES = 15
+SETTLE_SECONDS = 0.03
 LOG_BYTES = 8192
 SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
 Report = TypeVar("Report", LoadReport, TimeReport)
@@ -121,6 +122,9 @@ class Worker:
         request = {"do": "time", "iterations": iterations, "warmup": warmup}
         report = self._typed(self._request(request, limit), TimeReport)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
+        # Its threads spin on for some milliseconds before they sleep; the next worker's block
+        # should not begin beside them.
+        time.sleep(SETTLE_SECONDS)
         if len(report.host_ns) != iterations or any(ns <= 0 for ns in report.host_ns):
             self._fail(
                 "protocol",
