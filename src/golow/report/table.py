@@ -108,10 +108,13 @@ def _row(run: Run) -> list[Text]:
 
 
 def _error_text(run: Run) -> str:
+    """The worst tensor's error over its size, and over eager's own error."""
     worst = run.check.worst
     if worst is None:
         return ""
-    return f"\n{worst.error / worst.scale:.0e}" if worst.scale else f"\n{worst.error:.0e}"
+    share = worst.error / worst.scale if worst.scale else worst.error
+    times = f" {worst.error / worst.eager_error:.1f}x" if worst.eager_error else ""
+    return f"\n{share:.0e}{times}"
 
 
 def _time_text(run: Run) -> str:
