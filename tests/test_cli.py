@@ -132,7 +132,7 @@ def test_compare_writes_json_alone_to_standard_output_and_keeps_the_record(
     assert {r["check"]["verdict"] for r in told["runs"]} == {"match"}
     assert told["runs"][0]["conditions"]["threads"] == 1
     shown = output.err.decode()
-    assert "ratio to eager" in shown
+    assert "over eager" in shown
     assert max(len(line) for line in shown.splitlines() if "torchscript" in line) <= 100
     [folder] = [path for path in tmp_path.iterdir() if path.is_dir()]
     assert {p.name for p in folder.iterdir()} == {

@@ -78,8 +78,8 @@ def table(comparison: Comparison) -> Table:
         result.add_column(title, no_wrap=True)
     for title in (
         "time\n(interval)",
-        "ratio to eager\n(interval)",
-        "resident\nallocated",
+        "over eager\n(interval)",
+        "resident\nalloc.",
         "start\nready",
         "build\ntime",
         "artifact\nsize",
