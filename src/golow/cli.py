@@ -274,9 +274,6 @@ def main() -> None:
         _complain(error.message, error.hint)
     except Unsupported as error:
         _complain(str(error), "")
-    except KeyboardInterrupt:
-        print("interrupted; nothing had been measured yet", file=sys.stderr)
-        sys.exit(130)
 
 
 def _complain(message: str, hint: str) -> None:
