@@ -34,11 +34,14 @@ from golow.record import (
     FORMAT_VERSION,
     Comparison,
     Conditions,
+    Environment,
     GolowError,
     Mode,
     Optimizer,
+    RaceSummary,
     Ratio,
     Run,
+    Workload,
 )
 from golow.report.table import render
 from golow.standard import Standard
@@ -313,60 +316,68 @@ def _record(
     workload = prepared.workload
     created = datetime.now(UTC)
     shape = "x".join(map(str, workload.inputs[0].shape[1:]))
-    identity = f"{created:%Y%m%d-%H%M%S}-{workload.model}-{workload.mode}-b{workload.batch}-{shape}"
-    source = workload.source
-    model_file = Path(source.name) if source.kind in ("file", "program") else None
-    machine = environment(model_file)
-    settings = {**machine.thread_settings, **thread_settings(workload.threads)}
-    machine = msgspec.structs.replace(machine, thread_settings=settings)
-    baseline = entrants[0]
-    runs = []
-    for entrant in entrants:
-        race = entrant.race
-        ratio = race.ratio(entrant.name) if race else None
-        if race and entrant is baseline and race.blocks[BASELINE]:
-            ratio = Ratio(value=1.0, low=1.0, high=1.0, word="same")
-        runs.append(
-            Run(
-                format_version=FORMAT_VERSION,
-                id=f"{identity}/{entrant.name}",
-                created=created.isoformat(timespec="seconds"),
-                level=entrant.name,
-                workload=workload,
-                check=entrant.check,
-                environment=machine,
-                conditions=Conditions(
-                    threads=workload.threads,
-                    affinity=machine.affinity,
-                    precision=workload.precision,
-                    wait_policy=settings.get("OMP_WAIT_POLICY", "default"),
-                    contended_share=race.contended_share(entrant.name) if race else 0.0,
-                    rounds_used=race.rounds_used(entrant.name) if race else "",
-                    resident_with=entrant.resident_with,
-                ),
-                blocks=race.blocks[entrant.name] if race else (),
-                time=race.time(entrant.name) if race else None,
-                ratio=ratio,
-                memory=tuple(entrant.memory),
-                life=tuple(entrant.life()),
-                build_cached=entrant.launch.cached if entrant.launch else False,
-                payback_iterations=entrant.payback(baseline),
-                notes=tuple(entrant.notes),
-                log=entrant.log,
-            )
-        )
-    summary = max((race.summary for race in races), key=lambda s: s.rounds, default=None)
-    if summary is None:
-        nothing = Race(levels=(), baseline=BASELINE, seed=seed, target=interval, least_rounds=0)
-        summary = nothing.summary
-    if interrupted:
-        summary = msgspec.structs.replace(summary, stopped_because="interrupted")
-    return Comparison(
+    comparison = Comparison(
         format_version=FORMAT_VERSION,
-        id=identity,
+        id=f"{created:%Y%m%d-%H%M%S}-{workload.model}-{workload.mode}-b{workload.batch}-{shape}",
         created=created.isoformat(timespec="seconds"),
         workload=workload,
-        race=summary,
-        runs=tuple(runs),
+        race=_race_summary(races, seed, interval, interrupted),
+        runs=(),
         notes=tuple(notes),
     )
+    machine = _environment(workload)
+    runs = tuple(_run(entrant, entrants[0], comparison, machine) for entrant in entrants)
+    return msgspec.structs.replace(comparison, runs=runs)
+
+
+def _environment(workload: Workload) -> Environment:
+    """The machine, with the thread settings that the workers got."""
+    source = workload.source
+    machine = environment(Path(source.name) if source.kind in ("file", "program") else None)
+    settings = {**machine.thread_settings, **thread_settings(workload.threads)}
+    return msgspec.structs.replace(machine, thread_settings=settings)
+
+
+def _run(entrant: Entrant, baseline: Entrant, within: Comparison, machine: Environment) -> Run:
+    race, workload = entrant.race, within.workload
+    ratio = race.ratio(entrant.name) if race else None
+    if race and entrant is baseline and race.blocks[BASELINE]:
+        ratio = Ratio(value=1.0, low=1.0, high=1.0, word="same")
+    return Run(
+        format_version=FORMAT_VERSION,
+        id=f"{within.id}/{entrant.name}",
+        created=within.created,
+        level=entrant.name,
+        workload=workload,
+        check=entrant.check,
+        environment=machine,
+        conditions=Conditions(
+            threads=workload.threads,
+            affinity=machine.affinity,
+            precision=workload.precision,
+            wait_policy=machine.thread_settings.get("OMP_WAIT_POLICY", "default"),
+            contended_share=race.contended_share(entrant.name) if race else 0.0,
+            rounds_used=race.rounds_used(entrant.name) if race else "",
+            resident_with=entrant.resident_with,
+        ),
+        blocks=race.blocks[entrant.name] if race else (),
+        time=race.time(entrant.name) if race else None,
+        ratio=ratio,
+        memory=tuple(entrant.memory),
+        life=tuple(entrant.life()),
+        build_cached=entrant.launch.cached if entrant.launch else False,
+        payback_iterations=entrant.payback(baseline),
+        notes=tuple(entrant.notes),
+        log=entrant.log,
+    )
+
+
+def _race_summary(
+    races: Sequence[Race], seed: int, interval: float, interrupted: bool
+) -> RaceSummary:
+    """Of the longest race, where memory made several necessary; of none where nothing matched."""
+    none = Race(levels=(), baseline=BASELINE, seed=seed, target=interval, least_rounds=0)
+    summary = max((race.summary for race in races), key=lambda s: s.rounds, default=none.summary)
+    if interrupted:
+        summary = msgspec.structs.replace(summary, stopped_because="interrupted")
+    return summary
