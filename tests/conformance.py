@@ -29,7 +29,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file
 
 from golow.bundle import Bundle
-from golow.worker.protocol import LoadReport, TimeReport
+from golow.worker.protocol import LayersReport, LoadReport, TimeReport
 from processes import all_gone
 
 LIMIT = 300.0  # seconds for one answer; torch.compile builds meanwhile
@@ -163,7 +163,7 @@ def reports_its_load(worker: Conversation) -> None:
 
 def refuses_unknown_requests(worker: Conversation) -> None:
     """Whatever a later golow asks, this worker lives on."""
-    for request in ({"do": "dance"}, {"do": "epoch", "batches": 7}, {"do": "layers"}):
+    for request in ({"do": "dance"}, {"do": "epoch", "batches": 7}):
         answer = worker.ask(**request)
         assert (answer["ok"], answer["error"]) == (False, "unknown_request")
         assert isinstance(answer["message"], str)
@@ -182,7 +182,8 @@ def refuses_malformed_lines(worker: Conversation) -> None:
 
 def refuses_requests_without_their_fields(worker: Conversation) -> None:
     """It says so, and lives on."""
-    for request in ({"do": "outputs"}, {"do": "time"}, {"do": "outputs", "batches": [0]}):
+    without = ({"do": "outputs"}, {"do": "time"}, {"do": "outputs", "batches": [0]})
+    for request in (*without, {"do": "layers"}):
         assert worker.ask(**request)["ok"] is False
     lives_on(worker)
 
@@ -343,6 +344,48 @@ def running_ns(process: int) -> dict[str, int]:
     return found
 
 
+# ---------------------------------------------------------------- layers
+
+
+def times_its_layers_or_says_why_not(worker: Conversation) -> None:
+    """The steps of whole iterations, within the time that passed; or a refusal that it survives."""
+    began = time.monotonic_ns()
+    answer = worker.ask(do="layers", iterations=3)
+    passed = time.monotonic_ns() - began
+    if refused(answer):
+        lives_on(worker)
+        return
+    layers = msgspec.convert(answer, LayersReport, strict=True).layers
+    assert layers
+    assert all(step.modules and step.operation and len(step.ns) == 3 for step in layers)
+    assert all(ns >= 0 for step in layers for ns in step.ns)
+    assert 0 < sum(ns for step in layers for ns in step.ns) <= passed
+    phases = {step.phase for step in layers}
+    assert phases == ({"forward", "backward", "update"} if worker.subject.trains else {"forward"})
+
+
+def counts_the_iterations_by_layer(worker: Conversation) -> None:
+    """They are iterations like any others: the batches go on, in training the state too, and what
+    is timed or run afterwards is as if they had been timed whole."""
+    rate = worker.subject.bundle.workload.optimizer.learning_rate
+    found = worker.outputs(0, 1, 2, learning_rate=rate)
+    if refused(worker.ask(do="layers", iterations=2)):
+        return
+    kind = "loss/loss" if worker.subject.trains else "output/0"
+    third = float(found[f"2/{kind}"].flat[0])
+    assert np.isclose(worker.time(1, 0).last or 0, third, rtol=1e-3, atol=1e-4)
+    assert_equal(found, worker.outputs(0, 1, 2, learning_rate=rate))
+
+
+def refused(answer: dict[str, Any]) -> bool:
+    """Whether the worker says that it cannot, which a level may."""
+    if answer["ok"] is True:
+        return False
+    assert answer["error"] in ("unsupported", "unknown_request"), answer
+    assert answer["message"]
+    return True
+
+
 # ---------------------------------------------------------------- manners
 
 
@@ -384,6 +427,8 @@ CHECKS: tuple[Callable[[Conversation], None], ...] = (
     times_what_it_was_asked_for,
     times_within_the_time_that_passed,
     rotates_the_batches,
+    times_its_layers_or_says_why_not,
+    counts_the_iterations_by_layer,
     uses_no_more_threads_than_it_was_given,
     leaves_the_bundle_alone,
     ends_on_quit,

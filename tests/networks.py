@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -40,3 +43,39 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[batch, 16] -> [batch, 8]"""
         return self.fc(x)
+
+
+class Pause(nn.Module):
+    """A layer of known cost: it sleeps so long, forwards and backwards."""
+
+    SECONDS = 0.02
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What it is given."""
+        return _Sleep.apply(x)
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        time.sleep(Pause.SECONDS)
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        time.sleep(Pause.SECONDS)
+        return gradient
+
+
+class Slow(nn.Module):
+    """One layer of known cost among cheap ones, deep enough to have a path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(FEATURES, 8)
+        self.middle = nn.Sequential(nn.ReLU(inplace=True), Pause(), nn.ReLU(inplace=True))
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 16] -> [batch, 4]"""
+        return self.last(self.middle(self.first(x)))

@@ -96,6 +96,9 @@ def compare(
     allow_differs: Annotated[
         bool, typer.Option(help="Time levels too whose numbers differ; they are marked.")
     ] = False,
+    by_layer: Annotated[
+        bool, typer.Option("--by-layer", help="Also say where each level's time goes.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
     json: Annotated[
         str | None, typer.Option(help="Also write all as one JSON file; - is standard output.")
@@ -134,6 +137,7 @@ def compare(
                 interval=interval,
                 time_limit=time_limit,
                 allow_differs=allow_differs,
+                by_layer=by_layer,
                 observer=progress,
             )
         except Interrupted as stopped:
@@ -149,6 +153,9 @@ def compare(
 def show(
     records: Annotated[list[Path], typer.Argument(help="Folders that `golow compare` wrote.")],
     anyway: Annotated[bool, typer.Option(help="Show unlike runs side by side.")] = False,
+    by_layer: Annotated[
+        bool, typer.Option("--by-layer", help="Also show where each level's time went.")
+    ] = False,
 ) -> None:
     """Show recorded comparisons; several only if machine, versions and workload are alike."""
     from golow import store
@@ -158,7 +165,7 @@ def show(
     if not anyway:
         store.require_alike(comparisons)
     for comparison in comparisons:
-        render(comparison)
+        render(comparison, by_layer=by_layer)
 
 
 @app.command()

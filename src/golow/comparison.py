@@ -114,6 +114,7 @@ def compare(
     interval: float = 0.02,
     time_limit: float = 60.0,
     allow_differs: bool = False,
+    by_layer: bool = False,
     cache: Path | None = None,
     limits: Limits | None = None,
     observer: Observer | None = None,
@@ -125,7 +126,8 @@ def compare(
     not take images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them,
     all that can run here unless given. workers: commands of your own that speak the protocol, by
     name. interval: relative width to which each ratio's 95% interval is narrowed, within
-    time_limit seconds of racing. threads: of every level; all cores unless given.
+    time_limit seconds of racing. threads: of every level; all cores unless given. by_layer: after
+    the race, time each level step by step too.
 
     Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
     Ctrl-C. What goes wrong in a level is that level's result.
@@ -163,7 +165,8 @@ def compare(
         notes = _write_graph(prepared, bundle)
 
         entrants = [
-            stack.enter_context(Entrant(choice, bundle, folder, cache, limits)) for choice in chosen
+            stack.enter_context(Entrant(choice, bundle, folder, cache, limits, by_layer))
+            for choice in chosen
         ]
         races: list[Race] = []
         interrupted = False
@@ -183,6 +186,8 @@ def compare(
                         observer=observer.race,
                     )
                 )
+                if by_layer:
+                    observer.stage("timing the layers")
                 for entrant in group:
                     entrant.finish(races[-1], [other.name for other in group])
                 interrupted = races[-1].stopped_because == "interrupted"
@@ -234,12 +239,14 @@ def _choices(
 
 
 def _default_levels(mode: Mode) -> list[str]:
+    """What runs in this mode, in the ladder's order; of the peers those that are installed."""
     found = []
-    for name in ladder.DEFAULT:
-        level, _, variant = name.partition(":")
-        by_name = {item.name: item for item in ladder.LADDER}
-        if not variant or mode in by_name[level].variants[variant].modes:
-            found.append(name)
+    for level in ladder.LADDER:
+        names = [name for name in ladder.DEFAULT if name.partition(":")[0] == level.name]
+        if level.name in ladder.PEERS and level.probe().available:
+            names.append(level.name)
+        choices = (Choice(level, name.partition(":")[2]) for name in names)
+        found += [choice.name for choice in choices if mode in choice.modes]
     return found
 
 
@@ -369,6 +376,8 @@ def _run(entrant: Entrant, baseline: Entrant, within: Comparison, machine: Envir
         payback_iterations=entrant.payback(baseline),
         notes=tuple(entrant.notes),
         log=entrant.log,
+        layers=entrant.layers,
+        layers_missing=entrant.layers_missing,
     )
 
 

@@ -20,12 +20,23 @@ from golow.bundle import Bundle
 from golow.check import Reference, check, confirm
 from golow.levels import Choice, Launch
 from golow.measure import stats
-from golow.measure.race import Race
-from golow.record import Check, GolowError, Quantity, Record, Unsupported, WorkerFailure
+from golow.measure.race import CONTENDED_SHARE, MOST_ATTEMPTS, Race
+from golow.record import (
+    Check,
+    GolowError,
+    LayerTime,
+    Quantity,
+    Record,
+    Unsupported,
+    WorkerFailure,
+)
 from golow.standard import BATCHES, OTHER_BATCHES, Standard, spawn
 from golow.worker.client import Limits, Worker
 
 FIRST_ITERATIONS = 5
+
+# Step by step, iterations enough for a median, in about a second where that is possible.
+LAYER_SECONDS, LEAST_BY_LAYER, MOST_BY_LAYER = 1.0, 5, 50
 
 
 class Observer(Protocol):
@@ -58,11 +69,17 @@ class Entrant:
     """One level of one comparison, and all that is learnt of it."""
 
     def __init__(
-        self, choice: Choice, bundle: Bundle, folder: Path, cache: Path, limits: Limits
+        self,
+        choice: Choice,
+        bundle: Bundle,
+        folder: Path,
+        cache: Path,
+        limits: Limits,
+        by_layer: bool = False,
     ) -> None:
         self.choice, self.bundle, self.folder, self.cache = choice, bundle, folder, cache
         self.name = choice.name
-        self.limits = limits
+        self.limits, self.by_layer = limits, by_layer
         self.check = Check(verdict="failed", reason="it was not reached")
         self.launch: Launch | None = None
         self.worker: Worker | None = None
@@ -70,6 +87,8 @@ class Entrant:
         self.resident_with: tuple[str, ...] = ()
         self.memory: list[Quantity] = []
         self.notes: list[str] = []
+        self.layers: tuple[LayerTime, ...] = ()
+        self.layers_missing = ""
         self.log = ""
         self._seconds: dict[str, float] = {}
         self._first: tuple[int, ...] = ()
@@ -119,6 +138,8 @@ class Entrant:
                 self.notes.append("the numbers were no longer finite when the race ended")
             with self._recorded():
                 self._take_memory()
+                if self.by_layer:
+                    self._take_layers()
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -219,6 +240,29 @@ class Entrant:
         peak = self.worker.allocated_peak()
         if peak is not None:
             self.memory.append(Quantity(name="allocated_peak", unit="B", value=peak))
+
+    def _take_layers(self) -> None:
+        """The last that is asked of the worker: what fails here costs nothing but itself."""
+        assert self.worker is not None and self.race is not None  # noqa: S101
+        time = self.race.time(self.name)
+        fitting = round(LAYER_SECONDS / time.value) if time else 0
+        iterations = min(max(fitting, LEAST_BY_LAYER), MOST_BY_LAYER)
+        try:
+            sample = self.worker.layers(iterations)
+            for _ in range(MOST_ATTEMPTS - 1):
+                if sample.wait_share > CONTENDED_SHARE:
+                    again = self.worker.layers(iterations)
+                    sample = min(sample, again, key=lambda taken: taken.wait_share)
+            self.layers = sample.steps
+            if sample.wait_share > CONTENDED_SHARE:
+                self.notes.append(
+                    f"it waited for a core {sample.wait_share:.0%} of the time in which its layers "
+                    "were timed"
+                )
+        except Unsupported as error:
+            self.layers_missing = error.reason
+        except WorkerFailure as error:
+            self.layers_missing, self.log = error.message, error.log
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:

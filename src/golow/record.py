@@ -4,6 +4,8 @@ Format history (``FORMAT_VERSION`` is written into every file; older ones are re
 ``store.py``):
 
 1   November 2026, the first: one JSON file a run, one ``comparison.json`` a comparison.
+    Since then, with defaults, so that either side reads the other's files: ``Run.layers`` and
+    ``Run.layers_missing``.
 
 Nothing here imports torch, so that a worker without a framework can read these records.
 A number is a `Quantity`: name, unit, value and, where it was estimated, its 95% interval.
@@ -21,6 +23,7 @@ FORMAT_VERSION = 1
 Mode = Literal["infer", "train"]
 VerdictName = Literal["match", "differs", "failed", "unavailable"]
 Word = Literal["faster", "slower", "same", "unclear"]
+LayerPhase = Literal["forward", "backward", "update"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -144,6 +147,19 @@ class Sample(Record, frozen=True, kw_only=True):
     wait_share: float | None = None
 
 
+class LayerTime(Record, frozen=True, kw_only=True):
+    """One step of a level: a layer, a part of one, or several that run as one.
+
+    modules: paths of the layers it covers, the first of them first; empty text is the top.
+    operation: what the step is, in the level's own word. ns: nanoseconds in each iteration.
+    """
+
+    modules: tuple[str, ...]
+    phase: LayerPhase
+    operation: str
+    ns: tuple[int, ...]
+
+
 class Block(Record, frozen=True, kw_only=True):
     """The iterations of one level in one round, raw.
 
@@ -199,7 +215,11 @@ class Environment(Record, frozen=True, kw_only=True):
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """The record of one level on one workload."""
+    """The record of one level on one workload.
+
+    layers: times step by step, in order of execution, where they were asked for; layers_missing
+    is then why there are none.
+    """
 
     format_version: int
     id: str
@@ -218,6 +238,8 @@ class Run(Record, frozen=True, kw_only=True):
     payback_iterations: float | None = None
     notes: tuple[str, ...] = ()
     log: str = ""
+    layers: tuple[LayerTime, ...] = ()
+    layers_missing: str = ""
 
     def quantity(self, name: str) -> float | None:
         """The value of the memory or life-cycle figure of that name, None if it was not had."""

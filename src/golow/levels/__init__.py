@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from golow.levels import compile as compile_level
-from golow.levels import eager, libtorch, torchscript
+from golow.levels import eager, libtorch, onnxruntime, openvino, torchscript
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.record import GolowError, Mode
@@ -15,6 +15,7 @@ __all__ = [
     "BASELINE",
     "DEFAULT",
     "LADDER",
+    "PEERS",
     "REFERENCE",
     "Choice",
     "Launch",
@@ -28,6 +29,8 @@ LADDER: tuple[Level, ...] = (
     eager.LEVEL,
     torchscript.LEVEL,
     compile_level.LEVEL,
+    onnxruntime.LEVEL,
+    openvino.LEVEL,
     libtorch.LEVEL,
 )
 
@@ -40,6 +43,9 @@ DEFAULT = (
     "compile:freezing",
     "libtorch",
 )
+
+# Other runtimes, optional: they run by default only where they are installed.
+PEERS = ("onnxruntime", "openvino")
 
 # What the ratios are over, and what the check takes as the plain version.
 BASELINE = "eager"
@@ -59,6 +65,11 @@ class Choice(NamedTuple):
         """``level`` or ``level:variant``."""
         return f"{self.level.name}:{self.variant}" if self.variant else self.level.name
 
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """What it can run."""
+        return self.level.variants[self.variant].modes if self.variant else self.level.modes
+
 
 def choose(name: str, mode: Mode) -> Choice:
     """The level of that name; raises `GolowError` with the nearest names where there is none."""
@@ -75,8 +86,7 @@ def choose(name: str, mode: Mode) -> Choice:
     if variant and variant not in level.variants:
         known = ", ".join(f"{level.name}:{v}" for v in level.variants) or "none"
         raise GolowError(f"{level.name} has no variant {variant!r}", f"its variants: {known}.")
-    if variant and mode not in level.variants[variant].modes:
-        raise GolowError(
-            f"{name} is for {' and '.join(level.variants[variant].modes)} only, not for {mode}"
-        )
-    return Choice(level, variant)
+    choice = Choice(level, variant)
+    if mode not in choice.modes:
+        raise GolowError(f"{name} is for {' and '.join(choice.modes)} only, not for {mode}")
+    return choice

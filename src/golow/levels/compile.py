@@ -55,6 +55,7 @@ def program(variant: str) -> TorchProgram:
 
     class Compile(TorchProgram):
         builds_on_first_iteration = True
+        indivisible = "torch.compile has fused its layers into kernels of its own"
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
             compiled: Lowered = torch.compile(module, **options)

@@ -41,6 +41,7 @@ class Level:
     """One way to execute a workload.
 
     from_graph: it starts from the captured graph, so that capturing is a part of its cost.
+    modes: what it can run at all; a variant may do less.
     probe imports nothing heavy. prepare(bundle, variant, cache) builds what must be built, and
     raises `golow.record.Unsupported` where the level cannot do this workload.
     """
@@ -52,6 +53,7 @@ class Level:
     prepare: Callable[[Bundle, str, Path], Launch]
     variants: Mapping[str, Variant] = field(default_factory=dict)
     from_graph: bool = False
+    modes: tuple[Mode, ...] = ("infer", "train")
 
 
 def python_worker(name: str, variant: str) -> tuple[str, ...]:

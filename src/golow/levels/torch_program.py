@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from golow.bundle import Bundle
-from golow.record import ModelSource, Workload
+from golow.record import LayerTime, ModelSource, Unsupported, Workload
 from golow.source import build_module, random_layers_off
 from golow.worker.protocol import LoadReport
+
+if TYPE_CHECKING:
+    from golow.levels.torch_layers import LayerClock
 
 Lowered = Callable[..., Any]
 
@@ -28,6 +31,7 @@ class TorchProgram:
     memory_format = torch.contiguous_format
     constant_dropout = False
     builds_on_first_iteration = False
+    indivisible = "what it calls is no module whose layers could be watched"
 
     workload: Workload
     module: nn.Module
@@ -74,8 +78,7 @@ class TorchProgram:
 
     def iterate(self) -> None:
         """One forward pass or training step on the next batch."""
-        index = self.position % len(self.inputs)
-        self.position += 1
+        index = self._next()
         self._last = self._step(index)[0] if self.train else self._forward(index)
 
     def last(self) -> float:
@@ -96,6 +99,14 @@ class TorchProgram:
             held += change
             peak = max(peak, held)
         return peak
+
+    def layers(self, iterations: int) -> tuple[LayerTime, ...]:
+        """Where the time goes, layer by layer; only where the module is called as it is."""
+        if self.call is not self.module:
+            raise Unsupported("", self.indivisible)
+        from golow.levels.torch_layers import LayerClock
+
+        return LayerClock(self.module, self.optimizer).run(self._iterate_by_layer, iterations)
 
     # ------------------------------------------------------------ how it is done
 
@@ -150,6 +161,11 @@ class TorchProgram:
             t.contiguous(memory_format=self.memory_format) if t.dim() == 4 else t for t in tensors
         )
 
+    def _next(self) -> int:
+        index = self.position % len(self.inputs)
+        self.position += 1
+        return index
+
     def _forward(self, index: int) -> Any:
         with torch.inference_mode():
             return self.call(*self._arranged(self.inputs[index]))
@@ -162,6 +178,23 @@ class TorchProgram:
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss.detach(), output
+
+    def _iterate_by_layer(self, clock: LayerClock) -> None:
+        """What `iterate` does, telling the clock what begins."""
+        index = self._next()
+        if not self.train:
+            self._last = self._forward(index)
+            return
+        assert self.loss is not None and self.optimizer is not None  # noqa: S101
+        clock.enter_update()
+        self.optimizer.zero_grad(set_to_none=True)
+        clock.enter_forward()
+        loss = self.loss(self.call(*self._arranged(self.inputs[index])), *self.targets[index])
+        clock.enter_backward(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        clock.enter_update()
+        self.optimizer.step()
+        self._last = loss.detach()
 
     def _infer_outputs(self, batches: list[int]) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}

@@ -36,6 +36,10 @@ def program(variant: str) -> TorchProgram:
     class TorchScript(TorchProgram):
         # Dropout's probability is a constant of the trace, so switched off it is another trace.
         constant_dropout = True
+        indivisible = (
+            "TorchScript runs the whole graph in one call, and PyTorch's profiler does not say "
+            "which layer an operation of it came from"
+        )
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
             with warnings.catch_warnings():

@@ -15,9 +15,11 @@ import msgspec
 
 from golow.record import Mode, Record
 
-Phase = Literal["forward", "backward"]
-InputKind = Literal["parameter", "buffer", "constant", "input", "target"]
-OutputKind = Literal["output", "loss", "gradient", "buffer"]
+Phase = Literal["forward", "backward", "update"]
+InputKind = Literal[
+    "parameter", "buffer", "constant", "input", "target", "momentum", "learning_rate"
+]
+OutputKind = Literal["output", "loss", "gradient", "buffer", "parameter", "momentum"]
 
 
 class Value(Record, frozen=True, kw_only=True):
@@ -140,12 +142,16 @@ def as_number(value: float) -> float | Symbol:
 
 
 def print_python(graph: Graph) -> str:
-    """The graph as a Python function over torch.ops.aten that runs when it is executed.
+    """The graph as a Python function over torch.ops.aten, and over golow's own operations where
+    nodes were fused; it runs when it is executed.
 
     It takes a dictionary of the inputs by value name and returns one of the outputs under
     ``kind/target``.
     """
-    lines = ["import torch", "from torch.ops import aten", "", ""]
+    lines = ["import torch", "from torch.ops import aten"]
+    if any(node.op.startswith("golow.") for node in graph.nodes):
+        lines += ["from golow.lower import operations as golow"]
+    lines += ["", ""]
     lines += [f"def {graph.name}(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:"]
     lines += [f"    {_input_line(item)}" for item in graph.inputs]
     place: tuple[str, str] | None = None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from golow.lower import operations
 from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Symbol, Value
 
 
@@ -56,7 +57,10 @@ def run_node(node: Node, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
 
 
 def operation(op: str) -> Any:
-    """torch's operator overload of that full name, e.g. ``aten.conv2d.default``."""
+    """torch's operator overload of that full name, e.g. ``aten.conv2d.default``, or the function
+    of `golow.lower.operations` that ``golow.convolution`` names."""
+    if op.startswith("golow."):
+        return getattr(operations, op.removeprefix("golow."))
     namespace, name, overload = op.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 

@@ -29,7 +29,16 @@ KERNEL_FLAGS = re.compile(
 THREAD_SETTINGS = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_")
 """Beginnings of the environment variables that set threads or choose the CPU libraries' kernels."""
 
-PACKAGES = ("golow", "torch", "numpy", "scipy", "safetensors")
+PACKAGES = (
+    "golow",
+    "torch",
+    "numpy",
+    "scipy",
+    "safetensors",
+    "onnxruntime",
+    "onnxscript",
+    "openvino",
+)
 
 _COMMAND_SECONDS = 10
 _UNLIMITED_V1 = 2**62

@@ -23,7 +23,7 @@ def levels_table(ladder: Sequence[Level]) -> Table:
     """A row a level and one a variant."""
     table = _table("level", "what runs", "needs", "modes")
     for level in ladder:
-        table.add_row(level.name, level.summary, level.needs, "infer, train")
+        table.add_row(level.name, level.summary, level.needs, ", ".join(level.modes))
         for name, variant in level.variants.items():
             table.add_row(f"{level.name}:{name}", variant.summary, "", ", ".join(variant.modes))
     return table

@@ -13,6 +13,7 @@ from golow.lower.graph import Graph
 from golow.record import Comparison, Run
 from golow.report.advice import advice
 from golow.report.console import wide_console
+from golow.report.layers import has_layers, render_layers
 from golow.report.units import bytes_text, count_text, interval_text, seconds_text
 
 STYLES = {
@@ -27,8 +28,11 @@ STYLES = {
 }
 
 
-def render(comparison: Comparison, console: Console | None = None) -> None:
-    """Print heading, table, advice and remarks."""
+def render(
+    comparison: Comparison, console: Console | None = None, by_layer: bool | None = None
+) -> None:
+    """Print heading, table, advice and remarks; then the times by layer, if that is wished, or
+    unless said otherwise if they were taken."""
     console = console or wide_console()
     console.print(Text(heading(comparison), style="bold"))
     console.print(Text(conditions(comparison), style="dim"))
@@ -44,6 +48,8 @@ def render(comparison: Comparison, console: Console | None = None) -> None:
     remarks = [*comparison.notes, *(f"{r.level}: {n}" for r in comparison.runs for n in r.notes)]
     for remark in remarks:
         console.print(Text(f"note: {remark}", style="dim"))
+    if has_layers(comparison) if by_layer is None else by_layer:
+        render_layers(comparison, console)
 
 
 def heading(comparison: Comparison) -> str:

@@ -19,6 +19,16 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
+def milliseconds_text(seconds: float) -> str:
+    """Three digits in milliseconds without the unit, for a column of them: ``0.461``, ``12.3``."""
+    number = seconds * 1e3
+    if 0 < number < 0.001:
+        return "<0.001"
+    if number < 1:
+        return f"{number:.3f}"
+    return _three_digits(number)
+
+
 def interval_text(quantity: Quantity) -> str:
     """Low and high end in the unit of the value: ``40.9-41.6``."""
     if quantity.low is None or quantity.high is None:

@@ -13,20 +13,20 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import psutil
 
-from golow.record import Sample, Unsupported, WorkerFailure
-from golow.worker.protocol import LoadReport, TimeReport, line
+from golow.record import LayerTime, Sample, Unsupported, WorkerFailure
+from golow.worker.protocol import LayersReport, LoadReport, TimeReport, line
 from golow.worker.scheduling import ContentionMeter
 
 LOG_LINES = 15
 SETTLE_SECONDS = 0.03
 LOG_BYTES = 8192
 SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
-Report = TypeVar("Report", LoadReport, TimeReport)
+Report = TypeVar("Report", LoadReport, TimeReport, LayersReport)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     iteration: float = 300.0
     memory: float = 300.0
     quit: float = 5.0
+
+
+class LayerSample(NamedTuple):
+    """What one ``layers`` request brought, and how long the worker waited for a core meanwhile."""
+
+    steps: tuple[LayerTime, ...]
+    wait_share: float
 
 
 class Worker:
@@ -145,6 +152,29 @@ class Worker:
         peak = answer.get("allocated_peak")
         return int(peak) if peak is not None else None
 
+    def layers(self, iterations: int) -> LayerSample:
+        """The steps of an iteration, each timed by itself in that many iterations.
+
+        Raises `Unsupported` where the level cannot be divided or does not know the request; the
+        worker lives on then.
+        """
+        limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
+        before, start = self._meter.read(), time.perf_counter_ns()
+        answer = self._answer({"do": "layers", "iterations": iterations}, limit)
+        wall, after = time.perf_counter_ns() - start, self._meter.read()
+        if answer.get("error") in ("unsupported", "unknown_request"):
+            raise Unsupported(self.name, str(answer.get("message", "it gave no reason")))
+        steps = self._typed(self._required(answer), LayersReport).layers
+        if not steps or any(not s.modules or len(s.ns) != iterations for s in steps):
+            self._fail(
+                "protocol",
+                f"it was asked for the layers of {iterations} iterations, and a step has another "
+                "number of times, or no layer",
+            )
+        if any(ns < 0 for step in steps for ns in step.ns):
+            self._fail("protocol", "a layer took a time below zero")
+        return LayerSample(steps, self._meter.wait_share(before, after, wall) or 0.0)
+
     def resident_bytes(self) -> dict[str, int]:
         """Resident set now and its highest mark, taken from outside."""
         found = {}
@@ -192,6 +222,9 @@ class Worker:
     # ------------------------------------------------------------ how it is done
 
     def _request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        return self._required(self._answer(request, limit))
+
+    def _answer(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         self._require_silence()
         try:
             self._write(request)
@@ -200,6 +233,10 @@ class Worker:
         self._waiting = True
         answer = self._read(str(request["do"]), limit)
         self._waiting = False
+        return answer
+
+    def _required(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer, unless it is a refusal, with which the worker's life ends."""
         if answer.get("ok") is True:
             return answer
         message = str(answer.get("message", "it gave no reason"))

@@ -6,11 +6,11 @@ Nothing here imports a framework: the parent and every Python worker share this 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from golow.record import Record
+from golow.record import LayerTime, Record
 
 
 class LoadReport(Record, frozen=True, kw_only=True):
@@ -30,6 +30,12 @@ class TimeReport(Record, frozen=True, kw_only=True):
     last: float | None = None
 
 
+class LayersReport(Record, frozen=True, kw_only=True):
+    """What `layers` brought: the steps of an iteration in order of execution."""
+
+    layers: tuple[LayerTime, ...]
+
+
 class Program(Protocol):
     """What a Python worker serves: one level, ready to run one workload."""
 
@@ -47,6 +53,15 @@ class Program(Protocol):
 
     def allocated_peak(self) -> int | None:
         """Bytes that one iteration holds at most beyond what was held before it."""
+
+
+@runtime_checkable
+class DividedProgram(Program, Protocol):
+    """A program that can also be timed layer by layer; one that cannot lacks the method, or
+    raises `golow.record.Unsupported` with the reason."""
+
+    def layers(self, iterations: int) -> tuple[LayerTime, ...]:
+        """Run that many iterations, each step timed by itself."""
 
 
 def line(answer: dict[str, Any]) -> bytes:

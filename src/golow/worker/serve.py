@@ -19,12 +19,16 @@ import msgspec
 
 from golow.record import GolowError, Unsupported
 from golow.worker.clock import time_iterations
-from golow.worker.protocol import Program, line
+from golow.worker.protocol import DividedProgram, LayersReport, Program, line
 
 PR_SET_PDEATHSIG = 1
 
 # How a failed allocation reads: torch reports one as an ordinary RuntimeError.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+
+
+class UnknownRequest(Exception):
+    """The program has no answer to a request that golow knows."""
 
 
 def serve(program: Program, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -51,6 +55,8 @@ def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
         return {"ok": True, **handler(program, request)}
     except Unsupported as error:
         return _refusal("unsupported", error.reason, error.node, error.module)
+    except UnknownRequest as error:
+        return _refusal("unknown_request", str(error))
     except MemoryError:
         return _refusal("out_of_memory", "Python could not allocate memory")
     except GolowError as error:
@@ -93,6 +99,14 @@ def _memory(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return {"allocated_peak": program.allocated_peak()}
 
 
+def _layers(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, DividedProgram):
+        raise UnknownRequest("this worker does not time its layers")
+    report = LayersReport(layers=program.layers(int(request["iterations"])))
+    answer: dict[str, Any] = msgspec.to_builtins(report)
+    return answer
+
+
 def _quit(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
@@ -102,6 +116,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "outputs": _outputs,
     "time": _time,
     "memory": _memory,
+    "layers": _layers,
     "quit": _quit,
 }
 

@@ -43,6 +43,7 @@ def emit_program(graph: Graph) -> str:
         *_head(graph, network.operators),
         f"struct {network.struct} final : golow::Program {{",
         f"  {network.struct}() : Program({trains}) {{}}",
+        "  std::vector<Operation> operations() const override;",
         "",
         *state,
         "",
@@ -51,6 +52,7 @@ def emit_program(graph: Graph) -> str:
         "  }",
         "};",
         "",
+        *network.operation_lines(),
         "}  // namespace",
         "",
         "std::unique_ptr<golow::Program> golow::make_program() {",
@@ -73,6 +75,9 @@ def _head(graph: Graph, operators: dict[str, Operator]) -> Iterator[str]:
     yield "//"
     yield "// Every statement is one call to ATen's dispatcher, the one that Python would make. The"
     yield "// shapes of its results stand behind it. A value is released after its last use."
+    yield "//"
+    yield "// A mark reads the clock while the layers are being timed, and does nothing otherwise;"
+    yield "// `operations`, at the end, says which operation it stands behind."
     yield '#include "program.h"'
     yield ""
     headers = {operator.header for operator in operators.values()}
@@ -150,6 +155,7 @@ class _Network:
                 yield f"    // {_place_text(node)}"
             yield from self._node_lines(node)
             yield from self._release_lines(node, position)
+            yield f"    mark({position});"
         yield ""
         yield from self._result_lines()
         yield from self._buffer_lines()
@@ -224,6 +230,17 @@ class _Network:
             if name not in kept and self.last_reader[name] == position:
                 yield f"    {self.names[name]}.reset();"
 
+    def operation_lines(self) -> Iterator[str]:
+        """The table that says which operation of which layer each mark ends."""
+        yield f"std::vector<Operation> {self.struct}::operations() const {{"
+        yield "  return {"
+        for position, node in enumerate(self.nodes):
+            texts = (node.module, node.phase, operation_name(node))
+            yield f"      {{{', '.join(map(string_text, texts))}}},  // {position}"
+        yield "  };"
+        yield "}"
+        yield ""
+
     # ------------------------------------------------------------ what leaves
 
     def _result_lines(self) -> Iterator[str]:
@@ -263,6 +280,11 @@ class _Network:
 
 
 # ---------------------------------------------------------------- text
+
+
+def operation_name(node: Node) -> str:
+    """The operation without namespace and overload: ``aten.conv2d.default`` is a ``conv2d``."""
+    return node.op.split(".")[1]
 
 
 def _place_text(node: Node) -> str:

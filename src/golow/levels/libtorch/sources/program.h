@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -14,6 +15,8 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+
+#include "clock.h"
 
 namespace golow {
 
@@ -72,6 +75,11 @@ struct Constant : Tensor {
   std::string name;
 };
 
+/// One operation of the step: the path of its layer, `forward` or `backward`, and its name.
+struct Operation {
+  const char *module, *phase, *name;
+};
+
 /// A network that runs step by step. An emitted program derives from it, declares its state as
 /// members, which register themselves here, and defines `step`.
 class Program {
@@ -84,6 +92,12 @@ class Program {
   /// One forward pass; in training also loss, gradients and buffers, but not the optimizer.
   virtual void step(const Batch& batch, Result& result) = 0;
 
+  /// What is done at each mark of `step`, in order; empty for a step without marks.
+  virtual std::vector<Operation> operations() const { return {}; }
+
+  /// Where `mark` writes the time, one place an operation; nullptr while nobody wants to know.
+  std::int64_t* marks = nullptr;
+
   const bool trains;
   bool random_layers = true;  // false switches dropout off
   std::vector<Parameter*> parameters;
@@ -91,6 +105,10 @@ class Program {
   std::vector<Constant*> constants;
 
  protected:
+  /// The operation of that index is done. Costs one comparison while nobody wants to know.
+  void mark(std::size_t operation) {
+    if (marks != nullptr) marks[operation] = nanoseconds();
+  }
   /// Dropout's probability, or 0 while random layers are off.
   double probability(double p) const { return random_layers ? p : 0.0; }
   /// What dropout's backward multiplies by, or 1 while random layers are off.

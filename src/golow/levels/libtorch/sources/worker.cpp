@@ -40,6 +40,15 @@ struct RandomLayersOff {
   Program& program;
 };
 
+/// The program writes its marks there as long as this lives, also when a step throws.
+struct MarksOn {
+  MarksOn(Program& program, std::int64_t* marks) : program(program) { program.marks = marks; }
+  MarksOn(const MarksOn&) = delete;
+  MarksOn& operator=(const MarksOn&) = delete;
+  ~MarksOn() { program.marks = nullptr; }
+  Program& program;
+};
+
 /// One workload, loaded, with the state that its iterations change.
 class Session {
  public:
@@ -59,13 +68,37 @@ class Session {
 
   /// One forward pass, or one training step, on the next batch.
   void iterate() {
-    const Batch& batch = batches_[position_++ % batches_.size()];
+    const Batch& batch = next_batch();
     result_ = Result();
     program_->step(batch, result_);
-    if (!program_->trains) return;
-    update_parameters(*program_, workload_.rates);
-    clear_gradients(*program_);
+    if (program_->trains) update();
   }
+
+  /// Nanoseconds of each operation in so many iterations: a row an operation in the program's
+  /// order, in training one more for the optimizer's update.
+  std::vector<std::vector<std::int64_t>> time_operations(std::size_t iterations) {
+    const std::size_t count = program_->operations().size();
+    std::vector<std::vector<std::int64_t>> times(count + (program_->trains ? 1 : 0));
+    std::vector<std::int64_t> marks(count);
+    const MarksOn on(*program_, marks.data());
+    for (std::size_t i = 0; i < iterations; ++i) {
+      const Batch& batch = next_batch();
+      result_ = Result();
+      std::int64_t before = nanoseconds();
+      program_->step(batch, result_);
+      for (std::size_t operation = 0; operation < count; ++operation) {
+        times[operation].push_back(marks[operation] - before);
+        before = marks[operation];
+      }
+      if (!program_->trains) continue;
+      before = nanoseconds();
+      update();
+      times[count].push_back(nanoseconds() - before);
+    }
+    return times;
+  }
+
+  std::vector<Operation> operations() const { return program_->operations(); }
 
   /// Run the batches from the bundle's weights, random layers off and with this learning rate;
   /// returns what the check reads.
@@ -96,6 +129,13 @@ class Session {
 
  private:
   std::string path(const char* name) const { return bundle_ + "/" + name; }
+
+  const Batch& next_batch() { return batches_[position_++ % batches_.size()]; }
+
+  void update() {
+    update_parameters(*program_, workload_.rates);
+    clear_gradients(*program_);
+  }
 
   void output_step(const Batch& batch, const Rates& rates, std::size_t step, bool is_last,
                    safetensors::Tensors& tensors) {
@@ -148,6 +188,7 @@ class Worker {
       if (wanted == "outputs") return outputs(request);
       if (wanted == "time") return time(request);
       if (wanted == "memory") return memory();
+      if (wanted == "layers") return layers(request);
       throw UnknownRequest("this worker does not know the request " + wanted);
     } catch (const UnknownRequest& error) {
       return refusal("unknown_request", error.what());
@@ -220,6 +261,22 @@ class Worker {
     Session& loaded = session();
     loaded.iterate();  // the first iteration also allocates what stays, the momentum
     return {{"ok", true}, {"allocated_peak", allocated_peak([&] { loaded.iterate(); })}};
+  }
+
+  json::Object layers(const json::Value& request) {
+    Session& loaded = session();
+    const std::size_t iterations = at_least(1, request.at("iterations"), "iterations");
+    std::vector<Operation> operations = loaded.operations();
+    if (operations.empty()) return refusal("unsupported", "the program has no marks");
+    const auto times = loaded.time_operations(iterations);
+    if (times.size() > operations.size()) operations.push_back({"", "update", "sgd"});
+    json::Array layers;
+    for (std::size_t i = 0; i < times.size(); ++i)
+      layers.push_back(json::Object{{"modules", json::Array{operations[i].module}},
+                                    {"phase", operations[i].phase},
+                                    {"operation", operations[i].name},
+                                    {"ns", json::Array(times[i].begin(), times[i].end())}});
+    return {{"ok", true}, {"layers", std::move(layers)}};
   }
 
   static std::size_t at_least(std::int64_t least, const json::Value& value, const char* what) {
