@@ -1,0 +1,56 @@
+"""oneDNN: the plan of the lowered graph by direct calls of the vendor's library; no framework."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from golow.bundle import Bundle
+from golow.levels.level import Launch, Level
+from golow.levels.probe import Probe
+from golow.record import Unsupported
+
+PACKAGE = "onednn-cpu-gomp"
+
+
+def probe() -> Probe:
+    """An x86-64 CPU and the library; it is not loaded for the answer."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return Probe(False, f"oneDNN's wheels are for x86-64, not {platform.machine()}", "")
+    try:
+        version(PACKAGE)
+    except PackageNotFoundError:
+        return Probe(False, f"{PACKAGE} is not installed", "pip install 'golow[onednn]'")
+    return Probe(True)
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Lower the graph; the worker builds the plan from it."""
+    from golow.lower.graph import encode_graph
+    from golow.lower.passes import apply
+    from golow.lower.vendor import vendor_passes
+
+    graph = bundle.graph
+    if graph is None:
+        raise Unsupported("onednn", "the workload could not be captured as a graph")
+    workload = bundle.workload
+    lowered = apply(graph, vendor_passes(workload.mode, workload.optimizer))
+    data = encode_graph(lowered)
+    folder = cache / "onednn" / hashlib.sha256(data).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "graph.json"
+    file.write_bytes(data)
+    return Launch((sys.executable, "-m", "golow.levels.onednn.program", str(file)))
+
+
+LEVEL = Level(
+    name="onednn",
+    summary="the plan, by direct oneDNN calls; no framework",
+    needs="x86-64 CPU, onednn-cpu-gomp",
+    probe=probe,
+    prepare=prepare,
+    from_graph=True,
+)

@@ -1,0 +1,458 @@
+"""oneDNN's C API through ctypes: what golow uses of it, under the library's own names.
+
+Every object of the library is owned by one Python object and destroyed with it. Constants are
+those of oneDNN 3's headers (``dnnl_types.h``), which are stable within the major version; the
+version is checked when the library is loaded. Nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PACKAGE = "onednn-cpu-gomp"
+MAJOR = 3
+MAX_DIMENSIONS = 12
+Dims = c_int64 * MAX_DIMENSIONS
+
+# dnnl_status_t
+STATUS = {
+    1: "out_of_memory",
+    2: "invalid_arguments",
+    3: "unimplemented",
+    4: "last_impl_reached",
+    5: "runtime_error",
+    6: "not_required",
+}
+UNIMPLEMENTED = 3
+
+DATA_TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
+ITEM_BYTES = {"float32": 4, "int32": 4, "uint8": 1}
+
+# dnnl_format_tag_t
+ANY = 1
+BLOCKED_BY_16 = 78  # aBcd16b: channels in blocks of 16, one AVX-512 register
+CHANNELS_LAST = 22  # acdb
+
+# dnnl_prop_kind_t
+FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
+BACKWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = 128, 160, 192
+
+# dnnl_alg_kind_t
+CONVOLUTION_DIRECT = 1
+POOLING_MAX, POOLING_AVERAGE, POOLING_AVERAGE_EXCLUDING = 511, 767, 1023
+SOFTMAX, SOFTMAX_LOG = 196608, 196609
+BINARY_ADD, BINARY_MUL, BINARY_DIV, BINARY_SUB = 131056, 131057, 131060, 131061
+REDUCTION_SUM, REDUCTION_MEAN = 196596, 196598
+ELTWISE = {
+    "relu": 32,
+    "tanh": 33,
+    "elu": 34,
+    "linear": 38,
+    "hardsigmoid": 40,
+    "sigmoid": 41,
+    "gelu_tanh": 43,
+    "silu": 44,
+    "clip": 47,
+    "gelu": 49,
+    "hardswish": 52,
+}
+ELTWISE_FROM_RESULT = {"relu": 256, "tanh": 257, "sigmoid": 260, "clip": 262}
+
+# dnnl_normalization_flags_t
+GLOBAL_STATISTICS, USE_SCALE, USE_SHIFT, FUSE_RELU = 1, 2, 4, 8
+
+# DNNL_ARG_...
+SRC, SRC_1, DST, WEIGHTS, BIAS = 1, 2, 17, 33, 41
+MEAN, VARIANCE, SCALE, SHIFT, WORKSPACE, SCRATCHPAD = 49, 50, 51, 52, 64, 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
+MULTIPLE_SRC = 1024
+POST_OP_STRIDE = 32768  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(n) is (n + 1) times this
+
+# dnnl_query_t
+QUERY = {
+    SRC: 129,
+    DIFF_SRC: 130,
+    WEIGHTS: 131,
+    DIFF_WEIGHTS: 132,
+    DST: 133,
+    DIFF_DST: 134,
+    WORKSPACE: 135,
+    SCRATCHPAD: 136,
+}
+QUERY_IMPLEMENTATION = 8
+QUERY_STRIDES, QUERY_NDIMS, QUERY_DIMS = 14, 256, 257
+QUERY_INNER_COUNT, QUERY_INNER_BLOCKS, QUERY_INNER_INDICES = 263, 264, 265
+
+
+class OneDnnError(Exception):
+    """A call of the library that did not succeed, with the library's own word for it."""
+
+    def __init__(self, call: str, status: int) -> None:
+        super().__init__(f"{call}: {STATUS.get(status, status)}")
+        self.status = status
+
+
+class _Version(ctypes.Structure):
+    """dnnl_version_t."""
+
+    _fields_ = [
+        ("major", c_int),
+        ("minor", c_int),
+        ("patch", c_int),
+        ("hash", c_char_p),
+        ("cpu_runtime", c_uint),
+        ("gpu_runtime", c_uint),
+    ]
+
+
+class ExecArg(ctypes.Structure):
+    """dnnl_exec_arg_t: which argument, and its memory."""
+
+    _fields_ = [("arg", c_int), ("memory", c_void_p)]
+
+
+def find_library() -> Path | None:
+    """The shared library that the package brought; None where it is not installed."""
+    try:
+        files = distribution(PACKAGE).files or []
+    except PackageNotFoundError:
+        return None
+    for file in files:
+        if file.name == f"libdnnl.so.{MAJOR}":
+            return Path(str(file.locate())).resolve()
+    return None
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The loaded library. Raises OSError where it is missing or of another major version."""
+    path = find_library()
+    if path is None:
+        raise OSError(f"the package {PACKAGE} is not installed")
+    loaded = ctypes.CDLL(str(path))
+    loaded.dnnl_version.restype = POINTER(_Version)
+    found = loaded.dnnl_version().contents
+    if found.major != MAJOR:
+        raise OSError(f"{path} is oneDNN {found.major}.{found.minor}, golow needs {MAJOR}")
+    loaded.dnnl_memory_desc_get_size.restype = c_size_t
+    loaded.dnnl_memory_desc_get_size.argtypes = [c_void_p]
+    loaded.dnnl_memory_desc_equal.argtypes = [c_void_p, c_void_p]
+    loaded.dnnl_primitive_desc_query_md.restype = c_void_p
+    loaded.dnnl_primitive_desc_query_md.argtypes = [c_void_p, c_int, c_int]
+    loaded.dnnl_primitive_execute.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
+    return loaded
+
+
+def version() -> str:
+    """Version of the loaded library, as 3.2.0."""
+    found = library().dnnl_version().contents
+    return f"{found.major}.{found.minor}.{found.patch}"
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call the function of that name; raises `OneDnnError` unless it succeeds."""
+    status = getattr(library(), name)(*arguments)
+    if status:
+        raise OneDnnError(name, status)
+
+
+class Owned:
+    """A handle of the library that is destroyed with this object."""
+
+    destroy = ""
+
+    def __init__(self, handle: c_void_p) -> None:
+        self.handle = handle
+
+    def __del__(self) -> None:
+        # At the interpreter's end the module may be gone before the object.
+        if self.handle and library is not None:
+            getattr(library(), self.destroy)(self.handle)
+
+
+class Engine(Owned):
+    """The CPU as oneDNN sees it, with the one stream that golow uses."""
+
+    destroy = "dnnl_engine_destroy"
+
+    def __init__(self) -> None:
+        super().__init__(c_void_p())
+        call("dnnl_engine_create", byref(self.handle), 1, c_size_t(0))
+        self.stream = _Stream(self)
+
+
+class _Stream(Owned):
+    destroy = "dnnl_stream_destroy"
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(c_void_p())
+        call("dnnl_stream_create", byref(self.handle), engine.handle, 1)
+
+
+# ---------------------------------------------------------------- memory descriptors
+
+
+class Descriptor(Owned):
+    """Shape, data type and layout of a tensor (dnnl_memory_desc_t)."""
+
+    destroy = "dnnl_memory_desc_destroy"
+
+    @classmethod
+    def plain(cls, shape: Sequence[int], dtype: str = "float32") -> Descriptor:
+        """Row-major, as PyTorch's contiguous tensors are; a scalar is one element."""
+        strides, step = [], 1
+        for size in reversed(shape):
+            strides.append(step)
+            step *= size
+        return cls.strided(shape, strides[::-1], dtype)
+
+    @classmethod
+    def strided(
+        cls, shape: Sequence[int], strides: Sequence[int], dtype: str = "float32"
+    ) -> Descriptor:
+        """With these strides, in elements."""
+        shape, strides = (shape, strides) if len(shape) else ((1,), (1,))
+        made = cls(c_void_p())
+        arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], Dims(*strides))
+        call("dnnl_memory_desc_create_with_strides", byref(made.handle), *arguments)
+        return made
+
+    @classmethod
+    def tagged(cls, shape: Sequence[int], tag: int = ANY, dtype: str = "float32") -> Descriptor:
+        """In a layout that the library names; ANY leaves the choice to the primitive."""
+        made = cls(c_void_p())
+        arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], tag)
+        call("dnnl_memory_desc_create_with_tag", byref(made.handle), *arguments)
+        return made
+
+    @classmethod
+    def copied(cls, handle: int) -> Descriptor:
+        """An own copy of a descriptor that belongs to someone else."""
+        made = cls(c_void_p())
+        call("dnnl_memory_desc_clone", byref(made.handle), c_void_p(handle))
+        return made
+
+    def reshaped(self, shape: Sequence[int]) -> Descriptor:
+        """The same bytes under another shape. Raises `OneDnnError` where the layout forbids it."""
+        made = Descriptor(c_void_p())
+        shape = shape if len(shape) else (1,)
+        call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
+        return made
+
+    def permuted(self, order: Sequence[int]) -> Descriptor:
+        """The same bytes with the axes in another order: axis i of the result is order[i] here."""
+        made = Descriptor(c_void_p())
+        where = [list(order).index(axis) for axis in range(len(order))]
+        places = (c_int * len(where))(*where)
+        call("dnnl_memory_desc_permute_axes", byref(made.handle), self.handle, places)
+        return made
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory, padding included."""
+        return int(library().dnnl_memory_desc_get_size(self.handle))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical dimensions."""
+        return self._dimensions(QUERY_DIMS)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distance between neighbours (for a blocked axis: between its blocks), in elements."""
+        return self._dimensions(QUERY_STRIDES)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """The inner blocks as (axis, size), outermost first; none where the layout is strided."""
+        count = c_int()
+        call("dnnl_memory_desc_query", self.handle, QUERY_INNER_COUNT, byref(count))
+        if not count.value:
+            return ()
+        sizes, axes = POINTER(c_int64)(), POINTER(c_int64)()
+        call("dnnl_memory_desc_query", self.handle, QUERY_INNER_BLOCKS, byref(sizes))
+        call("dnnl_memory_desc_query", self.handle, QUERY_INNER_INDICES, byref(axes))
+        return tuple((int(axes[i]), int(sizes[i])) for i in range(count.value))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is row-major."""
+        return self == Descriptor.plain(self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Descriptor):
+            return NotImplemented
+        return bool(library().dnnl_memory_desc_equal(self.handle, other.handle))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        """The layout as oneDNN writes it: ``abcd`` is row-major, ``aBcd16b`` blocked by 16."""
+        axes = "abcdefghijkl"
+        blocks = self.blocks
+        blocked = {axis for axis, _ in blocks}
+        order = sorted(range(len(self.shape)), key=lambda i: (-self.strides[i], i))
+        outer = "".join(axes[i].upper() if i in blocked else axes[i] for i in order)
+        return outer + "".join(f"{size}{axes[axis]}" for axis, size in blocks)
+
+    def _dimensions(self, query: int) -> tuple[int, ...]:
+        count, found = c_int(), POINTER(c_int64)()
+        call("dnnl_memory_desc_query", self.handle, QUERY_NDIMS, byref(count))
+        call("dnnl_memory_desc_query", self.handle, query, byref(found))
+        return tuple(int(found[i]) for i in range(count.value))
+
+
+class Memory(Owned):
+    """A descriptor with the address of its bytes (dnnl_memory_t); the bytes are not owned."""
+
+    destroy = "dnnl_memory_destroy"
+
+    def __init__(self, engine: Engine, descriptor: Descriptor, address: int) -> None:
+        super().__init__(c_void_p())
+        arguments = (descriptor.handle, engine.handle, c_void_p(address))
+        call("dnnl_memory_create", byref(self.handle), *arguments)
+
+    def point_to(self, address: int) -> None:
+        """Use the bytes at another address from now on."""
+        call("dnnl_memory_set_data_handle", self.handle, c_void_p(address))
+
+
+# ---------------------------------------------------------------- primitives
+
+
+class PostOp(NamedTuple):
+    """What a primitive does to its result before it is written.
+
+    kind: ``sum`` (add what stands in the destination), ``add`` (a tensor of that descriptor) or
+    one of ELTWISE with its two parameters.
+    """
+
+    kind: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    descriptor: Descriptor | None = None
+
+
+class _Attributes(Owned):
+    destroy = "dnnl_primitive_attr_destroy"
+
+    def __init__(self, post_ops: Sequence[PostOp]) -> None:
+        super().__init__(c_void_p())
+        call("dnnl_primitive_attr_create", byref(self.handle))
+        call("dnnl_primitive_attr_set_scratchpad_mode", self.handle, 1)  # the user's own
+        if post_ops:
+            chain = _PostOps(post_ops)  # copied by the call, and must live until then
+            call("dnnl_primitive_attr_set_post_ops", self.handle, chain.handle)
+
+
+class _PostOps(Owned):
+    destroy = "dnnl_post_ops_destroy"
+
+    def __init__(self, post_ops: Sequence[PostOp]) -> None:
+        super().__init__(c_void_p())
+        call("dnnl_post_ops_create", byref(self.handle))
+        for item in post_ops:
+            if item.kind == "sum":
+                call("dnnl_post_ops_append_sum", self.handle, c_float(1.0), 0, 0)
+            elif item.descriptor is not None:
+                kind = {"add": BINARY_ADD, "mul": BINARY_MUL}[item.kind]
+                call("dnnl_post_ops_append_binary", self.handle, kind, item.descriptor.handle)
+            else:
+                settings = (ELTWISE[item.kind], c_float(item.alpha), c_float(item.beta))
+                call("dnnl_post_ops_append_eltwise", self.handle, *settings)
+
+
+class Primitive(Owned):
+    """A computation that is ready to run, with the descriptors of its arguments.
+
+    name is the primitive's in the API (``convolution_forward``); the arguments those of
+    ``dnnl_NAME_primitive_desc_create`` between the engine and the attributes. implementation
+    counts on from the one the library prefers.
+    """
+
+    destroy = "dnnl_primitive_destroy"
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        *arguments: Any,
+        post_ops: Sequence[PostOp] = (),
+        implementation: int = 0,
+    ) -> None:
+        super().__init__(c_void_p())
+        attributes = _Attributes(post_ops)
+        given = [getattr(a, "handle", a) for a in arguments]
+        self._description = _PrimitiveDescription(name, engine, given, attributes)
+        for _ in range(implementation):
+            call("dnnl_primitive_desc_next_impl", self._description.handle)
+        call("dnnl_primitive_create", byref(self.handle), self._description.handle)
+
+    @property
+    def description(self) -> c_void_p:
+        """The library's description, which a backward primitive takes as its hint."""
+        return self._description.handle
+
+    @property
+    def implementation(self) -> str:
+        """What the library calls the code that it chose, e.g. ``brgconv:avx512_core``."""
+        text = c_char_p()
+        call(
+            "dnnl_primitive_desc_query", self._description.handle, QUERY_IMPLEMENTATION, 0,
+            byref(text),
+        )  # fmt: skip
+        return (text.value or b"").decode()
+
+    @property
+    def scratchpad(self) -> Descriptor:
+        """What it needs for itself while it runs."""
+        return self.descriptor(SCRATCHPAD)
+
+    def descriptor(self, argument: int) -> Descriptor:
+        """The layout that it wants for this argument (one of QUERY's); bytes 0 where unused."""
+        index = 0
+        if argument == BIAS:
+            argument, index = WEIGHTS, 1
+        elif argument == DIFF_BIAS:
+            argument, index = DIFF_WEIGHTS, 1
+        found = library().dnnl_primitive_desc_query_md(
+            self._description.handle, QUERY[argument], index
+        )
+        return Descriptor.copied(found)
+
+
+class _PrimitiveDescription(Owned):
+    destroy = "dnnl_primitive_desc_destroy"
+
+    def __init__(
+        self, name: str, engine: Engine, arguments: Sequence[Any], attributes: _Attributes
+    ) -> None:
+        super().__init__(c_void_p())
+        function = f"dnnl_{name}_primitive_desc_create"
+        if name == "reorder":  # it may go from one engine to another
+            source, target = arguments
+            arguments = (source, engine.handle, target, engine.handle)
+        else:
+            arguments = (engine.handle, *arguments)
+        call(function, byref(self.handle), *arguments, attributes.handle)
+
+
+def array(items: Sequence[Descriptor]) -> Any:
+    """An array of descriptors, as concat and sum take them."""
+    return (c_void_p * len(items))(*(item.handle for item in items))
+
+
+def dims(values: Sequence[int]) -> Any:
+    """An array of dimensions (dnnl_dims_t)."""
+    return Dims(*values)
+
+
+def number(value: float) -> c_float:
+    """A float argument."""
+    return c_float(value)

@@ -1,0 +1,154 @@
+"""The worker's side: a workload run by oneDNN, from the lowered graph in the level's cache.
+
+``python -m golow.levels.onednn.program GRAPH`` speaks the worker protocol. It imports NumPy,
+safetensors, msgspec and the binding, and no framework.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from golow.bundle import Bundle
+from golow.levels.onednn.builder import Builder, Built, Switches
+from golow.levels.onednn.execution import Execution
+from golow.levels.onednn.library import ANY, Engine
+from golow.levels.onednn.operators import OPERATORS
+from golow.lower.graph import Graph, decode_graph
+from golow.worker.protocol import LoadReport
+from golow.worker.serve import run
+
+
+class OneDnn:
+    """A workload run by direct calls of oneDNN."""
+
+    def __init__(self, graph: Path) -> None:
+        self._graph_file = graph
+
+    # ------------------------------------------------------------ the protocol's requests
+
+    def load(self, bundle: Path) -> LoadReport:
+        """Build the plan, give it the bundle's weights."""
+        start = time.perf_counter()
+        self.bundle = Bundle(bundle)
+        self.workload = self.bundle.workload
+        self.train = self.workload.mode == "train"
+        self.switches = Switches(self.workload.seed)
+        self.engine = Engine()
+        graph = decode_graph(self._graph_file.read_bytes())
+        self.built = build_plan(graph, self.engine, self.switches)
+        self._batches = self._read_batches()
+        self.execution = Execution(self.built, self.engine, self._weight)
+        self._reset()
+        return LoadReport(phases={"load": time.perf_counter() - start})
+
+    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+        """Run the batches from the bundle's weights, random layers off; write the tensors."""
+        self._reset()
+        self.switches.dropout = False
+        self._set_learning_rate(learning_rate)
+        tensors: dict[str, np.ndarray] = {}
+        for step, index in enumerate(batches):
+            self._point_at(index)
+            last = step == len(batches) - 1
+            tensors |= {f"{step}/{k}": v for k, v in self._captured(step == 0, last).items()}
+        save_file(tensors, file)
+        self.switches.dropout = True
+        self._reset()
+
+    def iterate(self) -> None:
+        """One forward pass or training step on the next batch."""
+        self._point_at(self._position % len(self._batches))
+        self._position += 1
+        self.execution.run()
+
+    def last(self) -> float:
+        """The loss, or the first element of the first output."""
+        key = ("loss", "loss") if self.train else ("output", "0")
+        return float(self.execution.read(self.built.outputs[key][0]).flat[0])
+
+    def allocated_peak(self) -> int | None:
+        """Bytes of the arena: all that an iteration uses beyond weights and state."""
+        return self.built.plan.sizes["arena"]
+
+    # ------------------------------------------------------------ how it is done
+
+    def _captured(self, first: bool, last: bool) -> dict[str, np.ndarray]:
+        """Run one step; what the check wants of it, taken when it was made, because its memory
+        may hold something else a step later."""
+        found: dict[str, np.ndarray] = {}
+        at_step: dict[int, list[tuple[str, str]]] = {}
+        for key, (_, made_at) in self.built.outputs.items():
+            if key[0] in ("output", "loss") or (key[0] == "gradient" and first):
+                at_step.setdefault(made_at, []).append(key)
+
+        def capture(position: int) -> None:
+            for kind, target in at_step.get(position, ()):
+                tensor, _ = self.built.outputs[(kind, target)]
+                found[f"{kind}/{target}"] = self.execution.read(tensor)
+
+        self.execution.run_watched(capture)
+        capture(-1)
+        for kind, target in self.built.outputs:
+            if kind == "buffer" or (last and kind in ("parameter", "momentum")):
+                if kind == "momentum" and not self.workload.optimizer.momentum:
+                    continue
+                state = self.built.inputs[(kind, target)]
+                found[f"{kind}/{target}"] = self.execution.read(state)
+        return found
+
+    def _reset(self) -> None:
+        """Back to the bundle's weights and to zero momentum."""
+        self._position = 0
+        for (kind, target), tensor in self.built.inputs.items():
+            if self.train and kind in ("parameter", "buffer"):
+                self.execution.write(tensor, self._weight(kind, target))
+            elif kind == "momentum":
+                self.execution.write(tensor, np.zeros(tensor.shape, np.float32))
+        self._set_learning_rate(self.workload.optimizer.learning_rate)
+
+    def _set_learning_rate(self, rate: float) -> None:
+        tensor = self.built.inputs.get(("learning_rate", ""))
+        if tensor is not None:  # with its sign turned: see operators/update.py
+            self.execution.write(tensor, np.array([-rate], np.float32))
+
+    def _point_at(self, index: int) -> None:
+        for (kind, target), array in self._batches[index].items():
+            self.execution.point_input(kind, target, array)
+
+    def _weight(self, kind: str, target: str) -> np.ndarray:
+        name = "constants" if kind == "constant" else "weights"
+        with safe_open(self.bundle.file(f"{name}.safetensors"), framework="numpy") as file:
+            array: np.ndarray = file.get_tensor(target)
+        return array
+
+    def _read_batches(self) -> list[dict[tuple[str, str], np.ndarray]]:
+        batches: list[dict[tuple[str, str], np.ndarray]] = [{} for _ in range(self.workload.batches)]
+        with safe_open(self.bundle.file("batches.safetensors"), framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118 (it is no dictionary)
+                index, kind, position = name.split("/")
+                batches[int(index)][(kind, position)] = _aligned(file.get_tensor(name))
+        return batches
+
+
+def build_plan(graph: Graph, engine: Engine, switches: Switches) -> Built:
+    """The plan of a lowered graph."""
+    return Builder(graph, engine, lambda position: ANY, switches).build(OPERATORS)
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """A copy whose first byte starts a cache line."""
+    space = np.empty(array.nbytes + 64, np.uint8)
+    start = -space.ctypes.data % 64
+    copy = space[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+if __name__ == "__main__":
+    run(lambda: OneDnn(Path(sys.argv[1])))

@@ -1,0 +1,131 @@
+"""A plan: a graph fixed for execution, as ordered steps over buffers with offsets in one arena.
+
+The plan says what is done in which order and where its operands lie; the level that made it holds
+what does it. Nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from golow.lower.graph import Phase
+from golow.lower.memory import Lifetime, assign_offsets
+
+# arena: shared over time by liveness. once: the same, for steps that run only when loading.
+# constant: written when loading, read by every iteration. state: what training changes, kept
+# from step to step. input: a batch's own memory, another one every time.
+Place = Literal["arena", "once", "constant", "state", "input"]
+
+
+class Buffer(NamedTuple):
+    """A piece of memory: its name is that of the first value it holds."""
+
+    name: str
+    bytes: int
+    place: Place
+    offset: int = 0
+
+
+class Operand(NamedTuple):
+    """A tensor as a step sees it: the buffer that holds it, shape and layout in words."""
+
+    buffer: int
+    shape: tuple[int, ...]
+    layout: str
+
+
+class Step(NamedTuple):
+    """One operation on operands. modules: the layers it executes, the first gives the name."""
+
+    operation: str
+    modules: tuple[str, ...]
+    phase: Phase
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    implementation: str = ""
+    once: bool = False
+
+
+class Plan(NamedTuple):
+    """Steps in order, those that run once first, and the buffers they index.
+
+    sizes: bytes of each place.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    sizes: dict[str, int]
+
+    def __str__(self) -> str:
+        return "\n".join(table_lines(self))
+
+
+def make_plan(
+    name: str, steps: Sequence[Step], buffers: Sequence[Buffer], kept: Iterable[int]
+) -> Plan:
+    """The plan with offsets: buffers of the arena by liveness, the others side by side.
+
+    kept: buffers of the arena that are read after the last step, such as the model's output.
+    """
+    placed = list(buffers)
+    sizes: dict[str, int] = {}
+    spans = _spans(steps, set(kept))
+    for place in ("arena", "once", "constant", "state"):
+        members = [i for i, buffer in enumerate(buffers) if buffer.place == place]
+        whole = (0, len(steps))
+        lifetimes = [
+            Lifetime(buffers[i].bytes, *(spans[i] if place in ("arena", "once") else whole))
+            for i in members
+        ]
+        layout = assign_offsets(lifetimes)
+        sizes[place] = layout.bytes
+        for index, offset in zip(members, layout.offsets, strict=True):
+            placed[index] = buffers[index]._replace(offset=offset)
+    return Plan(name, tuple(steps), tuple(placed), sizes)
+
+
+def _spans(steps: Sequence[Step], kept: set[int]) -> dict[int, tuple[int, int]]:
+    """First and last step of every buffer."""
+    spans: dict[int, tuple[int, int]] = {}
+    for position, step in enumerate(steps):
+        for operand in (*step.reads, *step.writes):
+            first, _ = spans.get(operand.buffer, (position, position))
+            spans[operand.buffer] = (first, position)
+    for buffer in kept:
+        spans[buffer] = (spans.get(buffer, (0, 0))[0], len(steps))
+    return spans
+
+
+# ---------------------------------------------------------------- printing
+
+
+def table_lines(plan: Plan) -> list[str]:
+    """The plan as a table that a person can read, a line a step."""
+    rows = [("step", "operation", "layer", "reads", "writes", "at", "bytes", "by")]
+    for number, step in enumerate(plan.steps):
+        written = [plan.buffers[operand.buffer] for operand in step.writes]
+        rows.append(
+            (
+                f"{number}{' once' if step.once else ''}",
+                step.operation,
+                step.modules[0] + (f" +{len(step.modules) - 1}" if len(step.modules) > 1 else ""),
+                " ".join(_operand_text(plan, operand) for operand in step.reads),
+                " ".join(_operand_text(plan, operand) for operand in step.writes),
+                " ".join(f"{buffer.place[0]}{buffer.offset}" for buffer in written),
+                " ".join(str(buffer.bytes) for buffer in written),
+                step.implementation,
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    sizes = ", ".join(f"{place} {size:,} B" for place, size in plan.sizes.items())
+    return [*lines, "", f"{len(plan.steps)} steps; {sizes}"]
+
+
+def _operand_text(plan: Plan, operand: Operand) -> str:
+    return f"{plan.buffers[operand.buffer].name}:{operand.layout}"
