@@ -233,17 +233,19 @@ def _choices(
 ) -> list[Choice]:
     """What to run, the baseline first, each once."""
     names = list(levels) if levels is not None else _default_levels(mode)
-    choices = [ladder.choose(name, mode) for name in dict.fromkeys([BASELINE, *names])]
+    # By the level's own name: an alias beside it is the same level once more.
+    found = [ladder.choose(name, mode) for name in (BASELINE, *names)]
+    choices = list({choice.name: choice for choice in found}.values())
     taken = {choice.name.replace(":", "-") for choice in choices}
     return choices + [_own_worker(name, command, taken) for name, command in workers.items()]
 
 
 def _default_levels(mode: Mode) -> list[str]:
-    """What runs in this mode, in the ladder's order; of the peers those that are installed."""
+    """What runs in this mode, in the ladder's order; of the optional ones those that are installed."""
     found = []
     for level in ladder.LADDER:
         names = [name for name in ladder.DEFAULT if name.partition(":")[0] == level.name]
-        if level.name in ladder.PEERS and level.probe().available:
+        if level.name in ladder.OPTIONAL and level.probe().available:
             names.append(level.name)
         choices = (Choice(level, name.partition(":")[2]) for name in names)
         found += [choice.name for choice in choices if mode in choice.modes]

@@ -6,16 +6,17 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from golow.levels import compile as compile_level
-from golow.levels import eager, libtorch, onnxruntime, openvino, torchscript
+from golow.levels import eager, libtorch, onednn, onnxruntime, openvino, torchscript
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.record import GolowError, Mode
 
 __all__ = [
+    "ALIASES",
     "BASELINE",
     "DEFAULT",
     "LADDER",
-    "PEERS",
+    "OPTIONAL",
     "REFERENCE",
     "Choice",
     "Launch",
@@ -32,6 +33,7 @@ LADDER: tuple[Level, ...] = (
     onnxruntime.LEVEL,
     openvino.LEVEL,
     libtorch.LEVEL,
+    onednn.LEVEL,
 )
 
 # What runs unless the user names levels. max-autotune is left out: its build takes minutes.
@@ -44,8 +46,11 @@ DEFAULT = (
     "libtorch",
 )
 
-# Other runtimes, optional: they run by default only where they are installed.
-PEERS = ("onnxruntime", "openvino")
+# What needs an extra: it runs by default only where that is installed.
+OPTIONAL = ("onnxruntime", "openvino", "onednn")
+
+# The vendor's library, called directly: another one on other hardware.
+ALIASES = {"vendor": "onednn"}
 
 # What the ratios are over, and what the check takes as the plain version.
 BASELINE = "eager"
@@ -75,12 +80,13 @@ def choose(name: str, mode: Mode) -> Choice:
     """The level of that name; raises `GolowError` with the nearest names where there is none."""
     by_name = {level.name: level for level in LADDER}
     level_name, _, variant = name.partition(":")
+    level_name = ALIASES.get(level_name, level_name)
     if level_name not in by_name:
         near = get_close_matches(level_name, by_name, n=2, cutoff=0.4)
         raise GolowError(
             f"there is no level {name!r}",
             (f"did you mean {' or '.join(near)}? " if near else "")
-            + f"levels are {', '.join(by_name)}; `golow levels` describes them.",
+            + f"levels are {', '.join((*by_name, *ALIASES))}; `golow levels` describes them.",
         )
     level = by_name[level_name]
     if variant and variant not in level.variants:

@@ -9,7 +9,7 @@ import msgspec
 
 from golow.lower.fusion import CONVOLUTION, LINEAR
 from golow.lower.graph import Argument, Graph, Node, Ref, Value
-from golow.lower.rewriting import Links, given, result, rewritten
+from golow.lower.rewriting import Links, absorbing, result, rewritten
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
@@ -74,7 +74,9 @@ def _folded(
             outputs=(new_bias,),
             **base,  # type: ignore[arg-type]
         ),
-        msgspec.structs.replace(first, arguments=arguments, outputs=norm.outputs),
+        msgspec.structs.replace(
+            first, arguments=arguments, outputs=norm.outputs, absorbed=absorbing(first, norm)
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from golow.lower.graph import Argument, Graph, Node, Ref
-from golow.lower.rewriting import Links, given, pair, result, rewritten
+from golow.lower.rewriting import Links, absorbing, given, pair, result, rewritten
 
 CONVOLUTION, LINEAR, ADD = "golow.convolution", "golow.linear", "golow.add"
 
@@ -167,7 +167,12 @@ def fuse_residual(graph: Graph) -> Graph:
             maker, other = max(made, key=lambda item: item[0])
             first = links.nodes[maker]
             arguments = (*first.arguments[:3], other, *first.arguments[4:])
-            fused = msgspec.structs.replace(first, arguments=arguments, outputs=node.outputs)
+            fused = msgspec.structs.replace(
+                first,
+                arguments=arguments,
+                outputs=node.outputs,
+                absorbed=absorbing(first, node),
+            )
             replaced |= {maker: (), position: (fused,)}
     return rewritten(graph, replaced)
 
@@ -193,7 +198,12 @@ def fuse_activation(graph: Graph) -> Graph:
             first = msgspec.structs.replace(first, op=ADD, arguments=(*first.arguments, ()))
         if first.arguments[-1] == ():
             arguments = (*first.arguments[:-1], activation)
-            fused = msgspec.structs.replace(first, arguments=arguments, outputs=node.outputs)
+            fused = msgspec.structs.replace(
+                first,
+                arguments=arguments,
+                outputs=node.outputs,
+                absorbed=absorbing(first, node),
+            )
             replaced |= {maker: (), position: (fused,)}
     return rewritten(graph, replaced)
 

@@ -54,7 +54,8 @@ class Node(Record, frozen=True, kw_only=True):
     """One operation: ``outputs = op(*arguments, **keywords)``.
 
     op is the overload's full name (``aten.conv2d.default``). An output that nobody reads is None.
-    module is the path of the layer it came from (``layer1.0.conv1``), empty at the top.
+    module is the path of the layer it came from (``layer1.0.conv1``), empty at the top; absorbed
+    are those of further layers that were fused into it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Node(Record, frozen=True, kw_only=True):
     outputs: tuple[Value | None, ...] = ()
     several: bool = False
     module: str = ""
+    absorbed: tuple[str, ...] = ()
     phase: Phase = "forward"
 
     def references(self) -> Iterator[str]:

@@ -81,6 +81,13 @@ def with_names(node: Node, names: Mapping[str, str]) -> Node:
     )
 
 
+def absorbing(first: Node, *others: Node) -> tuple[str, ...]:
+    """Paths of the layers that are in the first node or come into it with the others, without
+    its own."""
+    paths = [*first.absorbed, *(p for node in others for p in (node.module, *node.absorbed))]
+    return tuple(dict.fromkeys(path for path in paths if path != first.module))
+
+
 def given(node: Node, names: str, *defaults: Argument) -> tuple[Argument, ...]:
     """The node's arguments by the parameters' names (blank-separated), defaults for the last
     ones where the node leaves them out."""

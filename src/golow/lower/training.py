@@ -7,7 +7,7 @@ import msgspec
 
 from golow.lower.fusion import VIEWS, activation_of
 from golow.lower.graph import Argument, Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.rewriting import Links, given, result, rewritten
+from golow.lower.rewriting import Links, absorbing, given, result, rewritten
 from golow.record import Optimizer
 
 BATCH_NORM = "aten._native_batch_norm_legit_functional.default"
@@ -128,7 +128,11 @@ def fuse_batch_norm_relu(graph: Graph) -> Graph:
         outputs = (links.nodes[relu].outputs[0], *node.outputs[1:])
         replaced[position] = (
             msgspec.structs.replace(
-                node, op="golow.batch_norm_relu", arguments=arguments, outputs=outputs
+                node,
+                op="golow.batch_norm_relu",
+                arguments=arguments,
+                outputs=outputs,
+                absorbed=absorbing(node, links.nodes[relu]),
             ),
         )
         replaced[relu] = ()
@@ -160,7 +164,10 @@ def _fused_backward(
     _, x, scale, _, _, mean, deviation, _, epsilon, wanted = links.nodes[norm].arguments
     arguments = (gradient, Ref(name=activated), x, scale, mean, deviation, epsilon, wanted)
     new = msgspec.structs.replace(
-        links.nodes[norm], op="golow.batch_norm_relu_backward", arguments=arguments
+        links.nodes[norm],
+        op="golow.batch_norm_relu_backward",
+        arguments=arguments,
+        absorbed=absorbing(links.nodes[norm], links.nodes[relu]),
     )
     return {relu: (), norm: (new,)}
 
@@ -189,9 +196,7 @@ def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
         for node, kind in zip(update, ("momentum", "parameter"), strict=True):
             outputs.append(GraphOutput(name=result(node), kind=kind, target=item.target))  # type: ignore[arg-type]
     nodes = tuple(
-        new
-        for position, node in enumerate(graph.nodes)
-        for new in (node, *after.get(position, ()))
+        new for position, node in enumerate(graph.nodes) for new in (node, *after.get(position, ()))
     )
     return msgspec.structs.replace(
         graph, inputs=(*graph.inputs, *inputs), nodes=nodes, outputs=(*graph.outputs, *outputs)

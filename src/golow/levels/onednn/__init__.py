@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import msgspec
 
 from golow.bundle import Bundle
 from golow.levels.level import Launch, Level
@@ -14,6 +17,7 @@ from golow.levels.probe import Probe
 from golow.record import Unsupported
 
 PACKAGE = "onednn-cpu-gomp"
+GRAPH, LAYOUTS = "graph.json", "layouts.json"  # in the folder of the cache
 
 
 def probe() -> Probe:
@@ -28,7 +32,8 @@ def probe() -> Probe:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Lower the graph; the worker builds the plan from it."""
+    """Lower the graph. The worker builds the plan from it and, at its first start, chooses the
+    layouts by measuring; both are kept by graph, library, CPU and threads."""
     from golow.lower.graph import encode_graph
     from golow.lower.passes import apply
     from golow.lower.vendor import vendor_passes
@@ -38,12 +43,25 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         raise Unsupported("onednn", "the workload could not be captured as a graph")
     workload = bundle.workload
     lowered = apply(graph, vendor_passes(workload.mode, workload.optimizer))
-    data = encode_graph(lowered)
-    folder = cache / "onednn" / hashlib.sha256(data).hexdigest()[:16]
+    data = encode_graph(msgspec.structs.replace(lowered, history=()))
+    key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
+    folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "graph.json"
-    file.write_bytes(data)
-    return Launch((sys.executable, "-m", "golow.levels.onednn.program", str(file)))
+    part = folder / f"{GRAPH}.{os.getpid()}"
+    part.write_bytes(data)
+    part.replace(folder / GRAPH)
+    return Launch(
+        (sys.executable, "-m", "golow.levels.onednn.program", str(folder)),
+        built_by_loading=folder / "built.json",
+    )
+
+
+def _processor() -> str:
+    """Model and instruction sets of the CPU: what the library chooses its code by."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return " ".join(
+        line for line in dict.fromkeys(lines) if line.startswith(("model name", "flags"))
+    )
 
 
 LEVEL = Level(

@@ -59,10 +59,12 @@ class ArrayCall(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A plan and what executes it: one call a step, and where the graph's ends are."""
+    """A plan and what executes it: one call a step; the positions in the graph of the nodes that
+    the steps come from; and where the graph's ends are."""
 
     plan: Plan
     calls: tuple[PrimitiveCall | ArrayCall, ...]
+    nodes: tuple[int, ...]
     inputs: dict[tuple[str, str], Tensor]
     outputs: dict[tuple[str, str], tuple[Tensor, int]]
     constants: dict[int, np.ndarray]
@@ -85,7 +87,7 @@ class Builder:
     """Builds the steps of one graph, node after node.
 
     layout_of: the format tag (ANY, CHANNELS_LAST, BLOCKED_BY_16) in which the convolution at a
-    position computes.
+    position of the graph computes.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Builder:
         self._buffers: list[Buffer] = []
         self._steps: list[Step] = []
         self._calls: list[PrimitiveCall | ArrayCall] = []
+        self._nodes: list[int] = []
         self._made_at: dict[str, int] = {}  # step that wrote a value's memory
         self._written: dict[int, int] = {}  # step that last wrote a buffer
         self._inputs: dict[tuple[str, str], Tensor] = {}
@@ -126,7 +129,9 @@ class Builder:
             (item.kind, item.target): (self.tensor(item.name), self._made_at.get(item.name, -1))
             for item in self.graph.outputs
         }
-        return Built(plan, tuple(self._calls), self._inputs, outputs, self._constants)
+        return Built(
+            plan, tuple(self._calls), tuple(self._nodes), self._inputs, outputs, self._constants
+        )
 
     def unsupported(self, reason: str) -> Unsupported:
         """The error that names the current node."""
@@ -168,9 +173,7 @@ class Builder:
 
     def _regrouped(self, made: Tensor, layout: Descriptor) -> Tensor:
         if made.layout.is_plain:
-            return self.reordered(
-                made._replace(descriptor=Descriptor.plain(layout.shape)), layout
-            )
+            return self.reordered(made._replace(descriptor=Descriptor.plain(layout.shape)), layout)
         copy = self.reordered(made, layout.reshaped(made.layout.shape))
         return copy._replace(descriptor=layout)
 
@@ -302,10 +305,11 @@ class Builder:
                 self._buffers[tensor.buffer] = buffer._replace(place=UNDECIDED)
         self._written |= {tensor.buffer: len(self._steps) for tensor in writes}
         self._calls.append(call)
+        self._nodes.append(self.position)
         self._steps.append(
             Step(
                 operation,
-                (self.node.module,),
+                (self.node.module, *self.node.absorbed),
                 self.node.phase,
                 tuple(_operand(tensor) for tensor in reads),
                 tuple(_operand(tensor) for tensor in writes),

@@ -1,25 +1,30 @@
 """The worker's side: a workload run by oneDNN, from the lowered graph in the level's cache.
 
-``python -m golow.levels.onednn.program GRAPH`` speaks the worker protocol. It imports NumPy,
-safetensors, msgspec and the binding, and no framework.
+``python -m golow.levels.onednn.program FOLDER`` speaks the worker protocol, for the lowered graph
+in that folder; the layouts that it chooses by measuring stay there for the next start. It imports
+NumPy, safetensors, msgspec and the binding, and no framework.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from golow.bundle import Bundle
-from golow.levels.onednn.builder import Builder, Built, Switches
+from golow.levels.onednn import GRAPH, LAYOUTS, tuning
+from golow.levels.onednn.builder import Builder, Switches
 from golow.levels.onednn.execution import Execution
-from golow.levels.onednn.library import ANY, Engine
+from golow.levels.onednn.library import Engine
 from golow.levels.onednn.operators import OPERATORS
-from golow.lower.graph import Graph, decode_graph
+from golow.lower.graph import decode_graph
+from golow.record import LayerTime
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run
 
@@ -27,8 +32,8 @@ from golow.worker.serve import run
 class OneDnn:
     """A workload run by direct calls of oneDNN."""
 
-    def __init__(self, graph: Path) -> None:
-        self._graph_file = graph
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     # ------------------------------------------------------------ the protocol's requests
 
@@ -40,21 +45,33 @@ class OneDnn:
         self.train = self.workload.mode == "train"
         self.switches = Switches(self.workload.seed)
         self.engine = Engine()
-        graph = decode_graph(self._graph_file.read_bytes())
-        self.built = build_plan(graph, self.engine, self.switches)
+        self.graph = decode_graph((self._folder / GRAPH).read_bytes())
         self._batches = self._read_batches()
-        self.execution = Execution(self.built, self.engine, self._weight)
-        self._reset()
-        return LoadReport(phases={"load": time.perf_counter() - start})
+        layouts = tuning.stored(self._folder / LAYOUTS)
+        building = time.perf_counter()
+        notes = []
+        if layouts is None:
+            layouts = tuning.choose(self.graph, self._loaded)
+            if layouts.clean:
+                write_whole(self._folder / LAYOUTS, msgspec.json.encode(layouts))
+            else:
+                notes.append("layouts were chosen while other processes used the cores")
+        built = time.perf_counter()
+        self._take(layouts)
+        seconds = {
+            "build": built - building,
+            "load": time.perf_counter() - built + building - start,
+        }
+        return LoadReport(phases=seconds, notes=tuple(notes))
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run the batches from the bundle's weights, random layers off; write the tensors."""
         self._reset()
         self.switches.dropout = False
-        self._set_learning_rate(learning_rate)
+        self._set_learning_rate(self.execution, learning_rate)
         tensors: dict[str, np.ndarray] = {}
         for step, index in enumerate(batches):
-            self._point_at(index)
+            self._point_at(self.execution, index)
             last = step == len(batches) - 1
             tensors |= {f"{step}/{k}": v for k, v in self._captured(step == 0, last).items()}
         save_file(tensors, file)
@@ -63,8 +80,7 @@ class OneDnn:
 
     def iterate(self) -> None:
         """One forward pass or training step on the next batch."""
-        self._point_at(self._position % len(self._batches))
-        self._position += 1
+        self._next_batch()
         self.execution.run()
 
     def last(self) -> float:
@@ -76,7 +92,41 @@ class OneDnn:
         """Bytes of the arena: all that an iteration uses beyond weights and state."""
         return self.built.plan.sizes["arena"]
 
+    def layers(self, iterations: int) -> tuple[LayerTime, ...]:
+        """Every step's time in each of so many iterations."""
+        samples = []
+        for _ in range(iterations):
+            self._next_batch()
+            samples.append(self.execution.run_timed())
+        steps = self.built.plan.steps
+        return tuple(
+            LayerTime(
+                modules=steps[position].modules,
+                phase=steps[position].phase,
+                operation=steps[position].operation,
+                ns=tuple(sample[index][1] for sample in samples),
+            )
+            for index, (position, _) in enumerate(samples[0])
+        )
+
     # ------------------------------------------------------------ how it is done
+
+    def _next_batch(self) -> None:
+        self._point_at(self.execution, self._position % len(self._batches))
+        self._position += 1
+
+    def _take(self, layouts: tuning.Layouts) -> None:
+        self.execution = self._loaded(layouts)
+        self.built = self.execution.built
+        self._reset()
+
+    def _loaded(self, layouts: tuning.Layouts) -> Execution:
+        """The plan in these layouts, with the weights, pointed at the first batch."""
+        builder = Builder(self.graph, self.engine, layouts.tag, self.switches)
+        execution = Execution(builder.build(OPERATORS), self.engine, self._weight)
+        self._reset_state(execution)
+        self._point_at(execution, 0)
+        return execution
 
     def _captured(self, first: bool, last: bool) -> dict[str, np.ndarray]:
         """Run one step; what the check wants of it, taken when it was made, because its memory
@@ -105,21 +155,24 @@ class OneDnn:
     def _reset(self) -> None:
         """Back to the bundle's weights and to zero momentum."""
         self._position = 0
-        for (kind, target), tensor in self.built.inputs.items():
+        self._reset_state(self.execution)
+
+    def _reset_state(self, execution: Execution) -> None:
+        for (kind, target), tensor in execution.built.inputs.items():
             if self.train and kind in ("parameter", "buffer"):
-                self.execution.write(tensor, self._weight(kind, target))
+                execution.write(tensor, self._weight(kind, target))
             elif kind == "momentum":
-                self.execution.write(tensor, np.zeros(tensor.shape, np.float32))
-        self._set_learning_rate(self.workload.optimizer.learning_rate)
+                execution.write(tensor, np.zeros(tensor.shape, np.float32))
+        self._set_learning_rate(execution, self.workload.optimizer.learning_rate)
 
-    def _set_learning_rate(self, rate: float) -> None:
-        tensor = self.built.inputs.get(("learning_rate", ""))
+    def _set_learning_rate(self, execution: Execution, rate: float) -> None:
+        tensor = execution.built.inputs.get(("learning_rate", ""))
         if tensor is not None:  # with its sign turned: see operators/update.py
-            self.execution.write(tensor, np.array([-rate], np.float32))
+            execution.write(tensor, np.array([-rate], np.float32))
 
-    def _point_at(self, index: int) -> None:
+    def _point_at(self, execution: Execution, index: int) -> None:
         for (kind, target), array in self._batches[index].items():
-            self.execution.point_input(kind, target, array)
+            execution.point_input(kind, target, array)
 
     def _weight(self, kind: str, target: str) -> np.ndarray:
         name = "constants" if kind == "constant" else "weights"
@@ -128,7 +181,9 @@ class OneDnn:
         return array
 
     def _read_batches(self) -> list[dict[tuple[str, str], np.ndarray]]:
-        batches: list[dict[tuple[str, str], np.ndarray]] = [{} for _ in range(self.workload.batches)]
+        batches: list[dict[tuple[str, str], np.ndarray]] = [
+            {} for _ in range(self.workload.batches)
+        ]
         with safe_open(self.bundle.file("batches.safetensors"), framework="numpy") as file:
             for name in file.keys():  # noqa: SIM118 (it is no dictionary)
                 index, kind, position = name.split("/")
@@ -136,9 +191,11 @@ class OneDnn:
         return batches
 
 
-def build_plan(graph: Graph, engine: Engine, switches: Switches) -> Built:
-    """The plan of a lowered graph."""
-    return Builder(graph, engine, lambda position: ANY, switches).build(OPERATORS)
+def write_whole(path: Path, data: bytes) -> None:
+    """Write under a temporary name first, so that nobody ever reads a part."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

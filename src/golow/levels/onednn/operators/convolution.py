@@ -124,9 +124,7 @@ def _backward_data(
         build.engine, "convolution_backward_data", CONVOLUTION_DIRECT, source, weights, target,
         *geometry, forward.description,
     )  # fmt: skip
-    result = build.new(
-        build.output_name(0), build.tensor(x).shape, primitive.descriptor(DIFF_SRC)
-    )
+    result = build.new(build.output_name(0), build.tensor(x).shape, primitive.descriptor(DIFF_SRC))
     reads = {
         DIFF_DST: build.wanted(gradient, primitive.descriptor(DIFF_DST)),
         WEIGHTS: build.wanted(weight, primitive.descriptor(WEIGHTS)),

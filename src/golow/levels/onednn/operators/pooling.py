@@ -74,9 +74,7 @@ def average_pool(build: Builder, node: Node) -> None:
     output = node.outputs[0]
     assert output is not None  # noqa: S101
     algorithm = _averaging(build, ceil, include, divisor)
-    window = _window(
-        algorithm, build.tensor(x).shape, output.shape, kernel, stride, padding, (1,)
-    )
+    window = _window(algorithm, build.tensor(x).shape, output.shape, kernel, stride, padding, (1,))
     build.define(0, _forward(build, build.tensor(x), output.shape, window)[0])
 
 
@@ -161,7 +159,9 @@ def _even_window(image: tuple[int, ...], size: tuple[int, ...]) -> Window:
 
 def _averaging(build: Builder, ceil: Argument, include: Argument, divisor: Argument) -> int:
     if divisor is not None or (ceil is True and include is True):
-        raise build.unsupported("average pooling with a divisor, or with padding that ceil_mode adds")
+        raise build.unsupported(
+            "average pooling with a divisor, or with padding that ceil_mode adds"
+        )
     return POOLING_AVERAGE if include is True else POOLING_AVERAGE_EXCLUDING
 
 
@@ -180,9 +180,7 @@ def _window(
         )
     ]
     holes = [d - 1 for d in dilation]
-    return Window(
-        algorithm, dims(stride), dims(kernel), dims(holes), dims(padding), dims(after)
-    )
+    return Window(algorithm, dims(stride), dims(kernel), dims(holes), dims(padding), dims(after))
 
 
 def _forward(
