@@ -25,7 +25,7 @@ ORDER = [
     {"store"},
     {"entrant"},
     {"report"},
-    {"comparison", "emit", "selftest"},
+    {"comparison", "emit", "lowering", "selftest"},
     {"cli"},
     {"__init__", "__main__"},
 ]

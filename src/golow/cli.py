@@ -178,22 +178,27 @@ def lower(
     channels: Channels = None,
     classes: Classes = None,
     loss: LossOption = None,
+    level: Annotated[
+        str, typer.Option(help="Go on with the passes of this level, down to its plan.")
+    ] = "",
     show: Annotated[bool, typer.Option("--show", help="Print the graph after each pass.")] = False,
 ) -> None:
-    """Capture a model as a graph and take it through the passes."""
-    from golow.comparison import capture
-    from golow.lower.passes import CLEAN_UP, stages
+    """Capture a model as a graph and take it through the passes of a level."""
+    from golow.lowering import lower as run
     from golow.report.table import graph_table
 
     prepared = _prepare(model, mode, batch, resolution, input, channels, classes, loss)
-    graphs = list(stages(capture(prepared).graph, CLEAN_UP))
+    lowered = run(prepared, level)
     if show:
-        for graph in graphs:
+        for graph in lowered.stages:
             done = graph.history[-1]
             print(f"# after {done.name}: {done.nodes} nodes, {done.seconds * 1e3:.1f} ms")
             print(graph)
+        if lowered.plan is not None:
+            print(f"# the plan of {level}")
+            print(lowered.plan)
     else:
-        wide_console().print(graph_table(graphs[-1]))
+        wide_console().print(graph_table(lowered.stages[-1]))
         print("--show prints the graph itself, as Python, after each pass.")
 
 

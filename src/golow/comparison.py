@@ -241,7 +241,7 @@ def _choices(
 
 
 def _default_levels(mode: Mode) -> list[str]:
-    """What runs in this mode, in the ladder's order; of the optional ones those that are installed."""
+    """What runs in this mode, in the ladder's order; what needs an extra, if it is installed."""
     found = []
     for level in ladder.LADDER:
         names = [name for name in ladder.DEFAULT if name.partition(":")[0] == level.name]

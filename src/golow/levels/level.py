@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from golow.bundle import Bundle
 from golow.levels.probe import Probe
-from golow.record import Mode
+from golow.lower.graph import Graph
+from golow.lower.plan import Plan
+from golow.record import Mode, Workload
 
 
 class Variant(NamedTuple):
@@ -18,6 +20,8 @@ class Variant(NamedTuple):
 
     summary: str
     modes: tuple[Mode, ...] = ("infer", "train")
+    passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
+    plan: Callable[[Graph, Workload, Path], Plan] | None = None
 
 
 class Launch(NamedTuple):
@@ -42,6 +46,8 @@ class Level:
 
     from_graph: it starts from the captured graph, so that capturing is a part of its cost.
     modes: what it can run at all; a variant may do less.
+    passes: those that it adds to the common ones, where it lowers the graph further. plan: what
+    it executes in the end, for a person to read.
     probe imports nothing heavy. prepare(bundle, variant, cache) builds what must be built, and
     raises `golow.record.Unsupported` where the level cannot do this workload.
     """
@@ -54,6 +60,8 @@ class Level:
     variants: Mapping[str, Variant] = field(default_factory=dict)
     from_graph: bool = False
     modes: tuple[Mode, ...] = ("infer", "train")
+    passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
+    plan: Callable[[Graph, Workload, Path], Plan] | None = None
 
 
 def python_worker(name: str, variant: str) -> tuple[str, ...]:

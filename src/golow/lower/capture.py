@@ -105,6 +105,7 @@ def capture_training(
     start = time.perf_counter()
     step = _Step(module.train(), loss, len(inputs))
     with (
+        _put_back(module),
         ExitStack() as stack,
         _modules_annotated(module),
         traceback.preserve_node_meta(),
@@ -121,7 +122,36 @@ def capture_training(
         if isinstance(result, fx.Node):
             ends.outputs.append((result, *_joint_output(description)))
     constants = {k: v for k, v in module.named_buffers() if k not in saved}
+    first = _first_names(module)
+    ends = Ends(
+        [(n, kind, first.get(target, target)) for n, kind, target in ends.inputs],
+        [(n, kind, first.get(target, target)) for n, kind, target in ends.outputs],
+    )
     return _translate(name, "train", module, joint.graph_module, ends, constants, start)
+
+
+@contextmanager
+def _put_back(module: nn.Module) -> Iterator[None]:
+    """Give the module its own tensors again: the tracer leaves its proxies in a layer that two
+    names share."""
+    kept = [(child, dict(child._parameters), dict(child._buffers)) for child in module.modules()]
+    try:
+        yield
+    finally:
+        for child, parameters, buffers in kept:
+            child._parameters.update(parameters)
+            child._buffers.update(buffers)
+
+
+def _first_names(module: nn.Module) -> dict[str, str]:
+    """For every name of a parameter or buffer the first that means the same tensor, which is the
+    one by which PyTorch counts it."""
+    found: dict[str, str] = {}
+    for named in (module.named_parameters, module.named_buffers):
+        names: dict[int, str] = {}
+        for name, tensor in named(remove_duplicate=False):
+            found[name] = names.setdefault(id(tensor), name)
+    return found
 
 
 class _Step(nn.Module):
@@ -235,13 +265,17 @@ def _translate(
         if kind == "constant":
             used_constants[target] = constants[target].detach()
 
+    taken: dict[tuple[str, str], str] = {}
     for node, kind, target in ends.inputs:
-        if kind == "tangent":  # the gradient of the loss with respect to itself is one
+        if (kind, target) in taken:  # another name of a tensor that is shared
+            names[node] = taken[(kind, target)]
+        elif kind == "tangent":  # the gradient of the loss with respect to itself is one
             value = _value(namer.free("loss_gradient"), node.meta["val"])
             names[node] = value.name
             nodes.append(_ones(value))
         elif node.users or kind in ("input", "target"):
             add_input(node, kind, target, node.meta["val"])
+            taken[(kind, target)] = names[node]
 
     for node in traced.graph.nodes:
         if node.op == "get_attr":
@@ -249,12 +283,21 @@ def _translate(
             add_input(node, "constant", str(node.target), attribute)
         elif node.op == "call_function" and node.target.__name__ == "getitem":
             names[node] = names[(node.args[0], node.args[1])]
+        elif node.op == "call_function" and "_assert_" in str(node.target):
+            continue  # torch.export's check of what the graph states already; it has no value
         elif node.op == "call_function":
             nodes.append(_node(node, names, namer))
 
+    results: dict[tuple[str, str], str] = {}
+    for output, kind, target in ends.outputs:
+        if kind == "gradient" and (kind, target) in results:
+            nodes.append(_sum(results[(kind, target)], names[output], output.meta["val"], namer))
+            results[(kind, target)] = nodes[-1].name
+        else:
+            results[(kind, target)] = names[output]
     outputs = [
-        GraphOutput(name=names[result], kind=kind, target=target)  # type: ignore[arg-type]
-        for result, kind, target in ends.outputs
+        GraphOutput(name=found, kind=kind, target=target)  # type: ignore[arg-type]
+        for (kind, target), found in results.items()
     ]
     seconds = time.perf_counter() - start
     graph = Graph(
@@ -341,6 +384,18 @@ def _ones(value: Value) -> Node:
         op="aten.ones.default",
         arguments=(value.shape,),
         keywords={"dtype": dtype},
+        outputs=(value,),
+        phase="backward",
+    )
+
+
+def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:
+    """The gradient of a tensor that two parameters share."""
+    value = _value(namer.free(f"{one}_shared"), tensor)
+    return Node(
+        name=value.name,
+        op="aten.add.Tensor",
+        arguments=(Ref(name=one), Ref(name=other)),
         outputs=(value,),
         phase="backward",
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from golow.lower.fusion import CONVOLUTION, LINEAR
+from golow.lower.fusion import CONVOLUTION, LINEAR, RESIDUAL
 from golow.lower.graph import Argument, Graph, Node, Ref, Value
 from golow.lower.rewriting import Links, absorbing, result, rewritten
 
@@ -25,6 +25,8 @@ def fold_batch_norm(graph: Graph) -> Graph:
         first = links.nodes[maker]
         if links.only_reader(result(first)) != position or first.arguments[-1] != ():
             continue
+        if first.arguments[RESIDUAL[first.op]] is not None:
+            continue  # the norm scales the residual too
         if first.op == LINEAR and len(values[result(first)].shape) != 2:
             continue  # the norm's channels are not the layer's last axis
         replaced |= {maker: (), position: _folded(first, node, statistics, values)}
@@ -75,7 +77,7 @@ def _folded(
             **base,  # type: ignore[arg-type]
         ),
         msgspec.structs.replace(
-            first, arguments=arguments, outputs=norm.outputs, absorbed=absorbing(first, norm)
+            first, arguments=arguments, outputs=(normed,), absorbed=absorbing(first, norm)
         ),
     )
 

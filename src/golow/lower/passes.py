@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from golow.lower.graph import Argument, Graph, Node, PassRecord, Ref, Scalar
+from golow.lower.rewriting import changes_in_place
 from golow.lower.verify import verify
 
 Pass = Callable[[Graph], Graph]
@@ -57,11 +58,15 @@ def drop_identities(graph: Graph) -> Graph:
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """Remove nodes whose values nobody reads; the graph has no side effects, so none is needed."""
+    """Remove nodes whose values nobody reads.
+
+    What changes a value in place stays: another name may look at the same memory.
+    """
     needed = {item.name for item in graph.outputs}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(value is not None and value.name in needed for value in node.outputs):
+        read = any(value is not None and value.name in needed for value in node.outputs)
+        if read or changes_in_place(node):
             needed.update(node.references())
             kept.append(node)
     inputs = tuple(

@@ -76,7 +76,9 @@ def make_plan(
         members = [i for i, buffer in enumerate(buffers) if buffer.place == place]
         whole = (0, len(steps))
         lifetimes = [
-            Lifetime(buffers[i].bytes, *(spans[i] if place in ("arena", "once") else whole))
+            Lifetime(
+                buffers[i].bytes, *(spans.get(i, whole) if place in ("arena", "once") else whole)
+            )
             for i in members
         ]
         layout = assign_offsets(lifetimes)

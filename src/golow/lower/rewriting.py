@@ -12,7 +12,8 @@ from golow.lower.graph import Argument, Graph, Node, Ref, Scalar
 
 
 class Links:
-    """Maker and readers of every value of a graph, by their positions among its nodes.
+    """Maker and readers of every value of a graph, by their positions among its nodes, and the
+    values themselves by name.
 
     A position is used and not a node's name, because a layer that runs twice has two nodes of
     one name.
@@ -20,6 +21,7 @@ class Links:
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes
+        self.values = graph.values()
         self.maker: dict[str, int] = {}
         self.readers: dict[str, list[int]] = defaultdict(list)
         self.returned = {item.name for item in graph.outputs}
@@ -40,6 +42,13 @@ class Links:
         """Position of the one node that reads the value; None if several do, or none."""
         readers = self.readers[name]
         return readers[0] if len(readers) == 1 and name not in self.returned else None
+
+
+def changes_in_place(node: Node) -> bool:
+    """Whether the operation overwrites its first argument (``aten.relu_.default``; not
+    ``aten.__and__.Tensor``, which only looks like it)."""
+    packet = node.op.rpartition(".")[0]
+    return packet.endswith("_") and not packet.endswith("__")
 
 
 def result(node: Node, index: int = 0) -> str:

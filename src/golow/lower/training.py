@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from golow.lower.fusion import VIEWS, activation_of
+from golow.lower.fusion import VIEWS, activation_of, clip
 from golow.lower.graph import Argument, Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.rewriting import Links, absorbing, given, result, rewritten
 from golow.record import Optimizer
@@ -27,19 +27,18 @@ def name_global_pooling(graph: Graph) -> Graph:
         if node.op == "aten.mean.dim":
             x, axes, keep = given(node, "self dim keepdim", False)
             shape = values[x.name].shape if isinstance(x, Ref) else ()
-            if len(shape) == 4 and axes in ((-1, -2), (2, 3), (-2, -1)) and keep is True:
+            alike = "dtype" not in node.keywords
+            if len(shape) == 4 and axes in ((-1, -2), (2, 3), (-2, -1)) and keep is True and alike:
                 new = msgspec.structs.replace(node, op=POOL, arguments=(x, (1, 1)), keywords={})
                 replaced[position] = (new,)
         elif node.op == "aten.div.Scalar":
-            spread = _spread_gradient(node, links, values)
+            spread = _spread_gradient(node, links)
             if spread is not None:
                 replaced |= {spread[0]: (), position: spread[1]}
     return rewritten(graph, replaced)
 
 
-def _spread_gradient(
-    node: Node, links: Links, values: dict[str, Value]
-) -> tuple[int, tuple[Node, ...]] | None:
+def _spread_gradient(node: Node, links: Links) -> tuple[int, tuple[Node, ...]] | None:
     """expand(gradient [N, C, 1, 1]) / (H W), as the gradient of pooling to one pixel."""
     maker = links.made_by(node.arguments[0], "aten.expand.default")
     output = node.outputs[0]
@@ -49,26 +48,35 @@ def _spread_gradient(
     pixels = output.shape[2] * output.shape[3]
     if not isinstance(gradient, Ref) or node.arguments[1] != pixels:
         return None
-    if values[gradient.name].shape != (*output.shape[:2], 1, 1):
+    if links.values[gradient.name].shape != (*output.shape[:2], 1, 1):
         return None
     if links.only_reader(result(links.nodes[maker])) is None:
         return None
-    # The operation takes the pooled tensor for its shape; any value of that shape says as much.
-    like = next((v for v in values.values() if v.shape == output.shape and v != output), None)
-    pooled = next(
-        (
-            n.arguments[0]
-            for n in links.nodes
-            if n.module == node.module and n.phase == "forward" and n.arguments
-            and isinstance(n.arguments[0], Ref)
-            and values[n.arguments[0].name].shape == output.shape
-        ),
-        Ref(name=like.name) if like is not None else None,
-    )  # fmt: skip
+    pooled = _of_pooled_shape(links, maker, output, node.module)
     if pooled is None:
         return None
     new = msgspec.structs.replace(node, op=POOL_BACKWARD, arguments=(gradient, pooled))
     return maker, (new,)
+
+
+def _of_pooled_shape(links: Links, before: int, output: Value, module: str) -> Ref | None:
+    """What the pooling's backward is given as the pooled tensor, of which it reads the shape alone.
+
+    Best what was pooled itself: a value that nothing else needs so late would be kept for it.
+    """
+    pooled = [
+        (node.module == module, node.arguments[0].name)
+        for node in links.nodes[:before]
+        if node.op in ("aten.mean.dim", POOL) and isinstance(node.arguments[0], Ref)
+    ]
+    own = [name for _, name in sorted(pooled, key=lambda item: not item[0])]
+    made = [value.name for node in links.nodes[:before] for value in node.outputs if value]
+    fitting = (
+        name
+        for name in (*own, *made)
+        if (links.values[name].shape, links.values[name].dtype) == (output.shape, output.dtype)
+    )
+    return next((Ref(name=name) for name in fitting), None)
 
 
 def name_activation_gradients(graph: Graph) -> Graph:
@@ -102,10 +110,11 @@ def _activation_gradient(
         return (*node.arguments, (name,))
     if node.op == "aten.hardtanh_backward.default":
         gradient, value, low, high = node.arguments
-        assert isinstance(value, Ref)  # noqa: S101
-        clip = ("clip", float(low), float(high))  # type: ignore[arg-type]
-        found = results.get((value.name, clip))
-        return None if found is None else (gradient, Ref(name=found), clip)
+        bounds = clip(low, high)
+        if bounds is None or not isinstance(value, Ref):
+            return None
+        found = results.get((value.name, bounds))
+        return None if found is None else (gradient, Ref(name=found), bounds)
     return None
 
 
@@ -190,7 +199,8 @@ def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
         parameter = parameters[item.target]
         momentum = msgspec.structs.replace(parameter, name=f"{parameter.name}_momentum")
         inputs.append(GraphInput(value=momentum, kind="momentum", target=item.target))
-        update = _update(parameter, momentum, item.name, rate, optimizer)
+        layer = item.target.rpartition(".")[0]
+        update = _update(parameter, momentum, item.name, rate, optimizer, layer)
         last = max(links.maker[item.name], _last_read(links, parameter.name))
         after.setdefault(last, []).extend(update)
         for node, kind in zip(update, ("momentum", "parameter"), strict=True):
@@ -210,12 +220,13 @@ def _last_read(links: Links, name: str) -> int:
         node = links.nodes[position]
         last = max(last, position)
         if node.op in VIEWS:
-            last = max(last, _last_read(links, result(node)))
+            views = [value.name for value in node.outputs if value is not None]
+            last = max([last, *(_last_read(links, view) for view in views)])
     return last
 
 
 def _update(
-    parameter: Value, momentum: Value, gradient: str, rate: Value, optimizer: Optimizer
+    parameter: Value, momentum: Value, gradient: str, rate: Value, optimizer: Optimizer, layer: str
 ) -> tuple[Node, Node]:
     moved = msgspec.structs.replace(parameter, name=f"{momentum.name}_new")
     updated = msgspec.structs.replace(parameter, name=f"{parameter.name}_new")
@@ -227,6 +238,7 @@ def _update(
             op="golow.new_momentum",
             arguments=(*inputs, *factors),
             outputs=(moved,),
+            module=layer,
             phase="update",
         ),
         Node(
@@ -234,6 +246,7 @@ def _update(
             op="golow.new_parameter",
             arguments=(Ref(name=parameter.name), Ref(name=moved.name), Ref(name=rate.name)),
             outputs=(updated,),
+            module=layer,
             phase="update",
         ),
     )

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import msgspec
 from golow.bundle import Bundle
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
-from golow.record import Unsupported
+from golow.lower.graph import Graph, encode_graph
+from golow.lower.plan import Plan
+from golow.record import GolowError, Unsupported, Workload
 
 PACKAGE = "onednn-cpu-gomp"
 GRAPH, LAYOUTS = "graph.json", "layouts.json"  # in the folder of the cache
@@ -34,26 +37,53 @@ def probe() -> Probe:
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Lower the graph. The worker builds the plan from it and, at its first start, chooses the
     layouts by measuring; both are kept by graph, library, CPU and threads."""
-    from golow.lower.graph import encode_graph
     from golow.lower.passes import apply
-    from golow.lower.vendor import vendor_passes
 
-    graph = bundle.graph
+    graph, workload = bundle.graph, bundle.workload
     if graph is None:
         raise Unsupported("onednn", "the workload could not be captured as a graph")
-    workload = bundle.workload
-    lowered = apply(graph, vendor_passes(workload.mode, workload.optimizer))
-    data = encode_graph(msgspec.structs.replace(lowered, history=()))
-    key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
-    folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"{GRAPH}.{os.getpid()}"
-    part.write_bytes(data)
-    part.replace(folder / GRAPH)
+    folder = _home(apply(graph, passes(workload)), workload, cache)
     return Launch(
         (sys.executable, "-m", "golow.levels.onednn.program", str(folder)),
         built_by_loading=folder / "built.json",
     )
+
+
+def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
+    """What both vendor levels do to the captured graph."""
+    from golow.lower.vendor import vendor_passes
+
+    return vendor_passes(workload.mode, workload.optimizer)
+
+
+def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
+    """The plan of a lowered graph, in the layouts that an earlier start chose here, else in
+    those that the library prefers."""
+    from golow.levels.onednn import tuning
+    from golow.levels.onednn.builder import Builder, Switches
+    from golow.levels.onednn.library import Engine
+    from golow.levels.onednn.operators import OPERATORS
+
+    layouts = tuning.stored(_home(graph, workload, cache) / LAYOUTS)
+    layouts = layouts or tuning.Layouts(positions={})
+    builder = Builder(graph, Engine(), layouts.tag, Switches(workload.seed))
+    return builder.build(OPERATORS).plan
+
+
+def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
+    """The folder of the cache for this graph, library, CPU and number of threads, with the graph
+    in it."""
+    data = encode_graph(msgspec.structs.replace(graph, history=()))
+    key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
+    folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{GRAPH}.{os.getpid()}"
+        part.write_bytes(data)
+        part.replace(folder / GRAPH)
+    except OSError as error:
+        raise GolowError(f"the cache {cache} cannot be written: {error}") from error
+    return folder
 
 
 def _processor() -> str:
@@ -71,4 +101,6 @@ LEVEL = Level(
     probe=probe,
     prepare=prepare,
     from_graph=True,
+    passes=passes,
+    plan=plan,
 )

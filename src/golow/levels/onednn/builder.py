@@ -8,18 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from golow.levels.onednn.library import (
-    BLOCKED_BY_16,
-    DST,
-    SCRATCHPAD,
-    SRC,
-    Descriptor,
-    Engine,
-    OneDnnError,
-    Primitive,
-)
-from golow.lower.fusion import VIEWS
+from golow.levels.onednn.constants import BLOCKED_BY_16, DST, SCRATCHPAD, SRC
+from golow.levels.onednn.library import Descriptor, Engine, OneDnnError, Primitive
 from golow.lower.graph import Argument, Graph, Node, Ref
+from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.plan import Buffer, Operand, Place, Plan, Step, make_plan
 from golow.record import Unsupported
 
@@ -97,6 +89,7 @@ class Builder:
         self.switches = switches
         self.position = 0
         self.node = graph.nodes[0]
+        self.saved: dict[str, Any] = {}  # what batch norm's forward keeps for its backward
         self.workspaces: dict[str, Tensor] = {}  # what forward leaves for backward, by value
         self._values: dict[str, list[Tensor]] = {}
         self._buffers: list[Buffer] = []
@@ -108,12 +101,13 @@ class Builder:
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._constants: dict[int, np.ndarray] = {}
         self._sources = {item.value.name: item for item in graph.inputs}
-        self._groups, self._last_reads = _lifetimes(graph)
-        self._state_of = _state_outputs(graph)
+        self._groups, self._last_reads = last_reads(graph)
+        self._state_of = state_outputs(graph)
 
     def build(self, operators: Mapping[str, Operator]) -> Built:
         """All steps. Raises `Unsupported` for an operation that there is no operator for."""
-        for self.position, self.node in enumerate(self.graph.nodes):
+        for position, node in enumerate(self.graph.nodes):
+            self.position, self.node = position, node
             operator = operators.get(self.node.op)
             if operator is None:
                 raise self.unsupported(f"{self.node.op} has no form in oneDNN here")
@@ -125,7 +119,7 @@ class Builder:
         kept = [self.tensor(item.name).buffer for item in self._final_outputs()]
         self._decide_places()
         plan = make_plan(self.graph.name, self._steps, self._buffers, kept)
-        outputs = {
+        outputs: dict[tuple[str, str], tuple[Tensor, int]] = {
             (item.kind, item.target): (self.tensor(item.name), self._made_at.get(item.name, -1))
             for item in self.graph.outputs
         }
@@ -367,7 +361,7 @@ class Builder:
 
 
 def blocked_or(tag: int, channels: int) -> int | None:
-    """The tag for an activation of so many channels; None where it would waste memory on padding."""
+    """The tag for so many channels; None where blocks would be padded."""
     if tag == BLOCKED_BY_16 and channels % 16:
         return None
     return tag
@@ -380,32 +374,3 @@ def _operand(tensor: Tensor) -> Operand:
 
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
     target[...] = source
-
-
-def _state_outputs(graph: Graph) -> dict[str, str]:
-    """Values that are the new content of an input, with that input's name."""
-    inputs = {(item.kind, item.target): item.value.name for item in graph.inputs}
-    return {
-        item.name: inputs[(item.kind, item.target)]  # type: ignore[index]
-        for item in graph.outputs
-        if (item.kind, item.target) in inputs
-    }
-
-
-def _lifetimes(graph: Graph) -> tuple[dict[str, str], dict[str, int]]:
-    """For each value the one whose memory it looks at, and for those the last position that
-    reads any of them. What leaves the graph at its end is read after the last node."""
-    groups: dict[str, str] = {}
-    last: dict[str, int] = {}
-    for position, node in enumerate(graph.nodes):
-        for name in node.references():
-            last[groups.get(name, name)] = position
-        source = node.arguments[0] if node.arguments else None
-        if node.op in VIEWS and isinstance(source, Ref):
-            for value in node.outputs:
-                if value is not None:
-                    groups[value.name] = groups.get(source.name, source.name)
-    for item in graph.outputs:
-        if item.kind in ("output", "loss"):
-            last[groups.get(item.name, item.name)] = len(graph.nodes)
-    return groups, last

@@ -1,4 +1,4 @@
-"""A built plan in memory: its regions, the calls bound to addresses, and the loop that runs them."""
+"""A built plan in memory: its regions, its calls bound to addresses, the loop that runs them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from golow.levels.onednn.builder import ArrayCall, Built, PrimitiveCall, Tensor
+from golow.levels.onednn.constants import DST, SCRATCHPAD, SRC
 from golow.levels.onednn.library import (
-    DST,
-    SCRATCHPAD,
-    SRC,
     Descriptor,
     Engine,
     ExecArg,

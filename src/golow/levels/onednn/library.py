@@ -1,8 +1,7 @@
 """oneDNN's C API through ctypes: what golow uses of it, under the library's own names.
 
-Every object of the library is owned by one Python object and destroyed with it. Constants are
-those of oneDNN 3's headers (``dnnl_types.h``), which are stable within the major version; the
-version is checked when the library is loaded. Nothing here imports a framework.
+Every object of the library is owned by one Python object and destroyed with it. The version is
+checked when the library is loaded. Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -15,79 +14,32 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from golow.levels.onednn.constants import (
+    ANY,
+    BIAS,
+    BINARY_ADD,
+    BINARY_MUL,
+    DATA_TYPES,
+    DIFF_BIAS,
+    DIFF_WEIGHTS,
+    ELTWISE,
+    QUERY,
+    QUERY_DIMS,
+    QUERY_IMPLEMENTATION,
+    QUERY_INNER_BLOCKS,
+    QUERY_INNER_COUNT,
+    QUERY_INNER_INDICES,
+    QUERY_NDIMS,
+    QUERY_STRIDES,
+    SCRATCHPAD,
+    STATUS,
+    WEIGHTS,
+)
+
 PACKAGE = "onednn-cpu-gomp"
 MAJOR = 3
 MAX_DIMENSIONS = 12
 Dims = c_int64 * MAX_DIMENSIONS
-
-# dnnl_status_t
-STATUS = {
-    1: "out_of_memory",
-    2: "invalid_arguments",
-    3: "unimplemented",
-    4: "last_impl_reached",
-    5: "runtime_error",
-    6: "not_required",
-}
-UNIMPLEMENTED = 3
-
-DATA_TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
-ITEM_BYTES = {"float32": 4, "int32": 4, "uint8": 1}
-
-# dnnl_format_tag_t
-ANY = 1
-BLOCKED_BY_16 = 78  # aBcd16b: channels in blocks of 16, one AVX-512 register
-CHANNELS_LAST = 22  # acdb
-
-# dnnl_prop_kind_t
-FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
-BACKWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = 128, 160, 192
-
-# dnnl_alg_kind_t
-CONVOLUTION_DIRECT = 1
-POOLING_MAX, POOLING_AVERAGE, POOLING_AVERAGE_EXCLUDING = 511, 767, 1023
-SOFTMAX, SOFTMAX_LOG = 196608, 196609
-BINARY_ADD, BINARY_MUL, BINARY_DIV, BINARY_SUB = 131056, 131057, 131060, 131061
-REDUCTION_SUM, REDUCTION_MEAN = 196596, 196598
-ELTWISE = {
-    "relu": 32,
-    "tanh": 33,
-    "elu": 34,
-    "linear": 38,
-    "hardsigmoid": 40,
-    "sigmoid": 41,
-    "gelu_tanh": 43,
-    "silu": 44,
-    "clip": 47,
-    "gelu": 49,
-    "hardswish": 52,
-}
-ELTWISE_FROM_RESULT = {"relu": 256, "tanh": 257, "sigmoid": 260, "clip": 262}
-
-# dnnl_normalization_flags_t
-GLOBAL_STATISTICS, USE_SCALE, USE_SHIFT, FUSE_RELU = 1, 2, 4, 8
-
-# DNNL_ARG_...
-SRC, SRC_1, DST, WEIGHTS, BIAS = 1, 2, 17, 33, 41
-MEAN, VARIANCE, SCALE, SHIFT, WORKSPACE, SCRATCHPAD = 49, 50, 51, 52, 64, 80
-DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS, DIFF_SCALE, DIFF_SHIFT = 129, 145, 161, 169, 255, 256
-MULTIPLE_SRC = 1024
-POST_OP_STRIDE = 32768  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(n) is (n + 1) times this
-
-# dnnl_query_t
-QUERY = {
-    SRC: 129,
-    DIFF_SRC: 130,
-    WEIGHTS: 131,
-    DIFF_WEIGHTS: 132,
-    DST: 133,
-    DIFF_DST: 134,
-    WORKSPACE: 135,
-    SCRATCHPAD: 136,
-}
-QUERY_IMPLEMENTATION = 8
-QUERY_STRIDES, QUERY_NDIMS, QUERY_DIMS = 14, 256, 257
-QUERY_INNER_COUNT, QUERY_INNER_BLOCKS, QUERY_INNER_INDICES = 263, 264, 265
 
 
 class OneDnnError(Exception):

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from golow.levels.onednn.constants import ANY, BLOCKED_BY_16, CHANNELS_LAST
 from golow.levels.onednn.execution import Execution
-from golow.levels.onednn.library import ANY, BLOCKED_BY_16, CHANNELS_LAST
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.record import Record
 from golow.worker.scheduling import ContentionMeter
@@ -30,7 +30,7 @@ SECONDS = 1.0  # of measuring a plan
 LEAST, MOST = 4, 200  # turns of every plan
 IN_A_TURN = 2  # timed iterations
 CLEAN_SHARE = 0.01  # of a plan's time that it may wait for a core, as in a race
-ATTEMPTS = 5
+LIMIT = 12.0  # seconds for finding a clean moment; without one the best guess is taken, not kept
 # Seconds that a change of layout is taken to cost, and bytes a second: high, so that the noise of
 # a measurement does not scatter changes over the network. The mixture is measured afterwards.
 CHANGE_SECONDS, CHANGE_BANDWIDTH = 5e-6, 10e9
@@ -127,19 +127,33 @@ def _measured(
     executions = {
         name: prepare(Layouts(positions=positions)) for name, positions in candidates.items()
     }
-    for _ in range(ATTEMPTS):
-        samples: dict[str, list[np.ndarray]] = {name: [] for name in executions}
+    started = time.perf_counter()
+    while True:
         with _waiting() as share:
-            started = time.perf_counter()
-            for turn in range(MOST):
-                if turn >= LEAST and time.perf_counter() - started > SECONDS * len(executions):
-                    break
-                for name, execution in executions.items():
-                    samples[name] += _iterations(execution, nodes)
-        if share[0] <= CLEAN_SHARE:
+            samples = _in_turn(executions, nodes, started + LIMIT)
+        clean = share[0] <= CLEAN_SHARE
+        if clean or time.perf_counter() > started + LIMIT:
             break
     medians = {name: np.median(np.array(found), axis=0) for name, found in samples.items()}
-    return medians, share[0] <= CLEAN_SHARE
+    return medians, clean
+
+
+def _in_turn(
+    executions: dict[str, Execution], nodes: int, deadline: float
+) -> dict[str, list[np.ndarray]]:
+    """Iterations of every candidate, one turn after another until there are enough; one turn
+    at least, and none begins after the deadline."""
+    samples: dict[str, list[np.ndarray]] = {name: [] for name in executions}
+    started = time.perf_counter()
+    for turn in range(MOST):
+        now = time.perf_counter()
+        if turn >= LEAST and now > started + SECONDS * len(executions):
+            break
+        if turn and now > deadline:
+            break
+        for name, execution in executions.items():
+            samples[name] += _iterations(execution, nodes)
+    return samples
 
 
 def _iterations(execution: Execution, nodes: int) -> Iterator[np.ndarray]:

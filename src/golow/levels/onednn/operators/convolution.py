@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from golow.levels.onednn.builder import Builder, Operator, Tensor, blocked_or
-from golow.levels.onednn.library import (
+from golow.levels.onednn.constants import (
     ANY,
     BIAS,
     CONVOLUTION_DIRECT,
@@ -20,11 +20,9 @@ from golow.levels.onednn.library import (
     SRC,
     SRC_1,
     WEIGHTS,
-    Descriptor,
-    PostOp,
-    Primitive,
-    dims,
 )
+from golow.levels.onednn.library import Descriptor, PostOp, Primitive, dims
+from golow.levels.onednn.operators.elementwise import post_op
 from golow.lower.graph import Node, Ref
 
 
@@ -60,7 +58,7 @@ def convolution(build: Builder, node: Node) -> None:
             post_ops=post_ops,
         )  # fmt: skip
 
-    after = [PostOp(*activation)] if activation else []  # type: ignore[misc]
+    after = post_op(activation)
     assert shapes[3] is not None  # noqa: S101
     reads: dict[int, Tensor] = {}
     if residual is None:
@@ -90,7 +88,7 @@ def convolution(build: Builder, node: Node) -> None:
 
 def convolution_backward(build: Builder, node: Node) -> None:
     """Gradients of x, weight and bias, as far as they are wanted."""
-    gradient, x, weight, bias_size, stride, padding, dilation = node.arguments[:7]
+    gradient, x, weight, _, stride, padding, dilation = node.arguments[:7]
     transposed, _, groups, wanted = node.arguments[7:]
     assert isinstance(padding, tuple) and isinstance(wanted, tuple)  # noqa: S101
     if transposed:
@@ -111,7 +109,7 @@ def convolution_backward(build: Builder, node: Node) -> None:
     )  # fmt: skip
     if wanted[0]:
         _backward_data(build, node, layouts, geometry, forward)
-    if wanted[1]:
+    if wanted[1] or wanted[2]:
         _backward_weights(build, node, layouts, geometry, forward)
 
 

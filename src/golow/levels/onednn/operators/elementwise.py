@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from golow.levels.onednn.builder import Builder, Operator, Tensor
-from golow.levels.onednn.library import (
+from golow.levels.onednn.constants import (
     BINARY_ADD,
     BINARY_DIV,
     BINARY_MUL,
@@ -22,11 +22,8 @@ from golow.levels.onednn.library import (
     FORWARD_TRAINING,
     SRC,
     SRC_1,
-    Descriptor,
-    PostOp,
-    Primitive,
-    number,
 )
+from golow.levels.onednn.library import Descriptor, PostOp, Primitive, number
 from golow.lower.fusion import activation_of
 from golow.lower.graph import Argument, Node, Ref
 
@@ -97,9 +94,21 @@ def gradient_from_argument(build: Builder, node: Node, name: str) -> None:
         name = "gelu_tanh"
     elif any(s != "none" for s in (*settings, *node.keywords.values())):
         raise build.unsupported(f"{node.op} with these settings")
+    _gradient(build, gradient, argument, PostOp(name, *DEFAULTS.get(name, (0.0, 0.0))))
+
+
+def elu_backward(build: Builder, node: Node) -> None:
+    """gradient * elu', from elu's argument."""
+    gradient, alpha, scale, input_scale, is_result, argument = node.arguments
+    if (scale, input_scale) != (1, 1) or is_result:
+        raise build.unsupported(f"{node.op} with these settings")
+    _gradient(build, gradient, argument, PostOp("elu", float(alpha)))  # type: ignore[arg-type]
+
+
+def _gradient(build: Builder, gradient: Argument, argument: Argument, setting: PostOp) -> None:
+    name, numbers = setting.kind, [number(setting.alpha), number(setting.beta)]
     x = build.tensor(argument)
     outer = build.wanted(gradient, x.layout)
-    numbers = [number(value) for value in DEFAULTS.get(name, (0.0, 0.0))]
     forward = Primitive(
         build.engine, "eltwise_forward", FORWARD_TRAINING, ELTWISE[name], x.layout, x.layout,
         *numbers,
@@ -111,6 +120,11 @@ def gradient_from_argument(build: Builder, node: Node, name: str) -> None:
     inner = build.in_place_or_new(gradient, outer)
     build.call(primitive, {DIFF_DST: outer, SRC: x}, {DIFF_SRC: inner})
     build.define(0, inner)
+
+
+def negative(build: Builder, node: Node) -> None:
+    """-x."""
+    _eltwise(build, node.arguments[0], PostOp("linear", -1.0, 0.0))
 
 
 def fused_add(build: Builder, node: Node) -> None:
@@ -195,6 +209,9 @@ OPERATORS: dict[str, Operator] = {
     "golow.add": fused_add,
     "aten.silu_backward.default": partial(gradient_from_argument, name="silu"),
     "aten.gelu_backward.default": partial(gradient_from_argument, name="gelu"),
+    "aten.hardsigmoid_backward.default": partial(gradient_from_argument, name="hardsigmoid"),
+    "aten.elu_backward.default": elu_backward,
+    "aten.neg.default": negative,
     "aten.hardswish_backward.default": partial(gradient_from_argument, name="hardswish"),
     "aten.add.Tensor": partial(arithmetic, algorithm=BINARY_ADD),
     "aten.sub.Tensor": partial(arithmetic, algorithm=BINARY_SUB),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from golow.levels.onednn.builder import Builder, Operator, Tensor
-from golow.levels.onednn.library import (
+from golow.levels.onednn.constants import (
     BIAS,
     DST,
     FORWARD_INFERENCE,
@@ -13,10 +13,8 @@ from golow.levels.onednn.library import (
     SRC,
     SRC_1,
     WEIGHTS,
-    Descriptor,
-    PostOp,
-    Primitive,
 )
+from golow.levels.onednn.library import Descriptor, PostOp, Primitive
 from golow.levels.onednn.operators.elementwise import post_op
 from golow.lower.graph import Node, Ref
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from golow.levels.onednn.builder import Builder, Operator, Tensor
-from golow.levels.onednn.library import (
+from golow.levels.onednn.constants import (
     DIFF_DST,
     DIFF_SRC,
     DST,
@@ -20,10 +20,8 @@ from golow.levels.onednn.library import (
     SRC,
     WEIGHTS,
     WORKSPACE,
-    Descriptor,
-    Primitive,
-    dims,
 )
+from golow.levels.onednn.library import Descriptor, Primitive, dims
 from golow.lower.graph import Argument, Node, Ref
 from golow.lower.rewriting import given, pair
 
@@ -92,9 +90,7 @@ def adaptive_average_pool(build: Builder, node: Node) -> None:
     x, output = build.tensor(node.arguments[0]), node.outputs[0]
     assert output is not None  # noqa: S101
     image, size = x.shape[2:], output.shape[2:]
-    if image == size:
-        build.define(0, x)
-    elif _even(image, size):
+    if _even(image, size):
         build.define(0, _forward(build, x, output.shape, _even_window(image, size))[0])
     else:
         matrix = pooling_matrix(image, size)
@@ -104,11 +100,9 @@ def adaptive_average_pool(build: Builder, node: Node) -> None:
 def adaptive_average_pool_backward(build: Builder, node: Node) -> None:
     """The gradient of `adaptive_average_pool`."""
     gradient, x = node.arguments
-    shape, outer = build.tensor_shape(x), build.tensor(gradient)
-    image, size = shape[2:], outer.shape[2:]
-    if image == size:
-        build.define(0, outer)
-    elif _even(image, size):
+    shape = build.tensor_shape(x)
+    image, size = shape[2:], build.tensor_shape(gradient)[2:]
+    if _even(image, size):
         _backward(build, gradient, build.tensor(x), _even_window(image, size), None)
     else:
         matrix = np.ascontiguousarray(pooling_matrix(image, size).T)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
+from ctypes import byref, c_void_p
 from typing import Any
 
 import numpy as np
 
 from golow.levels.onednn.builder import Builder, Operator
+from golow.levels.onednn.constants import DST, MULTIPLE_SRC, REDUCTION_MEAN, REDUCTION_SUM, SRC
 from golow.levels.onednn.library import (
-    DST,
-    MULTIPLE_SRC,
-    REDUCTION_MEAN,
-    REDUCTION_SUM,
-    SRC,
     Descriptor,
     OneDnnError,
     Primitive,
     array,
+    call,
+    dims,
     number,
 )
 from golow.lower.graph import Node
@@ -74,25 +73,84 @@ def concatenate(build: Builder, node: Node) -> None:
 
 
 def reduce(build: Builder, node: Node) -> None:
-    """Sum or mean over axes."""
-    x, axes, _ = given(node, "self dim keepdim", False)
+    """Sum or mean over axes, over all where none is named."""
+    x, axes, _ = given(node, "self dim keepdim", (), False)
     source, output = build.tensor(x), node.outputs[0]
     assert output is not None  # noqa: S101
     rank = len(source.shape)
-    chosen = axes if isinstance(axes, tuple) else (axes,)
+    chosen = axes if isinstance(axes, tuple) else () if axes is None else (axes,)
     reduced = {int(a) % rank for a in chosen} or set(range(rank))  # type: ignore[arg-type]
     shape = tuple(1 if i in reduced else n for i, n in enumerate(source.shape))
     algorithm = REDUCTION_MEAN if "mean" in node.op else REDUCTION_SUM
     target = Descriptor.plain(shape)
     if shape == source.shape:
-        build.define(0, build.plain(x)._replace(descriptor=Descriptor.plain(output.shape)))
-        return
-    primitive = Primitive(
-        build.engine, "reduction", algorithm, source.layout, target, number(0.0), number(0.0)
-    )
+        # A copy, because nothing tells the builder that this operation may be a view.
+        primitive = Primitive(build.engine, "reorder", source.layout, target)
+    else:
+        primitive = Primitive(
+            build.engine, "reduction", algorithm, source.layout, target, number(0.0), number(0.0)
+        )
     result = build.new(output.name, output.shape, target)
     build.call(primitive, {SRC: source}, {DST: result})
     build.define(0, result._replace(descriptor=Descriptor.plain(output.shape)))
+
+
+def sliced(build: Builder, node: Node) -> None:
+    """A copy of a range along an axis; oneDNN takes the part where it lies."""
+    x, axis, start, _, step = given(node, "self dim start end step", 0, None, None, 1)
+    output = node.outputs[0]
+    assert output is not None  # noqa: S101
+    source = build.tensor(x)
+    if source.descriptor is None or step != 1:
+        raise build.unsupported(f"{node.op} of {output.dtype} or with a step")
+    if source.layout.blocks:
+        source = build.plain(x)
+    offsets = [0] * len(source.shape)
+    place = int(axis) % len(source.shape)  # type: ignore[arg-type]
+    offsets[place] = range(source.shape[place])[slice(start, None)].start  # type: ignore[misc]
+    part = Descriptor(c_void_p())
+    arguments = (source.layout.handle, dims(output.shape), dims(offsets))
+    call("dnnl_memory_desc_create_submemory", byref(part.handle), *arguments)
+    target = _dense(output.shape, source.layout.strides)
+    result = build.new(output.name, output.shape, target)
+    build.call(Primitive(build.engine, "reorder", part, target), {
+        SRC: source._replace(descriptor=part)
+    }, {DST: result})  # fmt: skip
+    build.define(0, result)
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
+    """Without gaps, the axes in the order that these strides give."""
+    found, step = [0] * len(shape), 1
+    for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
+        found[axis] = step
+        step *= shape[axis]
+    return Descriptor.strided(shape, found)
+
+
+def padded(build: Builder, node: Node) -> None:
+    """x with a number around it; where the padding is negative x is cut."""
+    x, sides, value = given(node, "self pad value", 0)
+    source, output = build.plain(x), node.outputs[0]
+    assert output is not None and isinstance(sides, tuple)  # noqa: S101
+    if source.descriptor is None:
+        raise build.unsupported(f"{node.op} of {output.dtype}")
+    result = build.new(output.name, output.shape, Descriptor.plain(output.shape))
+    before = [0] * len(output.shape)
+    for index, amount in enumerate(sides[::2]):
+        before[-1 - index] = int(amount)  # type: ignore[arg-type]
+    inner, outer = [], []
+    for first, old, new in zip(before, source.shape, output.shape, strict=True):
+        inner.append(slice(max(0, -first), min(old, new - first)))
+        outer.append(slice(max(0, first), min(new, first + old)))
+    number_around, inside, outside = value, tuple(inner), tuple(outer)
+
+    def run(x: Any, y: Any) -> None:
+        y[...] = number_around
+        y[outside] = x[inside]
+
+    build.array_call(run, [source], [result])
+    build.define(0, result)
 
 
 def expand(build: Builder, node: Node) -> None:
@@ -128,6 +186,7 @@ def dropout(build: Builder, node: Node) -> None:
         raise build.unsupported("dropout that is switched off")
     source, switches = build.plain(x), build.switches
     chance = np.float32(probability)  # type: ignore[arg-type]
+    factor = np.float32(1 / (1 - chance) if chance < 1 else 0)
     mask = build.new(build.output_name(1), source.shape, dtype="bool")
     result = build.in_place_or_new(x, source)
 
@@ -136,7 +195,7 @@ def dropout(build: Builder, node: Node) -> None:
             drawn = switches.random.random(x.shape, dtype=np.float32)
             np.greater_equal(drawn, chance, out=mask)
             np.multiply(x, mask, out=y)
-            y *= np.float32(1 / (1 - chance))
+            y *= factor
         else:
             mask[...] = True
             y[...] = x
@@ -173,7 +232,10 @@ OPERATORS: dict[str, Operator] = {
     "aten.permute.default": transpose,
     "aten.cat.default": concatenate,
     "aten.sum.dim_IntList": reduce,
+    "aten.sum.default": reduce,
     "aten.mean.dim": reduce,
+    "aten.slice.Tensor": sliced,
+    "aten.constant_pad_nd.default": padded,
     "aten.expand.default": expand,
     "aten.ones.default": filled,
     "aten.zeros.default": filled,

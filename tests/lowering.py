@@ -1,0 +1,135 @@
+"""What the tests of the lowering share: capture as golow does it, run, compare, count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from golow.comparison import capture
+from golow.lower.capture import Captured
+from golow.lower.graph import Graph, Node, decode_graph, encode_graph
+from golow.lower.passes import CLEAN_UP, Pass, apply, stages
+from golow.lower.rewriting import changes_in_place
+from golow.lower.vendor import vendor_passes
+from golow.lower.verify import interpret
+from golow.record import Mode, Optimizer
+from golow.workload import prepare
+
+OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
+
+
+class Case:
+    """A captured module with a tensor for every input of its graph."""
+
+    def __init__(self, module: nn.Module, *inputs: Tensor, mode: Mode = "infer") -> None:
+        seed_statistics(module)
+        targets = torch.arange(len(inputs[0])) % 2 if mode == "train" else None
+        prepared = prepare(module, inputs, mode=mode, targets=targets)
+        self.captured: Captured = capture(prepared)
+        self.graph = self.captured.graph
+        state, batch = prepared.module.state_dict(), prepared.batches[0]
+        self.values: dict[tuple[str, str], Tensor] = {}
+        for kind in ("parameter", "buffer"):
+            self.values |= {(kind, name): t.detach().clone() for name, t in state.items()}
+        self.values |= {("input", str(i)): t for i, t in enumerate(batch.inputs)}
+        self.values |= {("target", str(i)): t for i, t in enumerate(batch.targets)}
+        self.values |= {("constant", name): t for name, t in self.captured.constants.items()}
+
+    def run(self, graph: Graph) -> dict[str, Tensor]:
+        """Outputs of a stage of the graph. Without momentum and learning rate, which the last
+        stages take as well, those are zero and the optimizer's."""
+        return run(graph, self.values)
+
+    def after(self, *passes: Pass) -> Graph:
+        """The graph after the passes; every stage verified, and equal to the one before."""
+        before = None
+        for stage in stages(self.graph, passes):
+            found = self.run(stage)
+            if before is not None:
+                assert_close(found, before, stage.history[-1].name)
+            before = found
+        return stage
+
+    def lowered(self) -> Graph:
+        """The graph as both vendor levels get it, every stage checked."""
+        return self.after(*CLEAN_UP, *vendor_passes(self.graph.mode, OPTIMIZER))
+
+
+def run(graph: Graph, values: dict[tuple[str, str], Tensor]) -> dict[str, Tensor]:
+    """Interpret the graph on copies of the values, which are by kind and target, in float64: what
+    differs then is no rounding, not even of a gradient that is zero but for rounding."""
+    given = {}
+    for item in graph.inputs:
+        key = (item.kind, item.target)
+        if key not in values and item.kind == "momentum":
+            tensor = torch.zeros(item.value.shape)
+        elif key not in values and item.kind == "learning_rate":
+            tensor = torch.tensor(OPTIMIZER.learning_rate)
+        else:
+            tensor = values[key].clone()
+        given[item.value.name] = tensor.double() if tensor.is_floating_point() else tensor
+    with torch.no_grad():
+        return {name: tensor.clone() for name, tensor in interpret(in_double(graph), given).items()}
+
+
+def in_double(graph: Graph) -> Graph:
+    """The graph with float64 where an argument names float32."""
+    text = encode_graph(graph).decode()
+    for order in ('"kind":"dtype","name":"float32"', '"name":"float32","kind":"dtype"'):
+        text = text.replace(order, '"kind":"dtype","name":"float64"')
+    return decode_graph(text.encode())
+
+
+def seed_statistics(module: nn.Module) -> None:
+    """Running statistics and affine parameters that a norm does not start with: with mean 0,
+    variance 1 and scale 1 most mistakes in folding would not show."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            for tensor in (layer.running_mean, layer.weight, layer.bias):
+                if tensor is not None:
+                    tensor.data.copy_(torch.randn(tensor.shape))
+            if layer.running_var is not None:
+                layer.running_var.copy_(torch.rand(layer.running_var.shape) + 0.5)
+
+
+def assert_close(
+    found: dict[str, Tensor], wanted: dict[str, Tensor], what: str, limit: float = 1e-9
+) -> None:
+    """Everything that was wanted is there, in shape and dtype, within the relative distance."""
+    for name, tensor in wanted.items():
+        assert found[name].shape == tensor.shape, (what, name)
+        assert found[name].dtype == tensor.dtype, (what, name)
+        if tensor.dtype.is_floating_point:
+            distance = (found[name].double() - tensor.double()).norm()
+            scale = max(float(tensor.double().norm()), 1e-3 * tensor.numel() ** 0.5)
+            assert distance <= limit * scale, (what, name, float(distance), scale)
+        else:
+            assert torch.equal(found[name], tensor), (what, name)
+
+
+def count(graph: Graph, op: str) -> int:
+    """How many nodes of the graph are this operation."""
+    return sum(node.op == op for node in graph.nodes)
+
+
+def only(graph: Graph, op: str) -> Node:
+    """The one node that is this operation."""
+    (node,) = (node for node in graph.nodes if node.op == op)
+    return node
+
+
+def ops(graph: Graph) -> list[str]:
+    """The operations in order."""
+    return [node.op for node in graph.nodes]
+
+
+def in_place(graph: Graph) -> list[str]:
+    """The operations that still overwrite a value."""
+    return [node.op for node in graph.nodes if changes_in_place(node)]
+
+
+def applied(graph: Graph, passes: Sequence[Pass]) -> Graph:
+    """Passes on a graph that was written by hand."""
+    return apply(graph, passes)

@@ -1,0 +1,96 @@
+"""Random networks, lowered as for the vendor levels, compute what was captured."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from drawn_networks import Residual, networks
+from golow.lower.graph import Graph
+from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.vendor import vendor_passes
+from lowering import OPTIMIZER, Case, assert_close, in_place
+from test_training_passes import assert_updates_follow_the_last_read
+
+Drawn = tuple[nn.Module, tuple[int, ...]]
+
+
+class Joined(nn.Module):
+    """Two branches that meet: by an addition with or without a factor, or spread over the image."""
+
+    def __init__(self, channels: int, how: str, bias: bool) -> None:
+        super().__init__()
+        self.left = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
+        self.right = nn.Conv2d(channels, channels, 1, bias=bias)
+        self.bn = nn.BatchNorm2d(channels)
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = self.bn(self.left(x)), self.right(x)
+        if self.how == "alpha":
+            return torch.add(left, right, alpha=0.5)
+        if self.how == "spread":
+            return left + functional.relu(right.mean((2, 3), keepdim=True))
+        if self.how == "gate":
+            return left * torch.sigmoid(right)
+        return functional.relu6(left + right)
+
+
+@st.composite
+def branching(draw: st.DrawFn) -> Drawn:
+    """What `networks` leaves out: branches, padding of its own, more activations, tiny images."""
+    channels, shape = 4, (3, draw(st.integers(2, 7)), draw(st.integers(2, 7)))
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1)]
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(["joined", "padded", "act", "same", "residual", "stride"]))
+        if kind == "joined":
+            how = draw(st.sampled_from(["add", "alpha", "spread", "gate"]))
+            layers.append(Joined(channels, how, draw(st.booleans())))
+        elif kind == "padded":
+            sides = tuple(draw(st.integers(0, 2)) for _ in range(4))
+            number = draw(st.sampled_from([0.0, 0.0, 1.0]))
+            layers += [nn.ConstantPad2d(sides, number), nn.Conv2d(channels, channels, 2, padding=1)]
+        elif kind == "act":
+            names = (nn.SiLU, nn.GELU, nn.Hardswish, nn.ELU, nn.Sigmoid, nn.ReLU)
+            layers.append(draw(st.sampled_from(names))())
+        elif kind == "same":
+            layers.append(nn.Conv2d(channels, channels, (2, 3), padding="same", dilation=2))
+        elif kind == "residual":
+            layers.append(Residual(channels, groups=draw(st.sampled_from([1, 4]))))
+        else:
+            layers.append(nn.Conv2d(channels, channels, 3, stride=2, padding=1))
+    norm = [nn.BatchNorm1d(6), nn.ReLU(inplace=True)] if draw(st.booleans()) else []
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 6), *norm]
+    return nn.Sequential(*layers, nn.Linear(6, 5)), shape
+
+
+def lowered_as_captured(case: Case) -> Graph:
+    graph = apply(case.graph, (*CLEAN_UP, *vendor_passes(case.graph.mode, OPTIMIZER)))
+    assert not in_place(graph)
+    wanted = case.run(case.graph)
+    assert_close(case.run(graph), wanted, case.graph.mode)
+    kinds = {name.partition("/")[0] for name in wanted}
+    assert kinds >= ({"loss", "output", "gradient"} if graph.mode == "train" else {"output"})
+    return graph
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.one_of(networks(), branching()))
+def test_lowered_for_inference(drawn: Drawn) -> None:
+    module, shape = drawn
+    lowered_as_captured(Case(module, torch.randn(2, *shape)))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.one_of(networks(), branching()))
+def test_lowered_for_training(drawn: Drawn) -> None:
+    module, shape = drawn
+    graph = lowered_as_captured(Case(module, torch.randn(4, *shape), mode="train"))
+    assert_updates_follow_the_last_read(graph)
+    updated = {item.target for item in graph.outputs if item.kind == "parameter"}
+    assert updated == {name for name, _ in cast(nn.Module, module).named_parameters()}

@@ -1,0 +1,339 @@
+"""Passes for the training step: names, batch norm with relu, and SGD as torch has it."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from golow.lower.fusion import (
+    CONVOLUTION,
+    LINEAR,
+    drop_copies,
+    fuse_activation,
+    make_functional,
+    name_convolutions,
+)
+from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.passes import CLEAN_UP, drop_identities, eliminate_dead_code
+from golow.lower.training import (
+    BATCH_NORM,
+    BATCH_NORM_BACKWARD,
+    POOL,
+    POOL_BACKWARD,
+    append_update,
+    fuse_batch_norm_relu,
+    name_activation_gradients,
+    name_global_pooling,
+)
+from golow.lower.verify import verify
+from golow.record import Optimizer
+from lowering import Case, applied, assert_close, count, only, ops, run
+
+BASE = (make_functional, drop_identities, drop_copies, name_convolutions)
+NAMED = (*BASE, name_global_pooling, name_activation_gradients, eliminate_dead_code)
+IMAGES = (3, 3, 6, 6)
+
+
+class Pooled(nn.Module):
+    """Convolution, norm, relu, the mean over the image in one of its forms, and classes."""
+
+    def __init__(self, form: str = "pool") -> None:
+        super().__init__()
+        self.conv, self.bn, self.act = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+        self.pool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(4, 5)
+        self.form = form
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.bn(self.conv(x)))
+        if self.form == "pool":
+            x = self.pool(x)
+        elif self.form == "keep":
+            x = x.mean((2, 3), keepdim=True)
+        elif self.form == "rows":
+            x = x.mean(2, keepdim=True).mean(3, keepdim=True)
+        else:
+            x = x.mean((2, 3))
+        return self.fc(torch.flatten(x, 1))
+
+
+def training(module: nn.Module, *shape: int) -> Case:
+    return Case(module, torch.randn(shape or IMAGES), mode="train")
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(("form", "forward"), [("pool", 1), ("keep", 1), ("mean", 0)])
+def test_global_pooling_is_recognised(form: str, forward: int) -> None:
+    graph = training(Pooled(form)).after(*NAMED)
+    assert count(graph, POOL) == forward
+    assert count(graph, POOL_BACKWARD) == 1
+    assert not count(graph, "aten.div.Scalar")
+    assert not count(graph, "aten.expand.default")
+    pooled = only(graph, POOL if forward else "aten.mean.dim").arguments[0]
+    assert only(graph, POOL_BACKWARD).arguments[1] == pooled
+
+
+def test_a_mean_over_rows_is_no_global_pooling() -> None:
+    """But its gradient is that of pooling a single row to one pixel, and equals it."""
+    graph = training(Pooled("rows")).after(*NAMED)
+    assert not count(graph, POOL)
+    assert count(graph, "aten.mean.dim") == 2
+    assert count(graph, POOL_BACKWARD) == 1
+    assert count(graph, "aten.div.Scalar") == 1
+
+
+def test_a_mean_in_another_dtype_is_no_pooling() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean((2, 3), keepdim=True, dtype=torch.float64)
+
+    assert not count(Case(Mean(), torch.randn(IMAGES)).after(*NAMED), POOL)
+
+
+@pytest.mark.parametrize(
+    ("layer", "wanted"),
+    [
+        (nn.ReLU(), ("relu",)),
+        (nn.ReLU6(), ("clip", 0.0, 6.0)),
+        (nn.Hardtanh(-0.5, 0.25), ("clip", -0.5, 0.25)),
+        (nn.Tanh(), ("tanh",)),
+        (nn.Sigmoid(), ("sigmoid",)),
+    ],
+    ids=str,
+)
+def test_gradients_from_the_result(layer: nn.Module, wanted: tuple[object, ...]) -> None:
+    case = training(nn.Sequential(nn.Linear(6, 8), layer, nn.Linear(8, 5)), 3, 6)
+    graph = case.after(*NAMED, fuse_activation, eliminate_dead_code)
+    first, backward = graph.nodes[1], only(graph, "golow.activation_backward")
+    assert (first.op, first.arguments[-1]) == (LINEAR, wanted)  # its argument is not kept
+    assert backward.arguments[1:] == (Ref(name=first.outputs[0].name), wanted)
+
+
+@pytest.mark.parametrize("layer", [nn.SiLU(), nn.GELU(), nn.ELU(), nn.Hardswish()], ids=str)
+def test_gradients_from_the_argument_keep_it(layer: nn.Module) -> None:
+    case = training(nn.Sequential(nn.Linear(6, 8), layer, nn.Linear(8, 5)), 3, 6)
+    graph = case.after(*NAMED, fuse_activation, eliminate_dead_code)
+    assert not count(graph, "golow.activation_backward")
+    assert all(node.arguments[-1] == () for node in graph.nodes if node.op == LINEAR)
+
+
+# ---------------------------------------------------------------- batch norm and relu
+
+FUSED = (*NAMED, fuse_batch_norm_relu, fuse_activation, eliminate_dead_code)
+
+
+@pytest.mark.parametrize("form", ["pool", "mean"])
+def test_batch_norm_and_relu_become_one_in_both_directions(form: str) -> None:
+    graph = training(Pooled(form)).after(*FUSED)
+    forward = only(graph, "golow.batch_norm_relu")
+    backward = only(graph, "golow.batch_norm_relu_backward")
+    assert (forward.module, forward.absorbed) == ("bn", ("act",))
+    assert (backward.module, backward.absorbed) == ("bn", ("act",))
+    assert not {BATCH_NORM, BATCH_NORM_BACKWARD, "aten.relu.default"} & set(ops(graph))
+
+
+class AllAtTheTop(nn.Module):
+    """No layer of its own for relu and the mean: all of it at the same place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(torch.relu(self.bn(self.conv(x))).mean((2, 3)))
+
+
+def test_the_gradient_of_the_mean_keeps_nothing_for_its_shape() -> None:
+    graph = training(AllAtTheTop()).after(*FUSED)
+    assert count(graph, POOL_BACKWARD) == count(graph, "golow.batch_norm_relu") == 1
+
+
+class NormTwice(Pooled):
+    """The norm's value is read beside the relu."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn(self.conv(x))
+        return self.fc(torch.flatten(self.pool(torch.relu(y) + y), 1))
+
+
+class ReluTwice(Pooled):
+    """The relu's value is read twice, which is no matter."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.bn(self.conv(x)))
+        return self.fc(torch.flatten(self.pool(y * torch.tanh(y)), 1))
+
+
+class Frozen(Pooled):
+    """A norm with running statistics in the middle of training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = self.bn
+        given = norm.running_mean, norm.running_var, norm.weight, norm.bias
+        y = torch.relu(functional.batch_norm(self.conv(x), *given, training=False))
+        return self.fc(torch.flatten(self.pool(y), 1))
+
+
+@pytest.mark.parametrize(("module", "fused"), [(NormTwice, 0), (ReluTwice, 1), (Frozen, 0)])
+def test_only_a_norm_that_relu_alone_reads_is_fused(module: type[Pooled], fused: int) -> None:
+    graph = training(module()).after(*FUSED)
+    assert count(graph, "golow.batch_norm_relu") == fused
+    assert count(graph, "golow.batch_norm_relu_backward") == fused
+
+
+# ---------------------------------------------------------------- the update
+
+
+class Tied(nn.Module):
+    """One weight in two layers, and a parameter that nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+        self.idle = nn.Parameter(torch.randn(3))
+        self.last = nn.Linear(6, 5, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.second(torch.relu(self.first(x)))))
+
+
+def two_steps_of_torch(
+    module: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor
+) -> dict[str, Tensor]:
+    sgd = torch.optim.SGD(
+        module.parameters(),
+        lr=optimizer.learning_rate,
+        momentum=optimizer.momentum,
+        weight_decay=optimizer.weight_decay,
+    )
+    for _ in range(2):
+        sgd.zero_grad()
+        functional.cross_entropy(module(x), y).backward()
+        sgd.step()
+    return {f"parameter/{name}": p.detach() for name, p in module.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.05),
+        Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.0),
+        Optimizer(learning_rate=0.1, momentum=0.5, weight_decay=0.0),
+    ],
+)
+@pytest.mark.parametrize(("module", "shape"), [(Tied, (4, 6)), (Pooled, IMAGES)])
+def test_two_steps_are_those_of_torch(
+    module: type[nn.Module], shape: tuple[int, ...], optimizer: Optimizer
+) -> None:
+    built = module()
+    case = training(built, *shape)
+    update = partial(append_update, optimizer=optimizer)
+    update.__name__ = "append_update"
+    graph = applied(case.graph, (*CLEAN_UP, *FUSED, update, eliminate_dead_code))
+    values = dict(case.values)
+    values["learning_rate", ""] = torch.tensor(optimizer.learning_rate, dtype=torch.float64)
+    for _ in range(2):
+        found = run(graph, values)
+        for kind in ("parameter", "momentum", "buffer"):
+            values |= {
+                (kind, name.removeprefix(f"{kind}/")): tensor
+                for name, tensor in found.items()
+                if name.startswith(f"{kind}/")
+            }
+    x, y = case.values["input", "0"].double(), case.values["target", "0"]
+    wanted = two_steps_of_torch(copy.deepcopy(built).double().train(), optimizer, x, y)
+    wanted.pop("parameter/idle", None)  # it has no gradient, so it is not in the graph
+    assert {name for name in found if name.startswith("parameter/")} == set(wanted)
+    assert_close(found, wanted, "two steps")
+
+
+def test_each_parameter_is_updated_once() -> None:
+    graph = training(Tied(), 4, 6).lowered()
+    updated = [item.target for item in graph.outputs if item.kind == "parameter"]
+    assert sorted(updated) == ["first.bias", "first.weight", "last.weight", "second.bias"]
+    assert count(graph, "golow.new_parameter") == count(graph, "golow.new_momentum") == 4
+    assert all(n.phase == "update" for n in graph.nodes if n.op.startswith("golow.new_"))
+
+
+def assert_updates_follow_the_last_read(graph: Graph) -> None:
+    """A level writes the new parameter over the old: no later node may read that or a view."""
+    for position, node in enumerate(graph.nodes):
+        if node.op != "golow.new_parameter":
+            continue
+        looking = {node.arguments[0].name}
+        for index, other in enumerate(graph.nodes):
+            if looking & set(other.references()):
+                assert index <= position, (node.name, other.name)
+                if other.op.startswith(("aten.t.", "aten.view.", "aten.transpose.")):
+                    looking |= {value.name for value in other.outputs}
+
+
+def float_value(name: str, *shape: int) -> Value:
+    return Value(name=name, shape=shape, dtype="float32")
+
+
+def node(name: str, op: str, shape: tuple[int, ...], *arguments: str) -> Node:
+    given = tuple(Ref(name=argument) for argument in arguments)
+    return Node(name=name, op=op, arguments=given, outputs=(float_value(name, *shape),))
+
+
+def late_reader() -> Graph:
+    """The gradient of w is there before the last node, which reads w through two views."""
+    return Graph(
+        name="late",
+        mode="train",
+        inputs=(
+            GraphInput(value=float_value("x", 3, 3), kind="input", target="0"),
+            GraphInput(value=float_value("w", 3, 3), kind="parameter", target="w"),
+            GraphInput(value=float_value("v", 3, 3), kind="parameter", target="v"),
+        ),
+        nodes=(
+            node("w_t", "aten.t.default", (3, 3), "w"),
+            node("y", "aten.mm.default", (3, 3), "x", "w_t"),
+            node("gradient", "aten.mul.Tensor", (3, 3), "y", "x"),
+            node("early", "aten.mul.Tensor", (3, 3), "v", "x"),
+            node("w_t_t", "aten.t.default", (3, 3), "w_t"),
+            node("between", "aten.relu.default", (3, 3), "y"),
+            node("z", "aten.mm.default", (3, 3), "between", "w_t_t"),
+            node("after", "aten.relu.default", (3, 3), "z"),
+        ),
+        outputs=(
+            GraphOutput(name="gradient", kind="gradient", target="w"),
+            GraphOutput(name="early", kind="gradient", target="v"),
+            GraphOutput(name="after", kind="output", target="0"),
+        ),
+    )
+
+
+def test_a_weight_is_updated_after_the_last_read_through_a_view() -> None:
+    graph = verify(append_update(verify(late_reader()), Optimizer()))
+    names = [node.name for node in graph.nodes]
+    assert names[names.index("z") + 1 :][:2] == ["w_momentum_new", "w_new"]
+    assert names[names.index("early") + 1 :][:2] == ["v_momentum_new", "v_new"]  # no later
+    assert_updates_follow_the_last_read(graph)
+
+
+def test_one_gradient_for_two_parameters() -> None:
+    graph = late_reader()
+    gradients = [msgspec.structs.replace(item, name="early") for item in graph.outputs[:2]]
+    graph = msgspec.structs.replace(graph, outputs=(*gradients, graph.outputs[2]))
+    graph = verify(append_update(graph, Optimizer()))
+    assert count(graph, "golow.new_parameter") == 2
+    assert_updates_follow_the_last_read(graph)
+
+
+@pytest.mark.parametrize(("module", "shape"), [(Tied, (4, 6)), (Pooled, IMAGES)])
+def test_updates_of_captured_steps_follow_the_last_read(
+    module: type[nn.Module], shape: tuple[int, ...]
+) -> None:
+    graph = training(module(), *shape).lowered()
+    assert count(graph, LINEAR) + count(graph, CONVOLUTION) >= 1
+    assert_updates_follow_the_last_read(graph)
