@@ -319,11 +319,7 @@ def test_what_has_no_form_is_refused_by_node_and_layer(name: str, mode: Mode) ->
 
 
 @both_modes
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.xfail(
-    reason="Builder takes every other dtype for an integer: AssertionError, not Unsupported",
-    strict=False,
-)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_another_precision_is_refused(mode: Mode, dtype: torch.dtype) -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)).to(dtype)
     network = lower(module, torch.randn(3, 4, dtype=dtype), mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from golow.levels.onednn import library as binding
 from golow.levels.onednn import probe
-from golow.levels.onednn.execution import Region
-from golow.levels.onednn.library import (
+from golow.levels.onednn.constants import (
     ANY,
     BIAS,
     BLOCKED_BY_16,
@@ -29,6 +28,9 @@ from golow.levels.onednn.library import (
     SRC,
     SRC_1,
     WEIGHTS,
+)
+from golow.levels.onednn.execution import Region
+from golow.levels.onednn.library import (
     Descriptor,
     Engine,
     ExecArg,
@@ -185,11 +187,10 @@ def test_the_library_is_the_packages_and_of_the_right_version() -> None:
     library()
     assert str(found) in Path("/proc/self/maps").read_text()
     assert binding.version().split(".")[0] == str(binding.MAJOR)
-    assert len(binding.version().split(".")) == 3
 
 
 @pytest.fixture
-def forgotten() -> object:
+def forgotten() -> Iterator[None]:
     """The library is looked for again, and afterwards once more."""
     library.cache_clear()
     yield
@@ -232,10 +233,9 @@ def product(
 def test_a_product(engine: Engine) -> None:
     a, b = drawn(5, 7), drawn(7, 9)
     result = np.empty((5, 9), np.float32)
-    layouts = [Descriptor.plain(x.shape) for x in (a, b, result)]
-    primitive = product(engine, layouts[0], layouts[1])
-    pairs = zip(layouts, (a, b, result), strict=True)
-    execute(engine, primitive, dict(zip((SRC, WEIGHTS, DST), pairs, strict=True)))
+    one, other, target = (Descriptor.plain(x.shape) for x in (a, b, result))
+    primitive = product(engine, one, other)
+    execute(engine, primitive, {SRC: (one, a), WEIGHTS: (other, b), DST: (target, result)})
     assert np.allclose(result, a.astype(float) @ b.astype(float), atol=1e-5)
 
 
@@ -283,8 +283,7 @@ def test_post_ops_run_in_their_order(engine: Engine) -> None:
         PostOp("mul", descriptor=target),
     ]
     tensors = {SRC: (one, a), WEIGHTS: (other, b), DST: (target, result)}
-    tensors[POST_OP_STRIDE * 2 | SRC_1] = (target, added)
-    tensors[POST_OP_STRIDE * 4 | SRC_1] = (target, factor)
+    tensors |= {POST_OP_STRIDE * (i + 1) | SRC_1: (target, t) for i, t in ((1, added), (3, factor))}
     execute(engine, product(engine, one, other, chain), tensors)
     expected = np.maximum(a.astype(float) @ b + old + added, 0) * factor
     assert np.allclose(result, expected, atol=1e-5)
@@ -369,7 +368,7 @@ def test_a_memory_can_point_elsewhere(engine: Engine) -> None:
 
 def test_an_implementation_has_a_name(engine: Engine) -> None:
     a, b = Descriptor.plain((64, 64)), Descriptor.plain((64, 64))
-    names = []
+    names: list[str] = []
     with suppress(OneDnnError):  # the last implementation is reached
         while True:
             names.append(product(engine, a, b, implementation=len(names)).implementation)

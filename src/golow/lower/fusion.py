@@ -36,6 +36,7 @@ VIEWS = frozenset(
 )
 # In inference dropout hands on its argument; contiguous does where there is nothing to do.
 MAYBE_VIEWS = VIEWS | {"aten.dropout.default", "aten.contiguous.default"}
+RESHAPES = ("aten.view.default", "aten._unsafe_view.default")
 COPIES = frozenset(("aten.clone.default", "aten.contiguous.default", "aten.detach.default"))
 
 
@@ -115,11 +116,10 @@ def drop_copies(graph: Graph) -> Graph:
         source = node.arguments[0] if node.arguments else None
         if result(node) in names:
             replaced[position] = ()
-        elif node.op in ("aten.view.default", "aten._unsafe_view.default"):
+        elif node.op in RESHAPES and isinstance(source, Ref) and source.name in names:
             # Of the copy it was a view; its source may lie in another order.
-            if isinstance(source, Ref) and source.name in names:
-                new = msgspec.structs.replace(node, op="aten.reshape.default")
-                replaced[position] = (new,)
+            new = msgspec.structs.replace(node, op="aten.reshape.default")
+            replaced[position] = (new,)
     return rewritten(graph, replaced, names)
 
 

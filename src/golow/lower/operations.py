@@ -38,7 +38,8 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
     if not activation:
         return x
     name, *numbers = activation
-    return _ACTIVATIONS[name](x, *numbers)
+    result: Tensor = _ACTIVATIONS[name](x, *numbers)
+    return result
 
 
 def activation_backward(gradient: Tensor, result: Tensor, activation: Activation) -> Tensor:
@@ -47,7 +48,9 @@ def activation_backward(gradient: Tensor, result: Tensor, activation: Activation
     if name == "relu":
         return gradient * (result > 0)
     if name == "clip":
-        return gradient * ((result > numbers[0]) & (result < numbers[1]))
+        low, high = numbers
+        inside: Tensor = (result > low) & (result < high)
+        return gradient * inside
     if name == "tanh":
         return gradient * (1 - result * result)
     if name == "sigmoid":

@@ -38,6 +38,7 @@ PACKAGES = (
     "onnxruntime",
     "onnxscript",
     "openvino",
+    "onednn-cpu-gomp",
 )
 
 _COMMAND_SECONDS = 10

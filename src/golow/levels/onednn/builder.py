@@ -100,6 +100,7 @@ class Builder:
         self._written: dict[int, int] = {}  # step that last wrote a buffer
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._constants: dict[int, np.ndarray] = {}
+        self._all_values = graph.values()
         self._sources = {item.value.name: item for item in graph.inputs}
         self._groups, self._last_reads = last_reads(graph)
         self._state_of = state_outputs(graph)
@@ -111,6 +112,7 @@ class Builder:
             operator = operators.get(self.node.op)
             if operator is None:
                 raise self.unsupported(f"{self.node.op} has no form in oneDNN here")
+            self._require_known_dtypes()
             try:
                 operator(self, self.node)
             except OneDnnError as error:
@@ -126,6 +128,12 @@ class Builder:
         return Built(
             plan, tuple(self._calls), tuple(self._nodes), self._inputs, outputs, self._constants
         )
+
+    def _require_known_dtypes(self) -> None:
+        names = [*self.node.references(), *(v.name for v in self.node.outputs if v is not None)]
+        for dtype in dict.fromkeys(self._all_values[name].dtype for name in names):
+            if dtype not in ARRAY_BYTES:
+                raise self.unsupported(f"{self.node.op} on {dtype}")
 
     def unsupported(self, reason: str) -> Unsupported:
         """The error that names the current node."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -23,8 +24,13 @@ from golow.lower.graph import Graph, Node, Ref, Value
 from golow.record import Record
 from golow.worker.scheduling import ContentionMeter
 
-NAMES = {ANY: "any", CHANNELS_LAST: "channels_last", BLOCKED_BY_16: "blocked"}
-TAGS = {name: tag for tag, name in NAMES.items()}
+LayoutName = Literal["any", "channels_last", "blocked"]
+Positions = dict[int, LayoutName]
+TAGS: dict[LayoutName, int] = {
+    "any": ANY,
+    "channels_last": CHANNELS_LAST,
+    "blocked": BLOCKED_BY_16,
+}
 
 SECONDS = 1.0  # of measuring a plan
 LEAST, MOST = 4, 200  # turns of every plan
@@ -45,7 +51,7 @@ class Layouts(Record, frozen=True, kw_only=True):
     milliseconds: of an iteration, for every candidate.
     """
 
-    positions: dict[int, str]
+    positions: dict[int, LayoutName]
     clean: bool = True
     milliseconds: dict[str, float] = {}
 
@@ -67,7 +73,7 @@ def choose(graph: Graph, prepare: Prepare) -> Layouts:
     places = convolutions(graph)
     if not places:
         return Layouts(positions={})
-    uniform = {name: dict.fromkeys(places, name) for name in NAMES.values()}
+    uniform: dict[str, Positions] = {name: dict.fromkeys(places, name) for name in TAGS}
     seconds, clean = _measured(prepare, uniform, len(graph.nodes))
     best = min(seconds, key=lambda name: float(seconds[name].sum()))
     finals = {best: uniform[best], "mixture": cheapest_mixture(graph, places, seconds)}
@@ -89,15 +95,15 @@ def convolutions(graph: Graph) -> list[int]:
 
 def cheapest_mixture(
     graph: Graph, places: Sequence[int], seconds: dict[str, np.ndarray]
-) -> dict[int, str]:
+) -> Positions:
     """The cheapest layout of each convolution along the order of execution, by dynamic
     programming: the seconds of its stretch (up to the next convolution) and, where the layout
     changes, those of a reorder of what it reads."""
-    names = list(seconds)
+    names = [name for name in TAGS if name in seconds]
     values = graph.values()
     ends = [*places[1:], len(graph.nodes)]
     cost = {name: float(seconds[name][: places[0]].sum()) for name in names}
-    path: dict[str, list[str]] = {name: [] for name in names}
+    path: dict[LayoutName, list[LayoutName]] = {name: [] for name in names}
     for start, end in zip(places, ends, strict=True):
         change = _change_seconds(graph.nodes[start], values)
         new_cost, new_path = {}, {}
@@ -117,7 +123,7 @@ def _change_seconds(node: Node, values: dict[str, Value]) -> float:
 
 
 def _measured(
-    prepare: Prepare, candidates: dict[str, dict[int, str]], nodes: int
+    prepare: Prepare, candidates: dict[str, Positions], nodes: int
 ) -> tuple[dict[str, np.ndarray], bool]:
     """Seconds by node of every candidate, and whether the moment was clean.
 

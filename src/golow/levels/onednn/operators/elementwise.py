@@ -40,9 +40,10 @@ def post_op(activation: Argument) -> list[PostOp]:
     if not activation:
         return []
     assert isinstance(activation, tuple)  # noqa: S101
-    name, *given = activation
-    alpha, beta = (*given, *DEFAULTS.get(str(name), (0.0, 0.0))[len(given) :])
-    return [PostOp(str(name), float(alpha), float(beta))]  # type: ignore[arg-type]
+    name, given = str(activation[0]), activation[1:]
+    numbers = [float(n) for n in given if isinstance(n, int | float)]
+    alpha, beta = [*numbers, *DEFAULTS.get(name, (0.0, 0.0))[len(numbers) :]]
+    return [PostOp(name, alpha, beta)]
 
 
 def activation(build: Builder, node: Node) -> None:
@@ -154,6 +155,7 @@ def arithmetic(build: Builder, node: Node, algorithm: int) -> None:
 def count(build: Builder, node: Node) -> None:
     """Integer counters, such as batch norm's number of batches, plus a number."""
     x, step = node.arguments[:2]
+    assert isinstance(step, int)  # noqa: S101
     source: Tensor = build.tensor(x)
 
     def run(x: Any, y: Any) -> None:

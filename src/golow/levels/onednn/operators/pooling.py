@@ -116,7 +116,8 @@ def pooling_matrix(image: tuple[int, ...], size: tuple[int, ...]) -> np.ndarray:
     documents for AdaptiveAvgPool2d.
     """
     rows, columns = (_shares(m, n) for m, n in zip(image, size, strict=True))
-    return np.einsum("hi,wj->hwij", rows, columns).reshape(math.prod(image), math.prod(size))
+    matrix: np.ndarray = np.einsum("hi,wj->hwij", rows, columns)
+    return matrix.reshape(math.prod(image), math.prod(size))
 
 
 def _shares(pixels: int, windows: int) -> np.ndarray:

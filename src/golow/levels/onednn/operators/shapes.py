@@ -107,7 +107,7 @@ def sliced(build: Builder, node: Node) -> None:
         source = build.plain(x)
     offsets = [0] * len(source.shape)
     place = int(axis) % len(source.shape)  # type: ignore[arg-type]
-    offsets[place] = range(source.shape[place])[slice(start, None)].start  # type: ignore[misc]
+    offsets[place] = range(source.shape[place])[slice(start, None)].start  # type: ignore[arg-type]
     part = Descriptor(c_void_p())
     arguments = (source.layout.handle, dims(output.shape), dims(offsets))
     call("dnnl_memory_desc_create_submemory", byref(part.handle), *arguments)

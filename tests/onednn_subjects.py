@@ -1,0 +1,54 @@
+"""Workers of the level `onednn` with bundles that they can run, and layouts as they keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from bundles import network_bundle
+from conformance import Subject
+from golow.bundle import Bundle, write_bundle
+from golow.comparison import capture
+from golow.levels import onednn
+from golow.levels.onednn import GRAPH, LAYOUTS, tuning
+from golow.lower.graph import decode_graph
+from golow.lower.passes import CLEAN_UP, apply
+from golow.record import Mode
+from golow.worker.client import worker_environment
+from golow.workload import Prepared
+
+
+def make_subject(mode: Mode, workshop: Path, threads: int = 1) -> Subject:
+    folder = workshop / f"{mode}-{threads}"
+    if not folder.exists():
+        network_bundle(folder, mode, threads=threads, batch=8 * threads)
+    return subject_of(Bundle(folder), workshop / "cache")
+
+
+def subject_of(bundle: Bundle, cache: Path) -> Subject:
+    launch = onednn.prepare(bundle, "", cache)
+    threads = bundle.workload.threads
+    environment = worker_environment(launch.command[0], threads, launch.environment)
+    return Subject(launch.command, environment, bundle)
+
+
+def folder_of(subject: Subject) -> Path:
+    """Where the lowered graph and the layouts are."""
+    return Path(subject.command[-1])
+
+
+def choose_layouts(folder: Path, *names: str) -> None:
+    """Write layouts as an earlier start would have: these in turn, convolution by convolution."""
+    places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
+    positions = {place: names[i % len(names)] for i, place in enumerate(places)}
+    layouts = tuning.Layouts(positions=positions)
+    (folder / LAYOUTS).write_bytes(msgspec.json.encode(layouts))
+
+
+def written(prepared: Prepared, folder: Path) -> Bundle:
+    """The bundle of a workload, with its graph."""
+    bundle, prepared = write_bundle(prepared, folder)
+    captured = capture(prepared)
+    bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
+    return bundle

@@ -1,0 +1,147 @@
+"""What a worker of `onednn` keeps: the layouts that it chose, and of its plans nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from golow.levels import onednn
+from golow.levels.onednn import GRAPH, LAYOUTS, tuning
+from golow.levels.onednn.program import OneDnn
+from golow.lower.graph import decode_graph
+from golow.record import Mode
+from golow.workload import prepare
+from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
+
+pytestmark = pytest.mark.skipif(
+    not onednn.probe().available, reason="the package of oneDNN is not installed"
+)
+
+# ---------------------------------------------------------------- the layouts
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured in a moment, which counts as calm whatever else runs."""
+    monkeypatch.setattr(tuning, "SECONDS", 0.001)
+    monkeypatch.setattr(tuning, "CLEAN_SHARE", 100.0)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Path, Path]:
+    """A cache of its own with the lowered graph, and the bundle."""
+    subject = make_subject("infer", tmp_path)
+    return folder_of(subject), subject.bundle.folder
+
+
+@pytest.mark.usefixtures("quick")
+def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
+    folder, bundle = place
+    first = OneDnn(folder).load(bundle)
+    kept = (folder / LAYOUTS).read_bytes()
+    chosen = tuning.stored(folder / LAYOUTS)
+    assert chosen is not None
+    places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
+    assert list(chosen.positions) == places
+    assert set(chosen.positions.values()) <= set(tuning.TAGS)
+    assert {"any", "channels_last", "blocked"} <= set(chosen.milliseconds)
+    assert first.notes == ()
+    OneDnn(folder).load(bundle)
+    assert (folder / LAYOUTS).read_bytes() == kept
+    assert sorted(file.name for file in folder.iterdir()) == [GRAPH, LAYOUTS]
+
+
+@pytest.mark.parametrize(("name", "text"), [("channels_last", "acdb"), ("blocked", "aBcd16b")])
+def test_kept_layouts_are_those_that_run(name: str, text: str, place: tuple[Path, Path]) -> None:
+    folder, bundle = place
+    choose_layouts(folder, name)
+    program = OneDnn(folder)
+    program.load(bundle)
+    steps = [step for step in program.built.plan.steps if step.operation == "convolution"]
+    assert [step.writes[0].layout for step in steps] == [text] * 2
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"positions": {"0": 3}}', b"\xff"])
+def test_damaged_layouts_are_measured_again(damage: bytes, place: tuple[Path, Path]) -> None:
+    folder, bundle = place
+    (folder / LAYOUTS).write_bytes(damage)
+    assert tuning.stored(folder / LAYOUTS) is None
+    OneDnn(folder).load(bundle)
+    assert tuning.stored(folder / LAYOUTS) is not None
+
+
+@pytest.mark.usefixtures("quick")
+def test_layouts_of_unknown_names_are_measured_again(place: tuple[Path, Path]) -> None:
+    folder, bundle = place
+    choose_layouts(folder, "sideways")
+    OneDnn(folder).load(bundle)
+    assert "sideways" not in (folder / LAYOUTS).read_text()
+
+
+def test_layouts_of_a_busy_moment_are_not_kept(
+    place: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "SECONDS", 0.001)
+    monkeypatch.setattr(tuning, "CLEAN_SHARE", -1.0)
+    monkeypatch.setattr(tuning, "LIMIT", 0.0)
+    folder, bundle = place
+    report = OneDnn(folder).load(bundle)
+    assert report.notes == ("layouts were chosen while other processes used the cores",)
+    assert not (folder / LAYOUTS).exists()
+
+
+# ---------------------------------------------------------------- memory
+
+PLANS = """
+import gc, sys
+from pathlib import Path
+from golow.levels.onednn.program import OneDnn
+from golow.levels.onednn import tuning
+program = OneDnn(Path({cache!r}))
+program.load(Path({bundle!r}))
+layouts = tuning.stored(Path({cache!r}) / "layouts.json")
+for count in range(1, 1001):
+    program._loaded(layouts).run()
+    if count in (200, 1000):
+        gc.collect()
+        fields = Path("/proc/self/status").read_text().split("VmRSS:")[1].split()
+        print(fields[0], flush=True)
+"""
+
+
+class Little(nn.Module):
+    """What has workspaces, scratchpads, constants and steps of NumPy, and builds in a moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16)
+        self.drop, self.fc = nn.Dropout(0.5), nn.Linear(16 * 4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.max_pool2d(torch.relu(self.bn(self.conv(x))), 2)
+        x = nn.functional.adaptive_avg_pool2d(x, 2)
+        return self.fc(self.drop(x.flatten(1)))
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> None:
+    bundle = written(prepare(Little(), torch.randn(2, 3, 9, 9), mode=mode), tmp_path / "bundle")
+    subject = subject_of(bundle, tmp_path / "cache")
+    choose_layouts(folder_of(subject), "blocked")
+    code = PLANS.format(cache=subject.command[-1], bundle=str(bundle.folder))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **subject.environment},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    early, late = map(int, done.stdout.split())
+    assert abs(late - early) < 2048  # KiB
