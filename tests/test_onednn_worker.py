@@ -189,7 +189,6 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
         ("mnist_cnn", 4, None),
         pytest.param("resnet18", 2, 32, marks=pytest.mark.slow),
         pytest.param("mobilenet_v2", 2, 32, marks=pytest.mark.slow),
-        pytest.param("alexnet", 2, 64, marks=pytest.mark.slow),
     ],
 )
 def test_a_model_of_the_zoo_matches(
@@ -257,7 +256,8 @@ def test_an_unsupported_operation_is_named_and_survived(name: str, tmp_path: Pat
         answer = worker.ask(do="load", bundle=str(bundle.folder))
         assert worker.ask(do="dance")["error"] == "unknown_request"
     assert (answer["ok"], answer["error"]) == (False, "unsupported")
-    assert answer["module"] == "1.0"
+    # float64 is met in the first layer already
+    assert answer["module"] == ("0" if name == "double" else "1.0")
     assert answer["node"]
     assert part in answer["message"]
 

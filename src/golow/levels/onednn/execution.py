@@ -147,6 +147,14 @@ class Execution:
         memories[SCRATCHPAD] = Memory(self.engine, primitive.scratchpad, scratch.address)
         _execute(primitive, self.engine, memories)
 
+    def clear_momentum(self) -> None:
+        """Set every momentum to zero, in whatever layout."""
+        for (kind, _), tensor in self.built.inputs.items():
+            if kind == "momentum":
+                buffer = self.plan.buffers[tensor.buffer]
+                memory = self._regions[buffer.place].map
+                np.frombuffer(memory, np.uint8, buffer.bytes, buffer.offset)[...] = 0
+
     # ------------------------------------------------------------ binding
 
     def _address(self, tensor: Tensor) -> int:

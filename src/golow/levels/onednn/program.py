@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -123,7 +125,8 @@ class OneDnn:
     def _loaded(self, layouts: tuning.Layouts) -> Execution:
         """The plan in these layouts, with the weights, pointed at the first batch."""
         builder = Builder(self.graph, self.engine, layouts.tag, self.switches)
-        execution = Execution(builder.build(OPERATORS), self.engine, self._weight)
+        with self._weights() as read:
+            execution = Execution(builder.build(OPERATORS), self.engine, read)
         self._reset_state(execution)
         self._point_at(execution, 0)
         return execution
@@ -158,11 +161,11 @@ class OneDnn:
         self._reset_state(self.execution)
 
     def _reset_state(self, execution: Execution) -> None:
-        for (kind, target), tensor in execution.built.inputs.items():
-            if self.train and kind in ("parameter", "buffer"):
-                execution.write(tensor, self._weight(kind, target))
-            elif kind == "momentum":
-                execution.write(tensor, np.zeros(tensor.shape, np.float32))
+        with self._weights() as read:
+            for (kind, target), tensor in execution.built.inputs.items():
+                if self.train and kind in ("parameter", "buffer"):
+                    execution.write(tensor, read(kind, target))
+        execution.clear_momentum()
         self._set_learning_rate(execution, self.workload.optimizer.learning_rate)
 
     def _set_learning_rate(self, execution: Execution, rate: float) -> None:
@@ -174,11 +177,22 @@ class OneDnn:
         for (kind, target), array in self._batches[index].items():
             execution.point_input(kind, target, array)
 
-    def _weight(self, kind: str, target: str) -> np.ndarray:
-        name = "constants" if kind == "constant" else "weights"
-        with safe_open(self.bundle.file(f"{name}.safetensors"), framework="numpy") as file:
-            array: np.ndarray = file.get_tensor(target)
-        return array
+    @contextmanager
+    def _weights(self) -> Iterator[Callable[[str, str], np.ndarray]]:
+        """What reads a parameter, buffer or constant by its name. The files are open only
+        meanwhile, or every page of them that was read would count as the level's memory."""
+        with ExitStack() as stack:
+            files = {
+                name: stack.enter_context(safe_open(self.bundle.file(name), framework="numpy"))
+                for name in ("weights.safetensors", "constants.safetensors")
+            }
+
+            def read(kind: str, target: str) -> np.ndarray:
+                file = files[f"{'constants' if kind == 'constant' else 'weights'}.safetensors"]
+                array: np.ndarray = file.get_tensor(target)
+                return array
+
+            yield read
 
     def _read_batches(self) -> list[dict[tuple[str, str], np.ndarray]]:
         batches: list[dict[tuple[str, str], np.ndarray]] = [
