@@ -284,17 +284,17 @@ def _corrected(
         level[...], slope[...], total_ones[...], total_normed[...] = found
 
     build.array_call(correct, [*sums, *given], [level, slope, *totals])
-    each = Descriptor.plain((1, count, 1, 1))
     primitive = Primitive(
-        build.engine, "binary", BINARY_MUL, groups.layout, each, groups.layout,
-        post_ops=[PostOp("add", descriptor=each), PostOp("sum")],
+        build.engine, "binary", BINARY_MUL, groups.wide, groups.narrow, groups.wide,
+        post_ops=[PostOp("add", descriptor=groups.narrow), PostOp("sum")],
     )  # fmt: skip
     reads = {
-        SRC: source,
-        SRC_1: slope._replace(descriptor=each),
-        POST_OP_STRIDE | SRC_1: level._replace(descriptor=each),
+        SRC: source._replace(descriptor=groups.wide),
+        SRC_1: slope._replace(descriptor=groups.narrow),
+        POST_OP_STRIDE | SRC_1: level._replace(descriptor=groups.narrow),
     }
-    build.call(primitive, reads, {DST: inner}, "correction")
+    target = inner._replace(descriptor=groups.wide)
+    build.call(primitive, reads, {DST: target}, "correction")
     return totals
 
 

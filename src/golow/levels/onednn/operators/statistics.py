@@ -28,7 +28,9 @@ class Groups(NamedTuple):
     """A tensor [N, C, H, W] seen as one of ``number`` times as many channels.
 
     layout is that view's. order is the shape in which the view's channels lie, with the axis of
-    the groups: (G, C) for channels last, (C / 16, G, 16) for blocks.
+    the groups: (G, C) for channels last, (C / 16, G, 16) for blocks. wide and narrow are the view
+    and a number for each of its channels as oneDNN's arithmetic takes them: in other words for
+    the same memory it falls back to its reference code, fifty times slower.
     """
 
     number: int
@@ -36,6 +38,8 @@ class Groups(NamedTuple):
     layout: Descriptor
     order: tuple[int, ...]
     axis: int
+    wide: Descriptor
+    narrow: Descriptor
 
     def total(self, partial: np.ndarray) -> np.ndarray:
         """Sums over the groups in float64: [C]."""
@@ -75,13 +79,17 @@ def groups_of(tensor: Tensor) -> Groups | None:
         shape = (images, channels * count, 1, area // count)
         layout = Descriptor.tagged(shape, BLOCKED_BY_16)
         order: tuple[int, ...] = (channels // BLOCK, count, BLOCK)
+        wide = layout
+        narrow = Descriptor.tagged((1, channels * count, 1, 1), BLOCKED_BY_16)
     else:
         count = _divisor(images * area, images * area / PIXELS)
         layout = Descriptor.tagged((images * area // count, channels * count, 1, 1), CHANNELS_LAST)
         order = (count, channels)
+        wide = Descriptor.plain((images * area // count, channels * count))
+        narrow = Descriptor.plain((1, channels * count))
     if count == 1:
         return None
-    return Groups(count, images * area, layout, order, len(order) - 2)
+    return Groups(count, images * area, layout, order, len(order) - 2, wide, narrow)
 
 
 def _divisor(number: int, least: float) -> int:
