@@ -11,10 +11,15 @@ import pytest
 import torch
 from torch import nn
 
+from golow.comparison import capture
 from golow.levels import onednn
 from golow.levels.onednn import GRAPH, LAYOUTS, tuning
+from golow.levels.onednn.builder import Builder, Switches
+from golow.levels.onednn.library import Engine
+from golow.levels.onednn.operators import OPERATORS
 from golow.levels.onednn.program import OneDnn
 from golow.lower.graph import decode_graph
+from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from golow.workload import prepare
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
@@ -102,6 +107,9 @@ def test_layouts_of_a_busy_moment_are_not_kept(
 PLANS = """
 import gc, sys
 from pathlib import Path
+from golow.levels.onednn.builder import Builder, Switches
+from golow.levels.onednn.library import Engine
+from golow.levels.onednn.operators import OPERATORS
 from golow.levels.onednn.program import OneDnn
 from golow.levels.onednn import tuning
 program = OneDnn(Path({cache!r}))
@@ -145,3 +153,30 @@ def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> No
     )
     early, late = map(int, done.stdout.split())
     assert abs(late - early) < 2048  # KiB
+
+
+# ---------------------------------------------------------------- the library's slow paths
+
+
+SMALL_BYTES = 1 << 16  # below this the reference code is no slower than calling it
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("layout", list(tuning.TAGS))
+@pytest.mark.parametrize("model", ["resnet18", "mobilenet_v2"])
+def test_no_large_step_runs_reference_code(
+    model: str, layout: tuning.LayoutName, mode: Mode
+) -> None:
+    """oneDNN's reference code is hundreds of times slower and otherwise goes unnoticed."""
+    prepared = prepare(model, mode=mode, batch=2, resolution=64)
+    clean = apply(capture(prepared).graph, CLEAN_UP)
+    graph = apply(clean, onednn.passes(prepared.workload))
+    tag = tuning.TAGS[layout]
+    plan = Builder(graph, Engine(), lambda position: tag, Switches(0)).build(OPERATORS).plan
+    slow = [
+        (step.operation, step.modules[0], step.implementation)
+        for step in plan.steps
+        if step.implementation.startswith("ref")
+        and max(plan.buffers[operand.buffer].bytes for operand in step.reads) > SMALL_BYTES
+    ]
+    assert slow == []

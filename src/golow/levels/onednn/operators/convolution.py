@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from golow.levels.onednn.builder import Builder, Operator, Tensor, blocked_or
@@ -43,47 +44,47 @@ def convolution(build: Builder, node: Node) -> None:
     source, kernel = build.tensor(x), build.tensor_shape(weight)
     tag = build.layout_of(build.position)
     geometry = _geometry(stride, padding, dilation)
-    shapes = [
-        _activation_layout(tag, source.shape),
-        _weight_layout(kernel, groups),
-        Descriptor.plain((kernel[0],)) if bias is not None else None,
-        _activation_layout(tag, output.shape, alike=False),
-    ]
+    bias_layout = Descriptor.plain((kernel[0],)) if bias is not None else None
+    described = (_activation_layout(tag, source.shape), _weight_layout(kernel, groups), bias_layout)
     kind = FORWARD_INFERENCE if build.graph.mode == "infer" else FORWARD_TRAINING
 
     def make(post_ops: list[PostOp], target: Descriptor) -> Primitive:
-        described = (*shapes[:3], target)
         return Primitive(
-            build.engine, "convolution_forward", kind, CONVOLUTION_DIRECT, *described, *geometry,
-            post_ops=post_ops,
+            build.engine, "convolution_forward", kind, CONVOLUTION_DIRECT, *described, target,
+            *geometry, post_ops=post_ops,
         )  # fmt: skip
 
-    after = post_op(activation)
-    assert shapes[3] is not None  # noqa: S101
+    target, after = _activation_layout(tag, output.shape, alike=False), post_op(activation)
     reads: dict[int, Tensor] = {}
     if residual is None:
-        primitive = make(after, shapes[3])
+        primitive = make(after, target)
         result = build.new(output.name, output.shape, primitive.descriptor(DST))
     else:
-        # The residual decides the result's layout only if the convolution is content with it.
-        added = build.tensor(residual)
-        primitive = make([PostOp("sum"), *after], shapes[3])
-        wanted = primitive.descriptor(DST)
-        if build.dies(residual) and not build.share_memory(residual, x):
-            result = build.wanted(residual, wanted)
-        else:
-            result = build.new(output.name, output.shape, wanted)
-            added = build.wanted(residual, wanted)
-            primitive = make([PostOp("add", descriptor=wanted), *after], wanted)
-            reads[POST_OP_STRIDE | SRC_1] = added
-    reads |= {
-        SRC: build.wanted(x, primitive.descriptor(SRC)),
-        WEIGHTS: build.wanted(weight, primitive.descriptor(WEIGHTS)),
-    }
-    if bias is not None:
-        reads[BIAS] = build.wanted(bias, Descriptor.plain((kernel[0],)))
+        primitive, result, reads = _with_residual(build, node, make, target, after)
+    reads[SRC] = build.wanted(x, primitive.descriptor(SRC))
+    reads[WEIGHTS] = build.wanted(weight, primitive.descriptor(WEIGHTS))
+    if bias_layout is not None:
+        reads[BIAS] = build.wanted(bias, bias_layout)
     build.call(primitive, reads, {DST: result})
     build.define(0, result)
+
+
+def _with_residual(
+    build: Builder, node: Node, make: Callable[[list[PostOp], Descriptor], Primitive],
+    target: Descriptor, after: list[PostOp],
+) -> tuple[Primitive, Tensor, dict[int, Tensor]]:  # fmt: skip
+    """The primitive that adds to its destination: over the residual itself where nobody needs
+    that any more, else with the residual as a further argument."""
+    x, residual, output = node.arguments[0], node.arguments[3], node.outputs[0]
+    assert output is not None  # noqa: S101
+    primitive = make([PostOp("sum"), *after], target)
+    wanted = primitive.descriptor(DST)
+    if build.dies(residual) and not build.share_memory(residual, x):
+        return primitive, build.wanted(residual, wanted), {}
+    added = build.wanted(residual, wanted)
+    primitive = make([PostOp("add", descriptor=wanted), *after], wanted)
+    result = build.new(output.name, output.shape, wanted)
+    return primitive, result, {POST_OP_STRIDE | SRC_1: added}
 
 
 def convolution_backward(build: Builder, node: Node) -> None:
