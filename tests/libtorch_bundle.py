@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from golow.lower.capture import Captured
+from golow.lower.translation import Captured
 from golow.record import ModelSource, Optimizer, TensorType, Workload, encode
 
 Loss = Callable[..., Tensor]

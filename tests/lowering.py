@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from golow.comparison import capture
-from golow.lower.capture import Captured
 from golow.lower.graph import Graph, Node, decode_graph, encode_graph
 from golow.lower.passes import CLEAN_UP, Pass, apply, stages
 from golow.lower.rewriting import changes_in_place
+from golow.lower.translation import Captured
 from golow.lower.vendor import vendor_passes
 from golow.lower.verify import interpret
 from golow.record import Mode, Optimizer

@@ -20,8 +20,9 @@ from torch.nn import functional
 
 from golow.levels.libtorch.build import Artifact, build, probe
 from golow.levels.libtorch.project import CONFIGURE, write_project
-from golow.lower.capture import Captured, capture_inference, capture_training
+from golow.lower.capture import capture_inference, capture_training
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.translation import Captured
 from golow.record import GolowError, Optimizer
 from golow.worker.client import Worker
 from libtorch_bundle import (

@@ -36,13 +36,12 @@ from golow.levels.onednn.library import (
     ExecArg,
     Memory,
     OneDnnError,
-    PostOp,
-    Primitive,
     call,
     dims,
     find_library,
     library,
 )
+from golow.levels.onednn.primitive import PostOp, Primitive
 
 pytestmark = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 

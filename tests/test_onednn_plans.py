@@ -108,7 +108,7 @@ PLANS = """
 import gc, sys
 from pathlib import Path
 from golow.levels.onednn.builder import Builder, Switches
-from golow.levels.onednn.library import Engine
+from golow.levels.onednn.library import (Engine)
 from golow.levels.onednn.operators import OPERATORS
 from golow.levels.onednn.program import OneDnn
 from golow.levels.onednn import tuning

@@ -26,8 +26,9 @@ from golow import store
 from golow.bundle import Bundle, write_bundle
 from golow.entrant import Entrant, Observer, Silent
 from golow.levels import BASELINE, Choice, Launch, Level, Probe, Variant
-from golow.lower.capture import Captured, capture_inference, capture_training
+from golow.lower.capture import capture_inference, capture_training
 from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.translation import Captured
 from golow.measure.environment import environment
 from golow.measure.race import Race, run_race
 from golow.record import (

@@ -25,7 +25,7 @@ def fold_batch_norm(graph: Graph) -> Graph:
         first = links.nodes[maker]
         if links.only_reader(result(first)) != position or first.arguments[-1] != ():
             continue
-        if first.arguments[RESIDUAL[first.op]] is not None:
+        if first.arguments[RESIDUAL] is not None:
             continue  # the norm scales the residual too
         if first.op == LINEAR and len(values[result(first)].shape) != 2:
             continue  # the norm's channels are not the layer's last axis

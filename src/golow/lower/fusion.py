@@ -22,8 +22,8 @@ from golow.lower.rewriting import (
 
 CONVOLUTION, LINEAR, ADD = "golow.convolution", "golow.linear", "golow.add"
 
-# Position of the residual among the arguments; the activation is the last one.
-RESIDUAL = {CONVOLUTION: 3, LINEAR: 3}
+# Position of the residual among the arguments of both; the activation is the last one.
+RESIDUAL = 3
 
 VIEWS = frozenset(
     f"aten.{name}"
@@ -242,14 +242,14 @@ def fuse_residual(graph: Graph) -> Graph:
             and links.only_reader(one.name) == position
             and (maker := links.made_by(one, CONVOLUTION, LINEAR)) is not None
             and maker not in replaced
-            and links.nodes[maker].arguments[3] is None
+            and links.nodes[maker].arguments[RESIDUAL] is None
             and links.nodes[maker].arguments[-1] == ()
         ]  # fmt: skip
         if made:
             # Of two that could take it the later one: its residual is then at hand.
             maker, other = max(made, key=lambda item: item[0])
             first = links.nodes[maker]
-            arguments = (*first.arguments[:3], other, *first.arguments[4:])
+            arguments = (*first.arguments[:RESIDUAL], other, *first.arguments[RESIDUAL + 1 :])
             fused = msgspec.structs.replace(
                 first,
                 arguments=arguments,

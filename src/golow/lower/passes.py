@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from golow.lower.graph import Argument, Graph, Node, PassRecord, Ref, Scalar
-from golow.lower.rewriting import changes_in_place
+from golow.lower.graph import Graph, Node, PassRecord, Ref
+from golow.lower.rewriting import changes_in_place, with_names
 from golow.lower.verify import verify
 
 Pass = Callable[[Graph], Graph]
@@ -43,7 +43,7 @@ def drop_identities(graph: Graph) -> Graph:
     renamed: dict[str, str] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        node = _renamed(node, renamed)
+        node = with_names(node, renamed)
         if _is_identity(node):
             source, result = node.arguments[0], node.outputs[0]
             assert isinstance(source, Ref) and result is not None  # noqa: S101
@@ -84,19 +84,3 @@ def _is_identity(node: Node) -> bool:
     if node.op in ("aten.detach.default", "aten.alias.default"):
         return True
     return node.op == "aten.dropout.default" and node.arguments[2] is False
-
-
-def _renamed(node: Node, names: dict[str, str]) -> Node:
-    """The node with other values in place of those that the names map away."""
-
-    def scalar(item: Scalar) -> Scalar:
-        return Ref(name=names.get(item.name, item.name)) if isinstance(item, Ref) else item
-
-    def argument(given: Argument) -> Argument:
-        return tuple(scalar(i) for i in given) if isinstance(given, tuple) else scalar(given)
-
-    return msgspec.structs.replace(
-        node,
-        arguments=tuple(argument(a) for a in node.arguments),
-        keywords={name: argument(a) for name, a in node.keywords.items()},
-    )

@@ -78,12 +78,17 @@ def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
     folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{GRAPH}.{os.getpid()}"
-        part.write_bytes(data)
-        part.replace(folder / GRAPH)
+        write_whole(folder / GRAPH, data)
     except OSError as error:
         raise GolowError(f"the cache {cache} cannot be written: {error}") from error
     return folder
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write under a temporary name first, so that nobody ever reads a part."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)
 
 
 def _processor() -> str:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from golow.levels.onednn.constants import BLOCKED_BY_16, DST, SCRATCHPAD, SRC
-from golow.levels.onednn.library import Descriptor, Engine, OneDnnError, Primitive
+from golow.levels.onednn.constants import DST, SCRATCHPAD, SRC
+from golow.levels.onednn.library import Descriptor, Engine, OneDnnError
+from golow.levels.onednn.primitive import Primitive
 from golow.lower.graph import Argument, Graph, Node, Ref
 from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.plan import Buffer, Operand, Place, Plan, Step, make_plan
@@ -366,13 +367,6 @@ class Builder:
         for index in lasting:
             if self._buffers[index].place == UNDECIDED:
                 self._buffers[index] = self._buffers[index]._replace(place="constant")
-
-
-def blocked_or(tag: int, channels: int) -> int | None:
-    """The tag for so many channels; None where blocks would be padded."""
-    if tag == BLOCKED_BY_16 and channels % 16:
-        return None
-    return tag
 
 
 def _operand(tensor: Tensor) -> Operand:

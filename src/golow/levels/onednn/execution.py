@@ -15,15 +15,8 @@ import numpy as np
 
 from golow.levels.onednn.builder import ArrayCall, Built, PrimitiveCall, Tensor
 from golow.levels.onednn.constants import DST, SCRATCHPAD, SRC
-from golow.levels.onednn.library import (
-    Descriptor,
-    Engine,
-    ExecArg,
-    Memory,
-    OneDnnError,
-    Primitive,
-    library,
-)
+from golow.levels.onednn.library import Descriptor, Engine, ExecArg, Memory, OneDnnError, library
+from golow.levels.onednn.primitive import Primitive
 
 Call = Callable[[], int | None]
 DTYPES = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}

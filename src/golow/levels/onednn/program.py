@@ -7,7 +7,6 @@ NumPy, safetensors, msgspec and the binding, and no framework.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from golow.bundle import Bundle
-from golow.levels.onednn import GRAPH, LAYOUTS, tuning
+from golow.levels.onednn import GRAPH, LAYOUTS, tuning, write_whole
 from golow.levels.onednn.builder import Builder, Switches
 from golow.levels.onednn.execution import Execution
 from golow.levels.onednn.library import Engine
@@ -203,13 +202,6 @@ class OneDnn:
                 index, kind, position = name.split("/")
                 batches[int(index)][(kind, position)] = _aligned(file.get_tensor(name))
         return batches
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write under a temporary name first, so that nobody ever reads a part."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

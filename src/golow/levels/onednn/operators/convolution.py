@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from golow.levels.onednn.builder import Builder, Operator, Tensor, blocked_or
+from golow.levels.onednn.builder import Builder, Operator, Tensor
 from golow.levels.onednn.constants import (
     ANY,
     BIAS,
+    BLOCKED_BY_16,
     CONVOLUTION_DIRECT,
     DIFF_BIAS,
     DIFF_DST,
@@ -22,8 +23,9 @@ from golow.levels.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.onednn.library import Descriptor, PostOp, Primitive, dims
+from golow.levels.onednn.library import Descriptor, dims
 from golow.levels.onednn.operators.elementwise import post_op
+from golow.levels.onednn.primitive import PostOp, Primitive
 from golow.lower.graph import Node, Ref
 
 
@@ -170,10 +172,9 @@ def _geometry(stride: Any, padding: Any, dilation: Any) -> Geometry:
 
 def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> Descriptor:
     """The layout asked for; images of few channels come as they are, row-major."""
-    found = blocked_or(tag, shape[1])
-    if found is None:
+    if tag == BLOCKED_BY_16 and shape[1] % 16:  # the last block would be padded
         return Descriptor.plain(shape) if alike and shape[1] <= 4 else Descriptor.tagged(shape)
-    return Descriptor.tagged(shape, found)
+    return Descriptor.tagged(shape, tag)
 
 
 def _weight_layout(kernel: tuple[int, ...], groups: Any) -> Descriptor:

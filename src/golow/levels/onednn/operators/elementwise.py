@@ -23,7 +23,8 @@ from golow.levels.onednn.constants import (
     SRC,
     SRC_1,
 )
-from golow.levels.onednn.library import Descriptor, PostOp, Primitive, number
+from golow.levels.onednn.library import Descriptor, number
+from golow.levels.onednn.primitive import PostOp, Primitive
 from golow.lower.fusion import activation_of
 from golow.lower.graph import Argument, Node, Ref
 

@@ -14,8 +14,9 @@ from golow.levels.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.onednn.library import Descriptor, PostOp, Primitive
+from golow.levels.onednn.library import Descriptor
 from golow.levels.onednn.operators.elementwise import post_op
+from golow.levels.onednn.primitive import PostOp, Primitive
 from golow.lower.graph import Node, Ref
 
 

@@ -33,13 +33,14 @@ from golow.levels.onednn.constants import (
     VARIANCE,
     WORKSPACE,
 )
-from golow.levels.onednn.library import Descriptor, PostOp, Primitive, array, number
+from golow.levels.onednn.library import Descriptor, array, number
 from golow.levels.onednn.operators.statistics import (
     Groups,
     combined,
     corrections,
     groups_of,
 )
+from golow.levels.onednn.primitive import PostOp, Primitive
 from golow.lower.graph import Argument, Node, Ref
 
 

@@ -21,7 +21,8 @@ from golow.levels.onednn.constants import (
     WEIGHTS,
     WORKSPACE,
 )
-from golow.levels.onednn.library import Descriptor, Primitive, dims
+from golow.levels.onednn.library import Descriptor, dims
+from golow.levels.onednn.primitive import Primitive
 from golow.lower.graph import Argument, Node, Ref
 from golow.lower.rewriting import given, pair
 

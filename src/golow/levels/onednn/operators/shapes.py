@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-from ctypes import byref, c_void_p
 from typing import Any
 
 import numpy as np
 
 from golow.levels.onednn.builder import Builder, Operator
 from golow.levels.onednn.constants import DST, MULTIPLE_SRC, REDUCTION_MEAN, REDUCTION_SUM, SRC
-from golow.levels.onednn.library import (
-    Descriptor,
-    OneDnnError,
-    Primitive,
-    array,
-    call,
-    dims,
-    number,
-)
+from golow.levels.onednn.library import Descriptor, OneDnnError, array, number
+from golow.levels.onednn.primitive import Primitive
 from golow.lower.graph import Node
 from golow.lower.rewriting import given
 
@@ -108,9 +100,7 @@ def sliced(build: Builder, node: Node) -> None:
     offsets = [0] * len(source.shape)
     place = int(axis) % len(source.shape)  # type: ignore[arg-type]
     offsets[place] = range(source.shape[place])[slice(start, None)].start  # type: ignore[arg-type]
-    part = Descriptor(c_void_p())
-    arguments = (source.layout.handle, dims(output.shape), dims(offsets))
-    call("dnnl_memory_desc_create_submemory", byref(part.handle), *arguments)
+    part = source.layout.part(output.shape, offsets)
     target = _dense(output.shape, source.layout.strides)
     result = build.new(output.name, output.shape, target)
     build.call(Primitive(build.engine, "reorder", part, target), {

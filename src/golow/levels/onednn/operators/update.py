@@ -6,7 +6,8 @@ from ctypes import c_float
 
 from golow.levels.onednn.builder import Builder, Operator, Tensor
 from golow.levels.onednn.constants import BINARY_MUL, DST, MULTIPLE_SRC, SRC, SRC_1
-from golow.levels.onednn.library import Descriptor, PostOp, Primitive, array
+from golow.levels.onednn.library import Descriptor, array
+from golow.levels.onednn.primitive import PostOp, Primitive
 from golow.lower.graph import Node
 
 

@@ -1,0 +1,217 @@
+"""A graph of torch.fx, as torch's capture gives it -> golow's own."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+
+from golow.lower.graph import (
+    Argument,
+    Graph,
+    GraphInput,
+    GraphOutput,
+    Node,
+    PassRecord,
+    Phase,
+    Ref,
+    Scalar,
+    Symbol,
+    Value,
+    as_number,
+)
+from golow.lower.naming import Namer
+from golow.record import GolowError, Mode
+
+
+class Captured(NamedTuple):
+    """The graph, and the tensors that the model's code made on the way and that it needs."""
+
+    graph: Graph
+    constants: dict[str, Tensor]
+
+
+class Ends(NamedTuple):
+    """What the placeholders and the results of an fx graph are."""
+
+    inputs: list[tuple[fx.Node, str, str]]  # placeholder, kind, target
+    outputs: list[tuple[fx.Node, str, str]]  # result, kind, target
+
+
+def translate(
+    name: str,
+    mode: Mode,
+    module: nn.Module,
+    traced: fx.GraphModule,
+    ends: Ends,
+    constants: dict[str, Tensor],
+    start: float,
+) -> Captured:
+    """The graph with readable names. ends says what comes in and goes out; start is when the
+    capture began (`time.perf_counter`), for the graph's history."""
+    namer = Namer({path for path, child in module.named_modules() if not list(child.children())})
+    names: dict[fx.Node | tuple[fx.Node, int], str] = {}
+    graph_inputs: list[GraphInput] = []
+    nodes: list[Node] = []
+    used_constants: dict[str, Tensor] = {}
+
+    def add_input(node: fx.Node, kind: Any, target: str, tensor: Tensor) -> None:
+        value = _value(namer.input(kind, target), tensor)
+        names[node] = value.name
+        graph_inputs.append(GraphInput(value=value, kind=kind, target=target))
+        if kind == "constant":
+            used_constants[target] = constants[target].detach()
+
+    taken: dict[tuple[str, str], str] = {}
+    for node, kind, target in ends.inputs:
+        if (kind, target) in taken:  # another name of a tensor that is shared
+            names[node] = taken[(kind, target)]
+        elif kind == "tangent":  # the gradient of the loss with respect to itself is one
+            value = _value(namer.free("loss_gradient"), node.meta["val"])
+            names[node] = value.name
+            nodes.append(_ones(value))
+        elif node.users or kind in ("input", "target"):
+            add_input(node, kind, target, node.meta["val"])
+            taken[(kind, target)] = names[node]
+
+    for node in traced.graph.nodes:
+        if node.op == "get_attr":
+            constants[str(node.target)] = attribute = _attribute(traced, str(node.target))
+            add_input(node, "constant", str(node.target), attribute)
+        elif node.op == "call_function" and node.target.__name__ == "getitem":
+            names[node] = names[(node.args[0], node.args[1])]
+        elif node.op == "call_function" and "_assert_" in str(node.target):
+            continue  # torch.export's check of what the graph states already; it has no value
+        elif node.op == "call_function":
+            nodes.append(_node(node, names, namer))
+
+    results: dict[tuple[str, str], str] = {}
+    for output, kind, target in ends.outputs:
+        if kind == "gradient" and (kind, target) in results:
+            nodes.append(_sum(results[(kind, target)], names[output], output.meta["val"], namer))
+            results[(kind, target)] = nodes[-1].name
+        else:
+            results[(kind, target)] = names[output]
+    outputs = [
+        GraphOutput(name=found, kind=kind, target=target)  # type: ignore[arg-type]
+        for (kind, target), found in results.items()
+    ]
+    seconds = time.perf_counter() - start
+    graph = Graph(
+        name=namer.identifier(f"{name}_{mode}"),
+        mode=mode,
+        inputs=tuple(graph_inputs),
+        nodes=tuple(nodes),
+        outputs=tuple(outputs),
+        history=(PassRecord(name="capture", seconds=seconds, nodes=len(nodes)),),
+    )
+    return Captured(graph, used_constants)
+
+
+def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer: Namer) -> Node:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise GolowError(
+            f"the captured graph has {node.target} at {node.name}, which is not an operation on "
+            "tensors",
+            "control flow operators (cond, while_loop) have no lower level yet.",
+        )
+    module, phase = _place(node)
+    op = str(node.target)
+    base = namer.node(op, module, phase)
+    result = node.meta["val"]
+    several = isinstance(result, (tuple, list))
+    read = {user.args[1] for user in node.users} if several else set()
+    outputs: list[Value | None] = []
+    for index, tensor in enumerate(result if several else (result,)):
+        if several and index not in read:
+            outputs.append(None)
+            continue
+        value = _value(namer.free(base if index == 0 else f"{base}_{index}"), tensor)
+        names[(node, index) if several else node] = value.name
+        outputs.append(value)
+    return Node(
+        name=base,
+        op=op,
+        arguments=tuple(_argument(a, names) for a in node.args),
+        keywords={k: _argument(a, names) for k, a in node.kwargs.items()},
+        outputs=tuple(outputs),
+        several=several,
+        module=module,
+        phase=phase,
+    )
+
+
+def _place(node: fx.Node) -> tuple[str, Phase]:
+    """Path of the layer and phase, from torch.export's or from our own annotation."""
+    phase: Phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
+    stack = node.meta.get("nn_module_stack")
+    if stack:
+        return str(list(stack.values())[-1][0]), phase
+    return str((node.meta.get("custom") or {}).get("module", "")), phase
+
+
+def _argument(argument: Any, names: dict[fx.Node | tuple[fx.Node, int], str]) -> Argument:
+    if isinstance(argument, (list, tuple)):
+        return tuple(_scalar(item, names) for item in argument)
+    return _scalar(argument, names)
+
+
+def _scalar(item: Any, names: dict[fx.Node | tuple[fx.Node, int], str]) -> Scalar:
+    if isinstance(item, fx.Node):
+        return Ref(name=names[item])
+    if isinstance(item, torch.dtype):
+        return Symbol(kind="dtype", name=_short(item))
+    if isinstance(item, torch.layout):
+        return Symbol(kind="layout", name=_short(item))
+    if isinstance(item, torch.memory_format):
+        return Symbol(kind="memory_format", name=_short(item))
+    if isinstance(item, torch.device):
+        return Symbol(kind="device", name=str(item))
+    if isinstance(item, float):
+        return as_number(item)
+    if item is None or isinstance(item, (bool, int, str)):
+        return item
+    raise GolowError(f"the captured graph has an argument of type {type(item).__name__}: {item!r}")
+
+
+def _ones(value: Value) -> Node:
+    dtype = Symbol(kind="dtype", name=value.dtype)
+    return Node(
+        name=value.name,
+        op="aten.ones.default",
+        arguments=(value.shape,),
+        keywords={"dtype": dtype},
+        outputs=(value,),
+        phase="backward",
+    )
+
+
+def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:
+    """The gradient of a tensor that two parameters share."""
+    value = _value(namer.free(f"{one}_shared"), tensor)
+    return Node(
+        name=value.name,
+        op="aten.add.Tensor",
+        arguments=(Ref(name=one), Ref(name=other)),
+        outputs=(value,),
+        phase="backward",
+    )
+
+
+def _value(name: str, tensor: Tensor) -> Value:
+    return Value(name=name, shape=tuple(int(n) for n in tensor.shape), dtype=_short(tensor.dtype))
+
+
+def _short(symbol: object) -> str:
+    return str(symbol).removeprefix("torch.")
+
+
+def _attribute(module: fx.GraphModule, target: str) -> Tensor:
+    found: Any = module
+    for part in target.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, Tensor):
+        raise GolowError(f"the captured graph reads {target}, which is no tensor")
+    return found
