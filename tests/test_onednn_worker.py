@@ -21,7 +21,6 @@ from conformance import (
     Conversation,
     Subject,
     dies_with_its_parent,
-    threads_at_work,
 )
 from golow import comparison, levels
 from golow.bundle import write_bundle
@@ -32,6 +31,7 @@ from golow.standard import Standard
 from golow.worker.client import Limits
 from golow.workload import prepare
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
+from workers_kept import kept_loaded, require_threads
 
 needs_package = pytest.mark.skipif(
     not onednn.probe().available, reason="the package of oneDNN is not installed"
@@ -52,18 +52,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def loaded(request: pytest.FixtureRequest, workshop: Path) -> Iterator[Callable[[], Conversation]]:
     """One process for all checks of a mode, and another once it has ended."""
-    subject = make_subject(request.param, workshop)
-    conversations: list[Conversation] = []
-
-    def conversation() -> Conversation:
-        if not conversations or conversations[-1].process.poll() is not None:
-            conversations.append(Conversation(subject))
-            conversations[-1].load()
-        return conversations[-1]
-
-    yield conversation
-    for ended in conversations:
-        ended.__exit__(None, None, None)
+    with kept_loaded(make_subject(request.param, workshop)) as conversation:
+        yield conversation
 
 
 @needs_package
@@ -92,16 +82,9 @@ def test_it_dies_at_work_with_its_parent(workshop: Path) -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_it_runs_with_the_threads_that_golow_states(threads: int, workshop: Path) -> None:
-    """Not the setting is looked at but the threads that got a core."""
     subject = make_subject("infer", workshop, threads)
     choose_layouts(folder_of(subject), "blocked")
-    with Conversation(subject) as worker:
-        worker.load()
-        worker.time(30, 10)
-        used = threads_at_work(worker, iterations=300)
-    if used is None:
-        pytest.skip("this system does not tell how long a thread ran")
-    assert used == threads
+    require_threads(subject, threads, iterations=300)
 
 
 @needs_package

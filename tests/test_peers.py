@@ -21,7 +21,6 @@ from conformance import (
     Conversation,
     Subject,
     dies_with_its_parent,
-    threads_at_work,
 )
 from golow import comparison, levels
 from golow.bundle import Bundle, write_bundle
@@ -29,6 +28,7 @@ from golow.levels import exported_program
 from golow.record import Unsupported
 from golow.worker.client import worker_environment
 from golow.workload import prepare
+from workers_kept import kept_loaded, require_threads
 
 NAMES = ("onnxruntime", "openvino")
 PEERS = [
@@ -70,18 +70,8 @@ def subject_of(name: str, bundle: Bundle, cache: Path) -> Subject:
 @pytest.fixture(scope="module")
 def loaded(request: pytest.FixtureRequest, workshop: Path) -> Iterator[Callable[[], Conversation]]:
     """One process for all checks of a worker, and another once it has ended."""
-    subject = make_subject(request.param, workshop)
-    conversations: list[Conversation] = []
-
-    def conversation() -> Conversation:
-        if not conversations or conversations[-1].process.poll() is not None:
-            conversations.append(Conversation(subject))
-            conversations[-1].load()
-        return conversations[-1]
-
-    yield conversation
-    for ended in conversations:
-        ended.__exit__(None, None, None)
+    with kept_loaded(make_subject(request.param, workshop)) as conversation:
+        yield conversation
 
 
 @pytest.mark.parametrize("loaded", PEERS, indirect=True)
@@ -109,14 +99,7 @@ def test_a_peer_at_work_dies_with_its_parent(name: str, workshop: Path) -> None:
 def test_a_peer_runs_with_the_threads_that_golow_states(
     name: str, threads: int, workshop: Path
 ) -> None:
-    """Not the setting is looked at but the threads that got a core."""
-    with Conversation(make_subject(name, workshop, threads)) as worker:
-        worker.load()
-        worker.time(30, 10)
-        used = threads_at_work(worker, iterations=300)
-    if used is None:
-        pytest.skip("this system does not tell how long a thread ran")
-    assert used == threads
+    require_threads(make_subject(name, workshop, threads), threads, iterations=300)
 
 
 @each_peer

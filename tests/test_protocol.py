@@ -19,12 +19,12 @@ from conformance import (
     Conversation,
     Subject,
     dies_with_its_parent,
-    threads_at_work,
 )
 from golow import levels
 from golow.bundle import Bundle
 from golow.record import Mode
 from golow.worker.client import worker_environment
+from workers_kept import require_threads
 
 TINY = Path(__file__).parent / "workers" / "tiny.c"
 
@@ -155,15 +155,8 @@ def test_a_worker_at_work_dies_with_its_parent(subject: Subject) -> None:
 def test_a_level_runs_with_the_threads_that_golow_states(
     name: str, threads: int, workshop: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Not the setting is looked at but the threads that got a core."""
     subject = make_subject(name, "infer", workshop, request, threads)
-    with Conversation(subject) as worker:
-        worker.load()
-        worker.time(30, 10)
-        used = threads_at_work(worker, iterations=100)
-    if used is None:
-        pytest.skip("this system does not tell how long a thread ran")
-    assert used == threads
+    require_threads(subject, threads, iterations=100)
 
 
 def test_a_runtime_of_ones_own_joins_the_ladder(tiny: Path, tmp_path: Path) -> None:
