@@ -103,6 +103,21 @@ def test_a_peer_runs_with_the_threads_that_golow_states(
 
 
 @each_peer
+def test_a_peer_leaves_nothing_in_the_users_home(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both packages come with telemetry, which keeps its identifier and its queue there."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with Conversation(make_subject(name, tmp_path)) as worker:
+        worker.load()
+        worker.time(10, 0)
+    assert list(home.rglob("*")) == []
+
+
+@each_peer
 def test_a_worker_refuses_a_bundle_that_was_not_exported(
     name: str, workshop: Path, tmp_path: Path
 ) -> None:

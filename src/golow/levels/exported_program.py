@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from golow.bundle import Bundle
-from golow.levels.level import Launch, python_worker
+from golow.levels.level import IDLE_NUMPY, Launch, python_worker
 from golow.levels.probe import Probe
 from golow.record import GolowError, Record, Unsupported
 
@@ -64,7 +64,7 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
         report = _export(bundle, level, folder)
     return Launch(
         python_worker(level, ""),
-        environment={VARIABLE: str(folder)},
+        environment={VARIABLE: str(folder), **IDLE_NUMPY},
         build_seconds=report.seconds,
         cached=cached,
         artifact_bytes=sum(f.stat().st_size for f in folder.iterdir() if f.name != REPORT),

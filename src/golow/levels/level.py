@@ -14,6 +14,10 @@ from golow.lower.graph import Graph
 from golow.lower.plan import Plan
 from golow.record import Mode, Workload
 
+# For a worker that computes nothing in numpy: the thread that its OpenBLAS starts at the import
+# spins for a tenth of a second and more, on a core that the first iterations need.
+IDLE_NUMPY = {"OPENBLAS_NUM_THREADS": "1"}
+
 
 class Variant(NamedTuple):
     """A level with a setting that users choose; ``level:variant`` on the command line."""

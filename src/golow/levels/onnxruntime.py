@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def _root(error: BaseException) -> str:
 
 def program(variant: str) -> ArrayProgram:
     """The worker's side."""
-    import onnxruntime
+    onnxruntime = _import_onnxruntime()
     from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
     from golow.levels.array_program import ArrayProgram
@@ -95,6 +96,16 @@ def program(variant: str) -> ArrayProgram:
         return chosen
 
     return OnnxRuntime()
+
+
+def _import_onnxruntime() -> Any:
+    """The package without its telemetry, which from 1.29 on keeps an identifier under the user's
+    home and uploads from a thread of its own, beside whatever is being timed. The variable is read
+    once, by the import."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    return onnxruntime
 
 
 LEVEL = Level(

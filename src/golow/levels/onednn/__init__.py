@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from golow.bundle import Bundle
-from golow.levels.level import Launch, Level
+from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
@@ -45,6 +45,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     folder = _home(apply(graph, passes(workload)), workload, cache)
     return Launch(
         (sys.executable, "-m", "golow.levels.onednn.program", str(folder)),
+        environment=IDLE_NUMPY,
         built_by_loading=folder / "built.json",
     )
 
