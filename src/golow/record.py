@@ -4,8 +4,9 @@ Format history (``FORMAT_VERSION`` is written into every file; older ones are re
 ``store.py``):
 
 1   November 2026, the first: one JSON file a run, one ``comparison.json`` a comparison.
-    Since then, with defaults, so that either side reads the other's files: ``Run.layers`` and
-    ``Run.layers_missing``.
+    Since then, with defaults, so that either side reads the other's files: ``Run.layers``,
+    ``Run.layers_missing``, and for GPUs ``Workload.device``, ``Block.gpu``, ``Block.throttled``,
+    ``Conditions.device``, ``Conditions.cache``, ``Conditions.throttled_share`` and ``Run.device``.
 
 Nothing here imports torch, so that a worker without a framework can read these records.
 A number is a `Quantity`: name, unit, value and, where it was estimated, its 95% interval.
@@ -24,6 +25,8 @@ Mode = Literal["infer", "train"]
 VerdictName = Literal["match", "differs", "failed", "unavailable"]
 Word = Literal["faster", "slower", "same", "unclear"]
 LayerPhase = Literal["forward", "backward", "update"]
+Device = Literal["cpu", "cuda"]
+Precision = Literal["default", "ieee", "tf32", "bf16", "fp16"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -65,7 +68,10 @@ class TensorType(Record, frozen=True, kw_only=True):
 class Workload(Record, frozen=True, kw_only=True):
     """A model, its inputs, batch size, precision and mode: all that a level is asked to execute.
 
-    inputs are the types of one batch (the batch dimension first). ``digest`` identifies the
+    precision: ``default`` is what PyTorch does unless told (on a GPU TF32 in convolutions and IEEE
+    float32 in matrix products), ``ieee`` float32 everywhere, ``tf32`` TF32 wherever the hardware
+    has it, ``bf16`` and ``fp16`` as autocast has them, with float32 master weights. inputs are the
+    types of one batch (the batch dimension first). ``digest`` identifies the
     content (source, weights, shapes, mode), so that equal workloads can be recognised.
     """
 
@@ -75,7 +81,8 @@ class Workload(Record, frozen=True, kw_only=True):
     batch: int
     inputs: tuple[TensorType, ...]
     targets: tuple[TensorType, ...] = ()
-    precision: str = "default"
+    device: Device = "cpu"
+    precision: Precision = "default"
     loss: str = ""
     optimizer: Optimizer = Optimizer()
     initialisation: str = "default"
@@ -160,6 +167,22 @@ class LayerTime(Record, frozen=True, kw_only=True):
     ns: tuple[int, ...]
 
 
+class GpuState(Record, frozen=True, kw_only=True):
+    """What the driver says of the card at one moment.
+
+    reasons: why the clocks are not at their highest, in NVML's words. other_processes: programs
+    that use the card and are none of this comparison's workers.
+    """
+
+    clock_mhz: int
+    memory_clock_mhz: int
+    temperature_c: int
+    power_w: float
+    utilization_percent: int
+    reasons: tuple[str, ...] = ()
+    other_processes: int = 0
+
+
 class Block(Record, frozen=True, kw_only=True):
     """The iterations of one level in one round, raw.
 
@@ -168,6 +191,8 @@ class Block(Record, frozen=True, kw_only=True):
     wait_share: run-queue wait of the worker's threads over the block's wall time; None where the
     system does not tell.
     attempts: how often the block was measured until it was clean or the limit ended it.
+    gpu: the card's state right after the block; throttled: it was slowed down meanwhile, by heat
+    or power.
     """
 
     round: int
@@ -177,6 +202,8 @@ class Block(Record, frozen=True, kw_only=True):
     wait_share: float | None = None
     contended: bool = False
     attempts: int = 1
+    gpu: GpuState | None = None
+    throttled: bool = False
 
 
 class Conditions(Record, frozen=True, kw_only=True):
@@ -184,6 +211,8 @@ class Conditions(Record, frozen=True, kw_only=True):
 
     contended_share: blocks that stayed contended. rounds_used: whether the figures rest on clean
     rounds alone, or on all because too few were clean. resident_with: the levels loaded meanwhile.
+    cache: whether the card's L2 was emptied before each iteration (cold). throttled_share: blocks
+    that stayed slowed down by heat or power.
     """
 
     threads: int
@@ -193,6 +222,9 @@ class Conditions(Record, frozen=True, kw_only=True):
     contended_share: float = 0.0
     rounds_used: Literal["clean", "all", ""] = ""
     resident_with: tuple[str, ...] = ()
+    device: Device = "cpu"
+    cache: Literal["warm", "cold"] = "warm"
+    throttled_share: float = 0.0
 
 
 class Environment(Record, frozen=True, kw_only=True):
@@ -218,7 +250,9 @@ class Run(Record, frozen=True, kw_only=True):
     """The record of one level on one workload.
 
     layers: times step by step, in order of execution, where they were asked for; layers_missing
-    is then why there are none.
+    is then why there are none. device: what a GPU did for it (``enqueue``: the host's seconds an
+    iteration; ``energy`` in joules an iteration, ``power``, ``utilization``; ``copied`` bytes and
+    ``copy_time`` from host to device an iteration), as far as it was had.
     """
 
     format_version: int
@@ -240,10 +274,12 @@ class Run(Record, frozen=True, kw_only=True):
     log: str = ""
     layers: tuple[LayerTime, ...] = ()
     layers_missing: str = ""
+    device: tuple[Quantity, ...] = ()
 
     def quantity(self, name: str) -> float | None:
-        """The value of the memory or life-cycle figure of that name, None if it was not had."""
-        for quantity in (*self.memory, *self.life):
+        """The value of the memory, life-cycle or device figure of that name, None if it was not
+        had."""
+        for quantity in (*self.memory, *self.life, *self.device):
             if quantity.name == name:
                 return quantity.value
         return None

@@ -1,0 +1,190 @@
+"""The GPU without a framework: stream, memory, compiled kernels, CUDA graphs and events, by NVIDIA's
+own Python bindings. Compiled kernels are kept on disk by source, architecture and compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from cuda.bindings import driver, nvrtc
+from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, launch
+from cuda.pathfinder import find_nvidia_header_directory
+
+from golow.levels.cudnn.kernels import Kernel
+
+Graph = Any  # an instantiated CUDA graph, as the bindings hand it out
+
+
+class GpuError(Exception):
+    """A call of the driver failed; the message has the call and the driver's own word for it."""
+
+
+def checked(answer: tuple[Any, ...], call: str) -> Any:
+    """What the driver returned beside its status. Raises `GpuError`; where memory is short,
+    `MemoryError`."""
+    status, *values = answer
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        raise MemoryError(f"{call}: out of memory on the GPU")
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise GpuError(f"{call}: {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class Region:
+    """Bytes of device memory, zero at first and freed with the object."""
+
+    def __init__(self, size: int) -> None:
+        self.size = max(size, 256)
+        self.address = int(checked(driver.cuMemAlloc(self.size), "cuMemAlloc"))
+        checked(driver.cuMemsetD8(self.address, 0, self.size), "cuMemsetD8")
+
+    def __del__(self) -> None:
+        if address := getattr(self, "address", 0):
+            driver.cuMemFree(address)
+
+
+class Gpu:
+    """The first visible device with a stream of its own. cache: folder for compiled kernels."""
+
+    def __init__(self, cache: Path) -> None:
+        self._device = Device(0)
+        self._device.set_current()
+        self._core_stream = self._device.create_stream()
+        self.stream = int(self._core_stream.handle)
+        major, minor = self._device.compute_capability
+        self.architecture = f"sm_{major}{minor}"
+        self.name = self._device.name
+        self.multiprocessors = int(self._device.properties.multiprocessor_count)
+        self._cache = cache
+        self._functions: dict[tuple[str, str], Any] = {}
+
+    # ------------------------------------------------------------ memory
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """Copy an array to the device; returns when it is there."""
+        data = np.ascontiguousarray(array)
+        checked(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes), "cuMemcpyHtoD")
+
+    def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """Copy from the device, once all that was enqueued is done."""
+        self.synchronize()
+        array = np.empty(tuple(shape), dtype)
+        checked(driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "cuMemcpyDtoH")
+        return array
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Enqueue the filling of that many bytes."""
+        checked(driver.cuMemsetD8Async(address, byte, size, self.stream), "cuMemsetD8Async")
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueue a copy within the device."""
+        checked(driver.cuMemcpyDtoDAsync(target, source, size, self.stream), "cuMemcpyDtoDAsync")
+
+    def write_word(self, address: int, value: int) -> None:
+        """Enqueue the writing of a 32-bit word, without a kernel and without a copy."""
+        checked(driver.cuStreamWriteValue32(self.stream, address, value, 0), "cuStreamWriteValue32")
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        checked(driver.cuStreamSynchronize(self.stream), "cuStreamSynchronize")
+
+    # ------------------------------------------------------------ kernels
+
+    def compile(self, kernels: Iterable[Kernel]) -> None:
+        """Make these kernels ready to launch: one compilation for each source, unless the cache has
+        it."""
+        wanted: dict[str, set[str]] = defaultdict(set)
+        for kernel in kernels:
+            if (kernel.source, kernel.expression) not in self._functions:
+                wanted[kernel.source].add(kernel.expression)
+        for source, expressions in wanted.items():
+            code = self._object_code(source, sorted(expressions))
+            for expression in expressions:
+                self._functions[(source, expression)] = code.get_kernel(expression)
+
+    def launch(self, kernel: Kernel, pointers: Sequence[int]) -> None:
+        """Enqueue a kernel on these device addresses."""
+        function = self._functions.get((kernel.source, kernel.expression))
+        if function is None:
+            self.compile([kernel])
+            function = self._functions[(kernel.source, kernel.expression)]
+        config = LaunchConfig(grid=kernel.grid, block=kernel.block, shmem_size=kernel.shared)
+        launch(self._core_stream, config, function, *pointers, *kernel.scalars)
+
+    def _object_code(self, source: str, expressions: list[str]) -> ObjectCode:
+        compiler = checked_compiler(nvrtc.nvrtcVersion())
+        key = "\n".join((source, *expressions, self.architecture, str(compiler)))
+        digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+        binary, names = (self._cache / f"{digest}.{kind}" for kind in ("cubin", "json"))
+        if binary.exists() and names.exists():
+            mapping = msgspec.json.decode(names.read_bytes(), type=dict[str, str])
+            return ObjectCode.from_cubin(
+                binary.read_bytes(), symbol_mapping={k: v.encode() for k, v in mapping.items()}
+            )
+        code = compile_source(source, expressions, self.architecture)
+        self._cache.mkdir(parents=True, exist_ok=True)
+        mapping = {k: bytes(v).decode() for k, v in code.symbol_mapping.items()}
+        _write_whole(binary, bytes(code.code))
+        _write_whole(names, msgspec.json.encode(mapping))
+        return code
+
+    # ------------------------------------------------------------ graphs and events
+
+    def capture(self, enqueue: Callable[[], None]) -> Graph:
+        """What the function enqueues, as one CUDA graph that is ready to be launched."""
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
+        try:
+            enqueue()
+        finally:
+            captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
+        graph = checked(driver.cuGraphInstantiate(captured, 0), "cuGraphInstantiate")
+        checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
+        checked(driver.cuGraphUpload(graph, self.stream), "cuGraphUpload")
+        return graph
+
+    def replay(self, graph: Graph) -> None:
+        """Enqueue a captured graph."""
+        checked(driver.cuGraphLaunch(graph, self.stream), "cuGraphLaunch")
+
+    def event(self) -> Any:
+        """An event that can be timed."""
+        return checked(driver.cuEventCreate(0), "cuEventCreate")
+
+    def record(self, event: Any) -> None:
+        """Enqueue the event."""
+        checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
+
+    def elapsed_ns(self, first: Any, second: Any) -> int:
+        """Nanoseconds between two events that have happened."""
+        return round(checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime") * 1e6)
+
+
+def compile_source(source: str, expressions: Sequence[str], architecture: str) -> ObjectCode:
+    """Machine code of these instantiations; needs the compiler, not a GPU."""
+    headers = find_nvidia_header_directory("cudart")
+    options = ProgramOptions(
+        arch=architecture, std="c++17", include_path=[headers] if headers else None
+    )
+    return Program(source, "c++", options).compile("cubin", name_expressions=tuple(expressions))
+
+
+def checked_compiler(answer: tuple[Any, ...]) -> tuple[int, int]:
+    """Version of the run-time compiler."""
+    status, major, minor = answer
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise GpuError(f"nvrtcVersion: {status.name}")
+    return major, minor
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write under a temporary name first, so that nobody ever reads a part."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)
