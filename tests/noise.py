@@ -134,7 +134,7 @@ class VirtualWorker:
         self._seconds = seconds * layout
         self._jitter = self._draw.uniform(0.01, 0.03)
 
-    def time(self, iterations: int, warmup: int) -> Sample:
+    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
         count = warmup + iterations
         cold = 1 + COLD * np.exp(-np.arange(count) * self._seconds / COLD_SECONDS)
         work = self._seconds * cold * self._draw.lognormal(0, self._jitter, count)

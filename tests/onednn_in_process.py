@@ -1,84 +1,22 @@
-"""The level `onednn` in the test's own process, and the same network in PyTorch beside it.
-
-`compute` builds and runs the real plan with the real library; `assert_right` holds what it gives
-against float64, with float32 PyTorch's own error as the measure.
-"""
+"""The level `onednn` in the test's own process: `compute` builds and runs the real plan."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
 
-from golow.comparison import capture
 from golow.levels.onednn.builder import Builder, Built, Switches
 from golow.levels.onednn.constants import ANY, BLOCKED_BY_16, CHANNELS_LAST
 from golow.levels.onednn.execution import Execution
 from golow.levels.onednn.library import Engine
 from golow.levels.onednn.operators import OPERATORS
-from golow.lower.graph import Graph
-from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.vendor import vendor_passes
-from golow.record import Mode, Optimizer
-from golow.source import random_layers_off
-from golow.workload import Prepared, prepare
+from in_process import STEPS, Network, Tensors
 
-Tensors = dict[str, np.ndarray]
 Chooser = Callable[[int], int]
 
 ENGINE = Engine()
 LAYOUTS = {"any": ANY, "channels_last": CHANNELS_LAST, "blocked": BLOCKED_BY_16}
-OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
-ROUNDING = 2.0**-23
-STEPS = 2
-
-
-class Network:
-    """A workload, and its graph as the level gets it."""
-
-    def __init__(self, prepared: Prepared, graph: Graph, constants: dict[str, Tensor]) -> None:
-        self.prepared, self.graph, self.constants = prepared, graph, constants
-
-    @property
-    def trains(self) -> bool:
-        """Whether an iteration is a training step."""
-        return self.prepared.workload.mode == "train"
-
-    @cached_property
-    def references(self) -> tuple[Tensors, Tensors, Tensors]:
-        """PyTorch in float64, in float32, and in float64 with weights and inputs moved."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)  # its threads and oneDNN's would wait for each other, spinning
-        try:
-            return (
-                torch_steps(self, torch.float64),
-                torch_steps(self, torch.float32),
-                torch_steps(self, torch.float64, moved=True),
-            )
-        finally:
-            torch.set_num_threads(before)
-
-
-def lower(
-    module: nn.Module,
-    inputs: Tensor | tuple[Tensor, ...],
-    mode: Mode,
-    optimizer: Optimizer = OPTIMIZER,
-    loss: str = "cross_entropy",
-) -> Network:
-    """Prepare, capture and lower, as `golow.compare` does."""
-    prepared = prepare(
-        module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
-    )
-    captured = capture(prepared)
-    clean = apply(captured.graph, CLEAN_UP)
-    return Network(prepared, apply(clean, vendor_passes(mode, optimizer)), captured.constants)
 
 
 class Running:
@@ -152,120 +90,3 @@ def compute(network: Network, layout_of: Chooser = lambda _: ANY) -> Tensors:
         running.point_at(step)
         found |= {f"{step}/{name}": array for name, array in running.step().items()}
     return found
-
-
-# ---------------------------------------------------------------- PyTorch
-
-
-def torch_steps(network: Network, dtype: torch.dtype, moved: bool = False) -> Tensors:
-    """The same of PyTorch. moved: weights and inputs are some roundings off, which tells how far
-    the right answer itself depends on them."""
-    module = copy.deepcopy(network.prepared.module).to(dtype)
-    generator = torch.Generator().manual_seed(0)
-    if moved:
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.copy_(_moved(parameter, generator))
-    optimizer = _optimizer(network, module)
-    found: Tensors = {}
-    with random_layers_off(module):
-        for step in range(STEPS):
-            inputs = [_cast(t, dtype) for t in network.prepared.batches[step].inputs]
-            if moved:
-                inputs = [_moved(t, generator) for t in inputs]
-            taken = _torch_step(network, module, optimizer, inputs, step)
-            found |= {f"{step}/{name}": t.detach().numpy().copy() for name, t in taken}
-    return found
-
-
-def _optimizer(network: Network, module: nn.Module) -> torch.optim.SGD | None:
-    settings = network.prepared.workload.optimizer
-    if not network.trains:
-        return None
-    return torch.optim.SGD(
-        [parameter for parameter in module.parameters() if parameter.requires_grad],
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
-
-
-def _torch_step(
-    network: Network,
-    module: nn.Module,
-    optimizer: torch.optim.SGD | None,
-    inputs: list[Tensor],
-    step: int,
-) -> Iterator[tuple[str, Tensor]]:
-    if optimizer is None:
-        with torch.no_grad():
-            yield "output/0", functional_call(module, {}, tuple(inputs))
-        return
-    assert network.prepared.loss is not None
-    optimizer.zero_grad()
-    output = module(*inputs)
-    targets = [_cast(t, output.dtype) for t in network.prepared.batches[step].targets]
-    loss = network.prepared.loss(output, *targets)
-    loss.backward()
-    yield "output/0", output
-    yield "loss/loss", loss
-    trained = [(n, p) for n, p in module.named_parameters() if p.grad is not None]
-    yield from ((f"gradient/{name}", p.grad) for name, p in trained if p.grad is not None)
-    optimizer.step()
-    for name, parameter in trained:
-        yield f"parameter/{name}", parameter
-        momentum = optimizer.state[parameter].get("momentum_buffer")
-        if momentum is not None:
-            yield f"momentum/{name}", momentum
-    yield from ((f"buffer/{name}", b) for name, b in module.named_buffers() if _changes(name))
-
-
-def _changes(name: str) -> bool:
-    return name.rpartition(".")[2].startswith(("running_", "num_batches"))
-
-
-def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    noise = torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype) * 2 - 1
-    return tensor * (1 + 8 * ROUNDING * noise)
-
-
-# ---------------------------------------------------------------- the judgement
-
-
-def assert_right(network: Network, found: Tensors) -> None:
-    """Every tensor is as near to float64 as rounding lets it be, and none is missing."""
-    wanted, eager, moved = network.references
-    assert wanted.keys() <= found.keys(), sorted(wanted.keys() - found.keys())
-    sizes = _group_sizes(wanted)
-    wrong = []
-    for name, right in wanted.items():
-        assert found[name].shape == right.shape, name
-        size = _rms(right) + sizes[_group(name)] / 4
-        rounding = max(_rms(eager[name] - right), _rms(moved[name] - right))
-        error, limit = _rms(found[name] - right), 4 * rounding + 32 * ROUNDING * size
-        if not error <= limit:  # also where it is NaN
-            wrong.append(f"{name}: {error:.3g} from float64, allowed {limit:.3g}")
-    assert not wrong, "\n".join(wrong)
-
-
-def _group_sizes(tensors: Tensors) -> dict[str, float]:
-    """Root mean square over all tensors of a step and kind: what cancels to zero in one of them
-    leaves roundings of its neighbours' size."""
-    found: dict[str, float] = {}
-    for group in {_group(name) for name in tensors}:
-        members = [t.ravel() for name, t in tensors.items() if _group(name) == group]
-        found[group] = _rms(np.concatenate(members))
-    return found
-
-
-def _group(name: str) -> str:
-    return name.rpartition("/")[0]
-
-
-def _rms(array: Any) -> float:
-    data = np.asarray(array, dtype=np.float64)
-    return float(np.sqrt(np.mean(data * data))) if data.size else 0.0

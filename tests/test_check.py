@@ -21,11 +21,11 @@ from safetensors.numpy import load_file, save_file
 
 from bundles import network_bundle
 from golow.bundle import Bundle
-from golow.check import Check, Reference, check, confirm
+from golow.check import FLOAT32, Check, Reference, check, confirm
 from golow.entrant import Entrant, Silent
 from golow.levels import Choice, Launch, Level, Probe
 from golow.record import Mode, TensorError
-from golow.standard import ROUNDING, ROUNDINGS, Standard, gentle_rate
+from golow.standard import Standard, gentle_rate
 from golow.worker.client import Limits
 from planted import INFERENCE, TRAINING
 
@@ -371,7 +371,7 @@ def test_the_rate_is_gentle_and_no_gentler_than_it_must_be(
 ) -> None:
     """At the rate found, rounding in the gradients moves no weight by more than the check allows
     anyway; and the workload's own rate stays wherever that holds for it."""
-    allowed = ROUNDINGS / 2 * ROUNDING
+    allowed = FLOAT32.move / 2
     with trained(weight, gradient, share * gradient) as reference:
         found = gentle_rate(rate, reference)
         error = reference.expected["0/gradient/w"].eager_error

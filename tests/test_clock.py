@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from golow.worker.clock import time_iterations
+from golow.worker.clock import time_iterations, time_on_device
 
 
 def test_the_untimed_come_first_and_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,4 +76,47 @@ def test_the_collector_is_back_after_a_failure() -> None:
 
     with pytest.raises(RuntimeError):
         time_iterations(iterate, iterations=1, warmup=0)
+    assert gc.isenabled()
+
+
+# ---------------------------------------------------------------- on a device
+
+
+class Notes:
+    """A stopwatch that notes what it is asked for; its device needs 7 ns an iteration."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.iterations = 0
+
+    def flush(self) -> None:
+        self.heard.append("flush")
+
+    def start(self, iteration: int) -> None:
+        self.heard.append(f"start {iteration}")
+
+    def stop(self, iteration: int) -> None:
+        self.heard.append(f"stop {iteration}")
+        self.iterations += 1
+
+    def nanoseconds(self) -> tuple[int, ...]:
+        self.heard.append("read")
+        return (7,) * self.iterations
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_iterations_are_enqueued_between_events_and_read_once(cold: bool) -> None:
+    watch = Notes()
+    found = time_on_device(lambda: watch.heard.append("run"), 2, 1, watch, cold)
+    assert found.device_ns == (7, 7)
+    assert len(found.host_ns) == 2
+    flush = ["flush"] if cold else []
+    timed = [step for i in (0, 1) for step in (*flush, f"start {i}", "run", f"stop {i}")]
+    assert watch.heard == ["run", *timed, "read"]
+
+
+def test_the_collector_stays_out_on_a_device_too() -> None:
+    watch, seen = Notes(), []
+    time_on_device(lambda: seen.append(gc.isenabled()), 2, 2, watch, cold=False)
+    assert seen == [False] * 4
     assert gc.isenabled()

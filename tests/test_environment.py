@@ -241,6 +241,24 @@ def test_unlike_names_what_differs(fields: dict[str, Any], names: list[str]) -> 
     assert [fragment.partition(" (")[0] for fragment in found] == names
 
 
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("nvidia-cudnn-cu13", True),
+        ("nvidia-cublas", True),
+        ("triton", True),
+        ("CUDA of the driver", True),
+        ("nvidia-ml-py", False),  # it only reads
+        ("scipy", False),
+    ],
+)
+def test_what_a_gpus_times_depend_on_counts_on_a_gpu(name: str, counts: bool) -> None:
+    here = changed(environment(), versions={"torch": "2.11.0", name: "1.0"})
+    there = changed(here, versions={"torch": "2.11.0", name: "2.0"})
+    assert unlike(here, there) == unlike(here, there, "cpu") == []
+    assert unlike(here, there, "cuda") == ([f"{name} (1.0, 2.0)"] if counts else [])
+
+
 def test_unlike_says_both_values() -> None:
     here = changed(environment(), cpu_model="AMD EPYC", gpu=())
     there = changed(here, cpu_model="Intel Xeon", gpu=("NVIDIA H200",))

@@ -15,6 +15,7 @@ ORDER = [
     {"models"},
     {"data"},
     {"source"},
+    {"trial"},
     {"workload"},
     {"lower"},
     {"bundle"},
@@ -26,6 +27,7 @@ ORDER = [
     {"entrant"},
     {"report"},
     {"comparison", "emit", "lowering", "selftest"},
+    {"options"},
     {"cli"},
     {"__init__", "__main__"},
 ]

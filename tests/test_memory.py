@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.lower.memory import ALIGNMENT, Layout, Lifetime, assign_offsets
+from golow.lower.memory import CACHE_LINE, Layout, Lifetime, assign_offsets
 
 
 @st.composite
@@ -20,7 +20,7 @@ def lifetimes(draw: st.DrawFn) -> Lifetime:
 
 
 def aligned(size: int) -> int:
-    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    return (size + CACHE_LINE - 1) // CACHE_LINE * CACHE_LINE
 
 
 def assert_apart(buffers: list[Lifetime], layout: Layout) -> None:
@@ -38,7 +38,7 @@ def assert_apart(buffers: list[Lifetime], layout: Layout) -> None:
 def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
     layout = assign_offsets(buffers)
     assert len(layout.offsets) == len(buffers)
-    assert all(offset >= 0 and offset % ALIGNMENT == 0 for offset in layout.offsets)
+    assert all(offset >= 0 and offset % CACHE_LINE == 0 for offset in layout.offsets)
     assert_apart(buffers, layout)
 
 

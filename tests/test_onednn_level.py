@@ -19,16 +19,9 @@ from golow.record import Mode, Optimizer, Unsupported
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from onednn_in_process import (
-    LAYOUTS,
-    OPTIMIZER,
-    Network,
-    Running,
-    assert_right,
-    compute,
-    lower,
-)
-from onednn_networks import CASES, Function, Kept, Two, after_conv, same
+from in_process import OPTIMIZER, Network, assert_right, lower
+from many_networks import CASES, Function, Kept, Two, after_conv, same
+from onednn_in_process import LAYOUTS, Running, compute
 
 MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)

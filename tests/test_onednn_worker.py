@@ -22,7 +22,7 @@ from conformance import (
     Subject,
     dies_with_its_parent,
 )
-from golow import comparison, levels
+from golow import levels
 from golow.bundle import write_bundle
 from golow.entrant import Entrant, Silent
 from golow.levels import onednn
@@ -254,7 +254,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     assert not probe.available
     assert probe.missing == "onednn-cpu-gomp is not installed"
     assert probe.mend == "pip install 'golow[onednn]'"
-    assert "onednn" not in comparison._default_levels("infer")
+    assert "onednn" not in levels.default("infer", "cpu")
 
 
 def test_on_another_processor_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from conformance import (
     Subject,
     dies_with_its_parent,
 )
-from golow import comparison, levels
+from golow import levels
 from golow.bundle import Bundle, write_bundle
 from golow.levels import exported_program
 from golow.record import Unsupported
@@ -313,20 +313,20 @@ def test_a_missing_package_is_named_with_what_mends_it(
     assert probe.missing.startswith(name)
     assert "not installed" in probe.missing
     assert probe.mend == f"pip install 'golow[{name}]'"
-    assert not set(NAMES) & set(comparison._default_levels("infer"))
+    assert not set(NAMES) & set(levels.default("infer", "cpu"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_training_is_refused(name: str) -> None:
     with pytest.raises(golow.GolowError, match=f"{name} is for infer only, not for train"):
         golow.compare("lenet5", mode="train", levels=["eager", name])
-    assert name not in comparison._default_levels("train")
+    assert name not in levels.default("train", "cpu")
 
 
 @each_peer
 def test_an_installed_peer_runs_by_default(name: str) -> None:
     """In the ladder's order."""
-    found = comparison._default_levels("infer")
+    found = levels.default("infer", "cpu")
     assert found.index("compile:freezing") < found.index(name) < found.index("libtorch")
 
 

@@ -13,9 +13,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from golow.measure import race as racing
+from golow.measure import block as timing
 from golow.measure import stats
-from golow.measure.race import Race, calibrate, run_race, warmup_iterations
+from golow.measure.block import MOST_ATTEMPTS, warmup_iterations
+from golow.measure.race import Race, calibrate, run_race
 from golow.record import Sample, WorkerFailure
 from noise import Machine, ReplayedMachine, SyntheticMachine, VirtualWorker
 
@@ -212,7 +213,7 @@ class Scripted:
         spread = self.draw.lognormal(0, 0.001)
         return Sample(host_ns=(int(self.nanoseconds * spread),) * iterations, wait_share=wait_share)
 
-    def time(self, iterations: int, warmup: int) -> Sample:
+    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
         self.calls.append((self.name, iterations, warmup))
         sample = self.answer(len(self.calls), iterations)
         self.clock.seconds += (iterations + warmup) * self.nanoseconds * 1e-9
@@ -406,7 +407,7 @@ def test_a_contended_block_is_timed_again_until_clean(clock: Clock) -> None:
 def test_the_cleanest_attempt_is_kept_and_marked(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(racing, "RETRY_SHARE", 10)  # only the attempts limit it
+    monkeypatch.setattr(timing, "RETRY_SHARE", 10)  # only the attempts limit it
     worker = Scripted("eager", clock)
     first = first_block(worker)
     worker.answer = contended_at(worker, {first: 0.5, first + 1: 0.2, first + 2: 0.3})
@@ -424,7 +425,7 @@ def test_a_machine_that_is_never_calm_still_gets_its_rounds(clock: Clock) -> Non
     race = run(workers, clock, target=0.0, time_limit=30.0)
     blocks = [block for blocks in race.rounds for block in blocks.values()]
     assert all(block.contended for block in blocks)
-    assert max(block.attempts for block in blocks) <= racing.MOST_ATTEMPTS
+    assert max(block.attempts for block in blocks) <= MOST_ATTEMPTS
     assert sum(block.attempts for block in blocks) < 1.6 * len(blocks)
     assert race.summary.contended_share == 1
     assert race.rounds_used("level") == "all"

@@ -400,6 +400,7 @@ def test_like_runs_may_be_compared() -> None:
         ({"model": "mesh"}, 'model: "net" and "mesh"'),
         ({"mode": "train"}, 'mode: "infer" and "train"'),
         ({"precision": "bf16"}, 'precision: "default" and "bf16"'),
+        ({"device": "cuda"}, 'device: "cpu" and "cuda"'),
         ({"threads": 4}, "threads: 1 and 4"),
         ({"inputs": (TensorType(shape=(8, 1), dtype="float32"),)}, "inputs: "),
     ],
@@ -428,6 +429,16 @@ def test_unlike_machines_are_refused(change: dict[str, Any], words: str) -> None
         store.require_alike([comparison(), comparison(), comparison(other, name="third")])
     assert words in raised.value.message
     assert "third" in raised.value.message
+
+
+def test_versions_that_only_a_gpu_runs_are_compared_there_alone() -> None:
+    there = msgspec.structs.replace(MACHINE, versions=MACHINE.versions | {"cuda-core": "0.9"})
+    store.require_alike([comparison(), comparison(run(machine=there), name="other")])
+    on_gpu = msgspec.structs.replace(WORKLOAD, device="cuda")
+    with pytest.raises(GolowError, match=r"cuda-core \(none, 0\.9\)"):
+        store.require_alike(
+            [comparison(run(workload=on_gpu)), comparison(run(workload=on_gpu, machine=there))]
+        )
 
 
 def test_records_are_readable_by_people() -> None:

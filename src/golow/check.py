@@ -3,13 +3,14 @@
 The rule (docs/correctness.md gives its reasons): the root mean square error of a tensor to the
 float64 reference must be within
 
-    FACTOR x max(e, d)  +  OWN x eps x s  +  GROUP x eps x S
+    factor x max(e, d)  +  own x eps x s  +  group x eps x S
 
 where e is eager's own error in the working precision, d how far the reference itself moves when
 weights and inputs are moved by a few roundings (both at least the share of the tensor that is
-typical of its step and kind, since a single tensor can be lucky), s the root mean square of the
-reference tensor and S that of all tensors of the same step and kind. Integers must be equal. A
-tensor that is missing, has another shape or is not finite fails.
+typical of its step and kind, since a single tensor can be lucky), eps the size of one rounding, s
+the root mean square of the reference tensor and S that of all tensors of the same step and kind.
+The constants are those of a `Rounding`. Integers must be equal. A tensor that is missing, has
+another shape or is not finite fails.
 
 After `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in PyTorch
 (torch/_dynamo/utils.py): no farther from float64 than the plain version is. The second term is
@@ -31,12 +32,43 @@ from torch import Tensor
 
 from golow.record import Check, TensorError
 
-FACTOR = 2.0
 # With few elements eager's own error is a noisy estimate of what rounding does; one number, such
 # as the loss, can be right by luck.
 FACTORS = ((8, 10.0), (1000, 3.0))
-OWN = 64.0  # another order of summation costs this many roundings of the tensor's own size
-GROUP = 8.0  # what should cancel to zero leaves roundings of its neighbours' size
+
+
+class Rounding(NamedTuple):
+    """What the rounding of a working precision may cost a level that is right.
+
+    size: of one rounding, relative. moves: roundings by which weights and inputs are moved to see
+    what they do. factor: times eager's error. own: roundings of a tensor's own size, for another
+    order of summation. group: roundings of its neighbours' size, which are left of what should
+    cancel to zero.
+    """
+
+    name: str
+    size: float
+    moves: float
+    factor: float
+    own: float
+    group: float
+
+    @property
+    def move(self) -> float:
+        """By how much weights and inputs are moved, relative."""
+        return self.moves * self.size
+
+
+# 2^-23 is the relative distance of neighbouring float32 numbers. Another order of summation, as
+# NHWC batch norm has it, is worth some four of them; eight leave room, and are far below any error
+# that a person makes.
+FLOAT32 = Rounding("float32", 2.0**-23, 8.0, 2.0, 64.0, 8.0)
+# Below, a rounding is half the distance of neighbours, the most that one can be wrong, and its root
+# mean square is half of that. Weights and inputs are moved by one: sums are float32 at every level,
+# and what is rounded between the layers shows in eager's own error.
+TF32 = Rounding("TF32", 2.0**-11, 0.5, 2.0, 1.0, 1.0)
+BF16 = Rounding("bf16", 2.0**-8, 0.5, 3.0, 1.0, 1.0)
+FP16 = Rounding("fp16", 2.0**-11, 0.5, 3.0, 1.0, 1.0)
 
 
 class Pair(NamedTuple):
@@ -64,10 +96,12 @@ class Expected(NamedTuple):
 class Reference:
     """The float64 tensors, by name, with eager's errors to them and their own sensitivity."""
 
-    def __init__(self, file: Path, eager: Path, moved: Iterable[Path]) -> None:
+    def __init__(
+        self, file: Path, eager: Path, moved: Iterable[Path], working: Rounding = FLOAT32
+    ) -> None:
         """file: float64 tensors; eager: the working precision's; moved: float64 again, with
         weights and inputs moved by a few roundings, once a draw; the farthest draw counts."""
-        self.file = file
+        self.file, self.working = file, working
         sizes = {
             pair.name: (pair.wanted.numel(), _rms(pair.wanted))
             for pair in _pairs(file, file)
@@ -122,8 +156,8 @@ class Reference:
         return median(shares) if shares else 0.0
 
 
-def check(reference: Reference, file: Path, epsilon: float = 2.0**-23) -> Check:
-    """Judge the tensors that a level wrote; epsilon is the working precision's."""
+def check(reference: Reference, file: Path) -> Check:
+    """Judge the tensors that a level wrote."""
     if not reference.finite or reference.missing:
         return Check(verdict="failed", reason="eager or its float64 reference is not finite")
     tensors: list[TensorError] = []
@@ -134,7 +168,7 @@ def check(reference: Reference, file: Path, epsilon: float = 2.0**-23) -> Check:
             if pair.found.shape != pair.wanted.shape:
                 shapes = f"{tuple(pair.found.shape)}, not {tuple(pair.wanted.shape)}"
                 return Check(verdict="differs", reason=f"{pair.name} has the shape {shapes}")
-            tensors.append(_judge(pair, pair.found, reference, epsilon))
+            tensors.append(_judge(pair, pair.found, reference))
     except (SafetensorError, OSError) as error:
         return Check(verdict="failed", reason=f"its outputs cannot be read: {error}")
     worst = max(tensors, key=_badness)
@@ -164,18 +198,16 @@ def confirm(first: Check, second: Check) -> Check:
     )
 
 
-def _judge(pair: Pair, found: Tensor, reference: Reference, epsilon: float) -> TensorError:
+def _judge(pair: Pair, found: Tensor, reference: Reference) -> TensorError:
     error = _rms(found - pair.wanted)
     if pair.exact:
         expected = Expected(pair.wanted.numel(), _rms(pair.wanted), 0.0, 0.0, 0.0)
         limit = 0.0
     else:
-        expected = reference.expected[pair.name]
+        expected, working = reference.expected[pair.name], reference.working
         factors = (factor for below, factor in FACTORS if expected.elements < below)
-        limit = (
-            next(factors, FACTOR) * expected.rounding
-            + OWN * epsilon * expected.scale
-            + GROUP * epsilon * expected.group_scale
+        limit = max(working.factor, next(factors, 0.0)) * expected.rounding + working.size * (
+            working.own * expected.scale + working.group * expected.group_scale
         )
     return TensorError(
         name=pair.name,

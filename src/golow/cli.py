@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from golow.options import (
+    Batch,
+    Channels,
+    Classes,
+    DeviceName,
+    DeviceOption,
+    Init,
+    Input,
+    LossOption,
+    Model,
+    ModeName,
+    ModeOption,
+    PrecisionName,
+    PrecisionOption,
+    Resolution,
+    Seed,
+    Threads,
+    Weights,
+)
 from golow.record import GolowError, Optimizer, Unsupported
 from golow.report.console import WIDTH, wide_console
 
@@ -31,38 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class ModeName(StrEnum):
-    """What is measured: a forward pass, or a whole training step."""
-
-    infer = "infer"
-    train = "train"
-
-
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="A name that `golow models` lists, file.py:Name, package.module:name or file.pt2.",
-        show_default=False,
-    ),
-]
-ModeOption = Annotated[ModeName, typer.Option("--mode", help="Forward pass, or training step.")]
-Batch = Annotated[int | None, typer.Option(help="Samples in a batch.  [default: 8]")]
-Resolution = Annotated[int | None, typer.Option(help="Side of the square input images.")]
-Input = Annotated[str | None, typer.Option(help="Shape of one sample, as 3x224x224.")]
-Channels = Annotated[int | None, typer.Option(help="Input channels of a model of the zoo.")]
-Classes = Annotated[int | None, typer.Option(help="Classes of a model of the zoo.")]
-Weights = Annotated[Path | None, typer.Option(help="A .safetensors file of the state dict.")]
-Init = Annotated[
-    str | None,
-    typer.Option(help="default, kaiming, xavier, zero_gamma or normal; without --weights."),
-]
-LossOption = Annotated[
-    str | None, typer.Option(help="A loss of torch.nn.functional.  [default: cross_entropy]")
-]
-Seed = Annotated[int, typer.Option(help="Of weights, order of images and rounds.")]
-Threads = Annotated[int | None, typer.Option(help="Of every level.  [default: all cores]")]
 
 
 @app.command()
@@ -89,6 +75,11 @@ def compare(
     weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
     seed: Seed = 0,
     threads: Threads = None,
+    device: DeviceOption = DeviceName.cpu,
+    precision: PrecisionOption = PrecisionName.default,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Empty the GPU's L2 cache before each timed iteration.")
+    ] = False,
     interval: Annotated[
         float, typer.Option(help="Relative width to which each ratio's interval is narrowed.")
     ] = 0.02,
@@ -134,6 +125,9 @@ def compare(
                 ),
                 seed=seed,
                 threads=threads,
+                device=device.value,
+                precision=precision.value,
+                cold=cold,
                 interval=interval,
                 time_limit=time_limit,
                 allow_differs=allow_differs,
@@ -178,6 +172,8 @@ def lower(
     channels: Channels = None,
     classes: Classes = None,
     loss: LossOption = None,
+    device: DeviceOption = DeviceName.cpu,
+    precision: PrecisionOption = PrecisionName.default,
     level: Annotated[
         str, typer.Option(help="Go on with the passes of this level, down to its plan.")
     ] = "",
@@ -187,7 +183,18 @@ def lower(
     from golow.lowering import lower as run
     from golow.report.table import graph_table
 
-    prepared = _prepare(model, mode, batch, resolution, input, channels, classes, loss)
+    prepared = _prepare(
+        model,
+        mode,
+        batch,
+        resolution,
+        input,
+        channels,
+        classes,
+        loss,
+        device=device,
+        precision=precision,
+    )
     lowered = run(prepared, level)
     if show:
         for graph in lowered.stages:
@@ -326,6 +333,8 @@ def _prepare(
     loss: str | None,
     weights: Path | None = None,
     init: str | None = None,
+    device: DeviceName = DeviceName.cpu,
+    precision: PrecisionName = PrecisionName.default,
 ) -> Prepared:
     from golow.workload import prepare
 
@@ -340,6 +349,8 @@ def _prepare(
         loss=loss,
         weights=weights,
         initialisation=init,
+        device=device.value,
+        precision=precision.value,
     )
 
 

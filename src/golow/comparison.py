@@ -7,11 +7,9 @@ build, load, check; then the race of those that matched; then the records.
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,24 +19,27 @@ import msgspec
 import psutil
 from torch import Tensor, nn
 
-from golow import levels as ladder
 from golow import store
 from golow.bundle import Bundle, write_bundle
 from golow.entrant import Entrant, Observer, Silent
-from golow.levels import BASELINE, Choice, Launch, Level, Probe, Variant
+from golow.levels import BASELINE
+from golow.levels.choices import choices
 from golow.lower.capture import capture_inference, capture_training
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.translation import Captured
 from golow.measure.environment import environment
+from golow.measure.nvml import Card
 from golow.measure.race import Race, run_race
 from golow.record import (
     FORMAT_VERSION,
     Comparison,
     Conditions,
+    Device,
     Environment,
     GolowError,
     Mode,
     Optimizer,
+    Precision,
     RaceSummary,
     Ratio,
     Run,
@@ -46,13 +47,13 @@ from golow.record import (
 )
 from golow.report.table import render
 from golow.standard import Standard
+from golow.trial import require_device
 from golow.worker.client import Limits, thread_settings
 from golow.workload import Loss, Prepared, prepare
 
 if TYPE_CHECKING:
     import pandas
 
-OWN_NAME = re.compile(r"\w[\w-]*")
 MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
 
 
@@ -112,6 +113,9 @@ def compare(
     optimizer: Optimizer | None = None,
     seed: int = 0,
     threads: int | None = None,
+    device: Device = "cpu",
+    precision: Precision = "default",
+    cold: bool = False,
     interval: float = 0.02,
     time_limit: float = 60.0,
     allow_differs: bool = False,
@@ -127,14 +131,18 @@ def compare(
     not take images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them,
     all that can run here unless given. workers: commands of your own that speak the protocol, by
     name. interval: relative width to which each ratio's 95% interval is narrowed, within
-    time_limit seconds of racing. threads: of every level; all cores unless given. by_layer: after
-    the race, time each level step by step too.
+    time_limit seconds of racing. threads: of every level; all cores unless given. device and
+    precision: of every level; a GPU is ``cuda``. cold: empty the GPU's L2 before each timed
+    iteration. by_layer: after the race, time each level step by step too.
 
     Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
     Ctrl-C. What goes wrong in a level is that level's result.
     """
     observer = observer or Silent()
-    chosen = _choices(levels, workers or {}, mode)
+    if cold and device == "cpu":
+        raise GolowError("--cold empties the cache of a GPU", "add --device cuda.")
+    require_device(device, precision)
+    chosen = choices(levels, workers or {}, mode, device)
     threads = threads or len(os.sched_getaffinity(0))
     cache = cache or default_cache()
     limits = limits or Limits()
@@ -159,14 +167,17 @@ def compare(
             targets=targets,
             optimizer=optimizer,
             threads=threads,
+            device=device,
+            precision=precision,
         )
         bundle, prepared = write_bundle(prepared, folder / "bundle")
 
         observer.stage("capturing the graph")
         notes = _write_graph(prepared, bundle)
 
+        card = stack.enter_context(Card()) if device == "cuda" else None
         entrants = [
-            stack.enter_context(Entrant(choice, bundle, folder, cache, limits, by_layer))
+            stack.enter_context(Entrant(choice, bundle, folder, cache, limits, by_layer, card))
             for choice in chosen
         ]
         races: list[Race] = []
@@ -175,7 +186,7 @@ def compare(
             observer.stage("computing the float64 reference")
             standard = Standard(bundle, folder, limits)
             notes += standard.notes
-            for group in _resident_groups(entrants, standard, allow_differs, observer):
+            for group in _resident_groups(entrants, standard, allow_differs, observer, card):
                 observer.stage("calibrating the race")
                 races.append(
                     run_race(
@@ -184,6 +195,8 @@ def compare(
                         seed=seed,
                         target=interval,
                         time_limit=time_limit,
+                        card=card,
+                        cold=cold,
                         observer=observer.race,
                     )
                 )
@@ -196,7 +209,9 @@ def compare(
                     break
         except KeyboardInterrupt:
             interrupted = True
-        result = Result(_record(prepared, entrants, races, notes, seed, interval, interrupted))
+        result = Result(
+            _record(prepared, entrants, races, notes, seed, interval, interrupted, cold)
+        )
     if interrupted:
         raise Interrupted(result)
     return result
@@ -229,59 +244,12 @@ def _write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
     return []
 
 
-def _choices(
-    levels: Sequence[str] | None, workers: Mapping[str, str | Sequence[str]], mode: Mode
-) -> list[Choice]:
-    """What to run, the baseline first, each once."""
-    names = list(levels) if levels is not None else _default_levels(mode)
-    # By the level's own name: an alias beside it is the same level once more.
-    found = [ladder.choose(name, mode) for name in (BASELINE, *names)]
-    choices = list({choice.name: choice for choice in found}.values())
-    taken = {choice.name.replace(":", "-") for choice in choices}
-    return choices + [_own_worker(name, command, taken) for name, command in workers.items()]
-
-
-def _default_levels(mode: Mode) -> list[str]:
-    """What runs in this mode, in the ladder's order; what needs an extra, if it is installed."""
-    found = []
-    for level in ladder.LADDER:
-        names = [name for name in ladder.DEFAULT if name.partition(":")[0] == level.name]
-        if level.name in ladder.OPTIONAL and level.probe().available:
-            names.append(level.name)
-        choices = (Choice(level, name.partition(":")[2]) for name in names)
-        found += [choice.name for choice in choices if mode in choice.modes]
-    return found
-
-
-def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> Choice:
-    """A level that is the user's own program; its command is a line, or a list of arguments."""
-    command = tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
-    if not command:
-        raise GolowError(f"the worker {name!r} has no command")
-    # The name is also that of files.
-    if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
-        raise GolowError(
-            f"a worker cannot be called {name!r}",
-            "take a name of letters, digits, _ and - that no level has.",
-        )
-
-    def probe() -> Probe:
-        if shutil.which(command[0]) is None:
-            return Probe(False, f"{command[0]} is no program", "check the path after the =.")
-        return Probe(True)
-
-    def start(bundle: Bundle, variant: str, cache: Path) -> Launch:
-        return Launch(command)
-
-    variants: dict[str, Variant] = {}
-    return Choice(Level(name, f"your own: {' '.join(command)}", "", probe, start, variants), "")
-
-
 def _resident_groups(
     entrants: Sequence[Entrant],
     standard: Standard,
     allow_differs: bool,
     observer: Observer,
+    card: Card | None,
 ) -> Iterator[list[Entrant]]:
     """Groups of entrants that are loaded and may be timed together, the baseline in each.
 
@@ -294,7 +262,7 @@ def _resident_groups(
         if not baseline.start(standard, allow_differs, observer, f"1 of {total}"):
             return
         group = [baseline]
-        while waiting and (len(group) == 1 or _room_for_another(group)):
+        while waiting and (len(group) == 1 or _room_for_another(group, card)):
             entrant = waiting.pop(0)
             place = f"{total - len(waiting)} of {total}"
             if entrant.start(standard, allow_differs, observer, place):
@@ -306,9 +274,14 @@ def _resident_groups(
             return
 
 
-def _room_for_another(group: Sequence[Entrant]) -> bool:
+def _room_for_another(group: Sequence[Entrant], card: Card | None) -> bool:
     largest = max(entrant.resident_bytes() for entrant in group)
-    return bool(psutil.virtual_memory().available > MEMORY_MARGIN * largest)
+    if not psutil.virtual_memory().available > MEMORY_MARGIN * largest:
+        return False
+    free = card.free_bytes() if card is not None else None
+    if free is None:
+        return True
+    return free > MEMORY_MARGIN * max(entrant.device_bytes() for entrant in group)
 
 
 # ---------------------------------------------------------------- the record
@@ -322,6 +295,7 @@ def _record(
     seed: int,
     interval: float,
     interrupted: bool,
+    cold: bool,
 ) -> Comparison:
     workload = prepared.workload
     created = datetime.now(UTC)
@@ -336,7 +310,7 @@ def _record(
         notes=tuple(notes),
     )
     machine = _environment(workload)
-    runs = tuple(_run(entrant, entrants[0], comparison, machine) for entrant in entrants)
+    runs = tuple(_run(e, entrants[0], comparison, machine, cold) for e in entrants)
     return msgspec.structs.replace(comparison, runs=runs)
 
 
@@ -348,7 +322,9 @@ def _environment(workload: Workload) -> Environment:
     return msgspec.structs.replace(machine, thread_settings=settings)
 
 
-def _run(entrant: Entrant, baseline: Entrant, within: Comparison, machine: Environment) -> Run:
+def _run(
+    entrant: Entrant, baseline: Entrant, within: Comparison, machine: Environment, cold: bool
+) -> Run:
     race, workload = entrant.race, within.workload
     ratio = race.ratio(entrant.name) if race else None
     if race and entrant is baseline and race.blocks[BASELINE]:
@@ -369,6 +345,9 @@ def _run(entrant: Entrant, baseline: Entrant, within: Comparison, machine: Envir
             contended_share=race.contended_share(entrant.name) if race else 0.0,
             rounds_used=race.rounds_used(entrant.name) if race else "",
             resident_with=entrant.resident_with,
+            device=workload.device,
+            cache="cold" if cold else "warm",
+            throttled_share=race.throttled_share(entrant.name) if race else 0.0,
         ),
         blocks=race.blocks[entrant.name] if race else (),
         time=race.time(entrant.name) if race else None,
@@ -381,6 +360,7 @@ def _run(entrant: Entrant, baseline: Entrant, within: Comparison, machine: Envir
         log=entrant.log,
         layers=entrant.layers,
         layers_missing=entrant.layers_missing,
+        device=tuple(entrant.device),
     )
 
 

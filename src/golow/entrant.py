@@ -20,7 +20,10 @@ from golow.bundle import Bundle
 from golow.check import Reference, check, confirm
 from golow.levels import Choice, Launch
 from golow.measure import stats
-from golow.measure.race import CONTENDED_SHARE, MOST_ATTEMPTS, Race
+from golow.measure.block import CONTENDED_SHARE, MOST_ATTEMPTS, enqueue
+from golow.measure.energy import spent
+from golow.measure.nvml import Card
+from golow.measure.race import Race
 from golow.record import (
     Check,
     GolowError,
@@ -37,6 +40,8 @@ FIRST_ITERATIONS = 5
 
 # Step by step, iterations enough for a median, in about a second where that is possible.
 LAYER_SECONDS, LEAST_BY_LAYER, MOST_BY_LAYER = 1.0, 5, 50
+
+COPIED_ITERATIONS = 3  # whose copies to the device are looked at: each copies the same bytes
 
 
 class Observer(Protocol):
@@ -66,7 +71,10 @@ class _Built(Record, frozen=True, kw_only=True):
 
 
 class Entrant:
-    """One level of one comparison, and all that is learnt of it."""
+    """One level of one comparison, and all that is learnt of it.
+
+    card: on which card its worker runs, None on a CPU.
+    """
 
     def __init__(
         self,
@@ -76,16 +84,18 @@ class Entrant:
         cache: Path,
         limits: Limits,
         by_layer: bool = False,
+        card: Card | None = None,
     ) -> None:
         self.choice, self.bundle, self.folder, self.cache = choice, bundle, folder, cache
         self.name = choice.name
-        self.limits, self.by_layer = limits, by_layer
+        self.limits, self.by_layer, self.card = limits, by_layer, card
         self.check = Check(verdict="failed", reason="it was not reached")
         self.launch: Launch | None = None
         self.worker: Worker | None = None
         self.race: Race | None = None
         self.resident_with: tuple[str, ...] = ()
         self.memory: list[Quantity] = []
+        self.device: list[Quantity] = []
         self.notes: list[str] = []
         self.layers: tuple[LayerTime, ...] = ()
         self.layers_missing = ""
@@ -93,6 +103,8 @@ class Entrant:
         self._seconds: dict[str, float] = {}
         self._first: tuple[int, ...] = ()
         self._checked = False
+        self._used_before: int | None = None
+        self._device_added = 0
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +132,7 @@ class Entrant:
             if self.check.verdict == "match" or (allow_differs and self.check.verdict == "differs"):
                 assert self.worker is not None  # noqa: S101
                 self.worker.reset_resident_peak()  # the check's own memory is not the level's
+                self._note_device_memory()
                 return True
         self.close()
         return False
@@ -138,8 +151,10 @@ class Entrant:
                 self.notes.append("the numbers were no longer finite when the race ended")
             with self._recorded():
                 self._take_memory()
+                self._take_device()
                 if self.by_layer:
                     self._take_layers()
+                self._take_copies()
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -150,6 +165,10 @@ class Entrant:
     def resident_bytes(self) -> int:
         """Resident set of the worker now, 0 where there is none."""
         return self.worker.resident_bytes().get("resident", 0) if self.worker else 0
+
+    def device_bytes(self) -> int:
+        """Device memory of the worker now, 0 where there is none or nobody tells."""
+        return self._device_memory()[1]
 
     def life(self) -> Iterator[Quantity]:
         """The costs over the level's life, as far as they were had; seconds and bytes."""
@@ -203,6 +222,7 @@ class Entrant:
     def _load(self, observer: Observer, place: str) -> None:
         assert self.launch is not None  # noqa: S101
         observer.stage(f"{self.name} ({place}): loading")
+        self._used_before = self.card.used_bytes() if self.card else None
         self.worker = worker = spawn(self.name, self.launch, self.bundle, self.limits)
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started
@@ -213,7 +233,9 @@ class Entrant:
         self.notes = list(dict.fromkeys([*self.notes, *report.notes]))
         if self.launch.artifact_bytes is None:
             self.launch = self.launch._replace(artifact_bytes=report.artifact_bytes)
-        self._first = tuple(ns for _ in range(FIRST_ITERATIONS) for ns in worker.time(1, 0).host_ns)
+        first = (worker.time(1, 0) for _ in range(FIRST_ITERATIONS))
+        # On a device the host's time ends when the iteration is enqueued.
+        self._first = tuple((sample.device_ns or sample.host_ns)[0] for sample in first)
 
     def _judged(self, standard: Standard) -> Check:
         first = self._held_against(standard.reference, BATCHES, standard.learning_rate)
@@ -233,16 +255,58 @@ class Entrant:
         finally:
             file.unlink(missing_ok=True)
 
+    def _note_device_memory(self) -> None:
+        """See by how much the card is fuller than before the worker started, as long as no other
+        has started since: for drivers that do not tell which process has what."""
+        if self.card is None or self.worker is None:
+            return
+        self.worker.time(1, 0)  # what it gave back after the check, an iteration takes again
+        used = self.card.used_bytes()
+        if used is not None and self._used_before is not None:
+            self._device_added = max(0, used - self._used_before)
+
+    def _device_memory(self) -> tuple[str, int]:
+        """Bytes on the device, named by the rule that they were had by; 0 where nobody tells."""
+        if self.card is None or self.worker is None:
+            return "", 0
+        listed = self.card.process_bytes(self.worker.pid)
+        return ("device_used", listed) if listed else ("device_added", self._device_added)
+
     def _take_memory(self) -> None:
         assert self.worker is not None  # noqa: S101
         for name, size in self.worker.resident_bytes().items():
             self.memory.append(Quantity(name=name, unit="B", value=size))
+        rule, used = self._device_memory()
+        if used:
+            self.memory.append(Quantity(name=rule, unit="B", value=used))
         peak = self.worker.allocated_peak()
         if peak is not None:
             self.memory.append(Quantity(name="allocated_peak", unit="B", value=peak))
 
+    def _take_device(self) -> None:
+        """What a GPU spends on the level, and the host to keep it busy."""
+        time = self.race.time(self.name) if self.race else None
+        if self.card is None or self.worker is None or self.race is None or time is None:
+            return
+        self.device.append(enqueue(self.worker))
+        self.device += spent(self.worker, self.card, time.value)
+
+    def _take_copies(self) -> None:
+        """What a plain loop copies to the device. Its failure costs nothing but itself."""
+        if self.card is None or self.worker is None:
+            return
+        try:
+            copies = self.worker.copies(COPIED_ITERATIONS)
+        except WorkerFailure as error:
+            self.notes.append(f"its copies to the device were not seen: {error.message}")
+            return
+        if copies is not None:
+            self.device.append(Quantity(name="copied", unit="B", value=copies.bytes))
+            seconds = copies.nanoseconds / 1e9
+            self.device.append(Quantity(name="copy_time", unit="s", value=seconds))
+
     def _take_layers(self) -> None:
-        """The last that is asked of the worker: what fails here costs nothing but itself."""
+        """Nearly the last that is asked of the worker: what fails here costs nothing but itself."""
         assert self.worker is not None and self.race is not None  # noqa: S101
         time = self.race.time(self.name)
         fitting = round(LAYER_SECONDS / time.value) if time else 0
@@ -263,6 +327,7 @@ class Entrant:
             self.layers_missing = error.reason
         except WorkerFailure as error:
             self.layers_missing, self.log = error.message, error.log
+            self.close()
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ def lower(prepared: Prepared, level: str = "") -> Lowered:
     graphs = tuple(stages(capture(prepared).graph, CLEAN_UP))
     if not level:
         return Lowered(graphs, None)
-    chosen = ladder.choose(level, workload.mode).level
+    chosen = ladder.choose(level, workload.mode, workload.device).level
     if not chosen.from_graph:
         known = ", ".join(item.name for item in ladder.LADDER if item.from_graph)
         raise GolowError(f"{level} runs the module, not a graph", f"levels that lower: {known}.")

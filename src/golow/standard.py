@@ -9,23 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from golow import levels as ladder
 from golow.bundle import Bundle
-from golow.check import Reference
+from golow.check import BF16, FLOAT32, FP16, TF32, Reference, Rounding
 from golow.levels import Launch
-from golow.record import GolowError, WorkerFailure
+from golow.record import GolowError, WorkerFailure, Workload
 from golow.worker.client import Limits, Worker
 
 BATCHES = (0, 1)
 OTHER_BATCHES = (2, 3)
 
-# The relative distance of neighbouring float32 numbers.
-ROUNDING = 2.0**-23
-# Another order of summation, as NHWC batch norm has it, is worth some four of them; twice that
-# leaves room, and is far below any error that a person makes.
-ROUNDINGS = 8
 # A relu that falls on the other side of zero shows in one draw and not in another.
 DRAWS = 3
 
@@ -42,6 +38,7 @@ class Standard:
         """Run eager in float64 and in the working precision; raises `GolowError` where either
         cannot run, since nothing can be proved then."""
         self._bundle, self._folder, self._limits = bundle, folder, limits
+        self._working = working_rounding(bundle)
         self._other: Reference | None = None
         self.learning_rate = bundle.workload.optimizer.learning_rate
         with self._workers() as workers:
@@ -59,9 +56,11 @@ class Standard:
                 f"checked with the learning rate {self.learning_rate:.1g}: with the workload's own "
                 "the rounding of the first step would decide the second"
             )
-        if self.reference.rounding > 1e-3:
+        working = self._working
+        if self.reference.rounding > max(1e-3, 10 * working.size):
+            roundings = "roundings move" if working.moves > 1 else "rounding moves"
             notes.append(
-                f"a few float32 roundings move {self.reference.most_sensitive} by "
+                f"{working.name} {roundings} {self.reference.most_sensitive} by "
                 f"{self.reference.rounding:.1%} here; the check cannot see smaller errors there"
             )
         if self._bundle.workload.random_layers:
@@ -90,7 +89,8 @@ class Standard:
             ) from failure
 
     def _spawned(self, name: str) -> Worker:
-        level, variant = ladder.choose(name, self._bundle.workload.mode)
+        workload = self._bundle.workload
+        level, variant = ladder.choose(name, workload.mode, workload.device)
         launch = level.prepare(self._bundle, variant, self._folder)
         return spawn(name, launch, self._bundle, self._limits)
 
@@ -99,7 +99,8 @@ class Standard:
     ) -> Reference:
         double = self._outputs(workers.double, self._bundle, batches)
         eager = self._outputs(workers.eager, self._bundle, batches)
-        reference = Reference(double, eager, self._moved(workers.double, batches, draws))
+        moved = self._moved(workers.double, batches, draws)
+        reference = Reference(double, eager, moved, self._working)
         eager.unlink()
         if not reference.finite:
             raise GolowError(
@@ -111,7 +112,8 @@ class Standard:
     def _moved(self, double: Worker, batches: tuple[int, ...], draws: int) -> Iterator[Path]:
         """What float64 makes of the moved bundle, once a draw; each file is gone after its use."""
         for draw in range(draws):
-            bundle = moved_bundle(self._bundle, self._folder / f"moved-{draw}", draw)
+            folder = self._folder / f"moved-{draw}"
+            bundle = moved_bundle(self._bundle, folder, draw, self._working)
             file = self._outputs(double, bundle, batches)
             shutil.rmtree(bundle.folder)
             yield file
@@ -139,19 +141,47 @@ def gentle_rate(rate: float, reference: Reference) -> float:
             gradient = reference.expected[f"0/gradient/{parameter}"]
             size = max(weight.scale, weight.group_scale)
             worst = max(worst, rate * gradient.eager_error / size if size else 0.0)
-    return rate * min(1.0, ROUNDINGS / 2 * ROUNDING / worst) if worst > 0 else rate
+    return rate * min(1.0, reference.working.move / 2 / worst) if worst > 0 else rate
 
 
-def moved_bundle(bundle: Bundle, folder: Path, seed: int) -> Bundle:
-    """The bundle with weights and inputs moved by `ROUNDINGS` roundings, at random."""
+def working_rounding(bundle: Bundle) -> Rounding:
+    """The rounding that the workload's precision means for this model: without a layer that the
+    precision takes down, it is float32's."""
+    workload = bundle.workload
+    if workload.precision in ("bf16", "fp16"):
+        return BF16 if workload.precision == "bf16" else FP16
+    if workload.precision == "tf32" or (workload.precision, workload.device) == ("default", "cuda"):
+        least = _least_dimensions(workload)
+        with safe_open(bundle.file("weights.safetensors"), "pt") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+        return TF32 if any(len(shape) >= least for shape in shapes) else FLOAT32
+    return FLOAT32
+
+
+def _least_dimensions(workload: Workload) -> int:
+    """Weights with that many dimensions or more are rounded to the working precision: those of
+    convolutions have three at least, those of matrix products two. Halves store all in inference.
+    """
+    if workload.precision == "default":
+        return 3
+    return 0 if workload.precision in ("bf16", "fp16") and workload.mode == "infer" else 2
+
+
+def moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
+    """The bundle with weights and inputs moved at random: by the working precision's roundings
+    what that rounds, by float32's the rest."""
+    least = _least_dimensions(bundle.workload)
     generator = torch.Generator().manual_seed(seed)
     shutil.copytree(bundle.folder, folder)
     for name in ("weights.safetensors", "batches.safetensors"):
         moved = {}
         for key, tensor in load_file(bundle.file(name)).items():
             if tensor.is_floating_point():
+                weight = name == "weights.safetensors"
+                rounded = tensor.dim() >= least if weight else "/input/" in key
+                move = working.move if rounded else FLOAT32.move
                 noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-                tensor = (tensor * (1 + ROUNDINGS * ROUNDING * noise)).to(tensor.dtype)
+                tensor = (tensor * (1 + move * noise)).to(tensor.dtype)
             moved[key] = tensor
         save_file(moved, folder / name)
     return Bundle(folder)

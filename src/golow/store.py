@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -24,8 +25,16 @@ from golow.record import (
     GolowError,
     Quantity,
     Record,
+    Run,
     Workload,
     encode,
+)
+
+# Of `to_rows`, behind all others so that a spreadsheet made for a CPU's rows reads them too.
+DEVICE_COLUMNS = (
+    *("device", "precision", "cache", "throttled_share"),
+    *("clock_mhz", "temperature_c", "other_processes"),
+    *("enqueue", "energy", "power", "utilization", "copied", "copy_time"),
 )
 
 # From each older format version to the one after it; ``record.py`` has the history.
@@ -121,7 +130,8 @@ def require_alike(comparisons: list[Comparison]) -> None:
     for other in comparisons[1:]:
         differences = unlike_workloads(first.workload, other.workload)
         if first.runs and other.runs:
-            differences += unlike(first.runs[0].environment, other.runs[0].environment)
+            machines = first.runs[0].environment, other.runs[0].environment
+            differences += unlike(*machines, first.workload.device)
         if differences:
             raise GolowError(
                 f"{first.id} and {other.id} are unlike and their times must not be compared: "
@@ -132,7 +142,7 @@ def require_alike(comparisons: list[Comparison]) -> None:
 
 def unlike_workloads(first: Workload, second: Workload) -> list[str]:
     """What differs between two workloads in a way that forbids comparing their times."""
-    names = ("model", "mode", "batch", "inputs", "precision", "optimizer", "loss", "threads")
+    names = "model mode batch inputs device precision optimizer loss threads".split()
     return [
         f"{name}: {_plain(getattr(first, name))} and {_plain(getattr(second, name))}"
         for name in names
@@ -172,14 +182,30 @@ def to_rows(comparison: Comparison) -> list[dict[str, Any]]:
         }
         for quantity in (*run.memory, *run.life):
             row[quantity.name] = quantity.value
-        rows.append(row)
+        rows.append(row | _device_columns(run))
     return rows
+
+
+def _device_columns(run: Run) -> dict[str, Any]:
+    """Where and how it ran, then what a GPU did for it; the same columns for every run."""
+    states = [block.gpu for block in run.blocks if block.gpu is not None]
+    told = {
+        "device": run.workload.device,
+        "precision": run.workload.precision,
+        "cache": run.conditions.cache,
+        "throttled_share": run.conditions.throttled_share,
+        "clock_mhz": median(state.clock_mhz for state in states) if states else None,
+        "temperature_c": max((state.temperature_c for state in states), default=None),
+        "other_processes": max((state.other_processes for state in states), default=None),
+    }
+    return {name: told.get(name, run.quantity(name)) for name in DEVICE_COLUMNS}
 
 
 def to_csv(comparison: Comparison) -> str:
     """`to_rows` as CSV."""
     rows = to_rows(comparison)
     columns = list(dict.fromkeys(column for row in rows for column in row))
+    columns.sort(key=DEVICE_COLUMNS.__contains__)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()

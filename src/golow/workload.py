@@ -12,20 +12,23 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from golow import models
 from golow.data import images
 from golow.models.initialise import initialise
-from golow.record import GolowError, Mode, ModelSource, Optimizer, TensorType, Workload
-from golow.source import (
-    build_module,
-    locate,
-    random_layers,
-    random_layers_off,
-    short_traceback,
+from golow.record import (
+    Device,
+    GolowError,
+    Mode,
+    ModelSource,
+    Optimizer,
+    Precision,
+    TensorType,
+    Workload,
 )
+from golow.source import build_module, locate, random_layers
+from golow.trial import require_device, try_forward, try_inference, try_step
 
 Loss = Callable[..., Tensor]
 
@@ -67,12 +70,15 @@ def prepare(
     targets: Tensor | Sequence[Tensor] | None = None,
     optimizer: Optimizer | None = None,
     threads: int = 1,
+    device: Device = "cpu",
+    precision: Precision = "default",
 ) -> Prepared:
-    """Build the model, its weights and its batches, and try one forward pass.
+    """Build the model, its weights and its batches, and try one forward pass on the device.
 
     input_shape is one sample's, without the batch; ``example_inputs`` (with the batch dimension)
-    replaces the real images where the model takes something else. Raises `GolowError` with what
-    to type next when any of it does not fit.
+    replaces the real images where the model takes something else. Module and batches are on the
+    CPU, whatever the device. Raises `GolowError` with what to type next when any of it does not
+    fit.
     """
     if mode not in ("infer", "train"):
         raise GolowError(f"there is no mode {mode!r}", "modes are infer and train.")
@@ -80,6 +86,7 @@ def prepare(
         raise GolowError(f"a batch of {batch} has no sample in it", "use --batch 1 or more.")
     if threads < 1:
         raise GolowError(f"{threads} threads compute nothing", "use --threads 1 or more.")
+    require_device(device, precision)
     source = locate(model, channels=channels, classes=classes, resolution=resolution)
     shape = _sample_shape(source, input_shape, resolution) if example_inputs is None else None
     source = _fitted(source, shape)
@@ -100,14 +107,15 @@ def prepare(
     else:
         batches = _example_batches(example_inputs, targets, batch)
         data = "the caller's example inputs"
-    output = _forward(module, batches[0], source.name)
+    output = try_forward(module, batches[0], source.name, device)
     if loss_function is None:
         batches = tuple(Batch(b.inputs) for b in batches)
-        again = _forward(module, batches[0], source.name)
-        _require_repeatable(source.name, "inference", output, again)
+        try_inference(module, batches[0], output, source.name, device)
     else:
         batches = _fit_targets(batches, output, loss_name, shape is None, seed)
-        _try_step(module, batches[0], loss_function, source.name)
+        try_step(module, batches[0], loss_function, source.name, device)
+    if device == "cuda":
+        torch.cuda.empty_cache()  # what the tries took, the levels need
 
     workload = Workload(
         model=source.attribute or Path(source.name).stem,
@@ -116,6 +124,8 @@ def prepare(
         batch=batches[0].inputs[0].shape[0],
         inputs=tuple(_type(t) for t in batches[0].inputs),
         targets=tuple(_type(t) for t in batches[0].targets),
+        device=device,
+        precision=precision,
         loss=loss_name,
         optimizer=optimizer or Optimizer(),
         initialisation=how,
@@ -134,9 +144,9 @@ def prepare(
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """The caller's module stays in its own mode, with its own weights."""
+    """The caller's module stays in its own mode, with its own weights, on its own device."""
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(module).cpu()
     except Exception as error:
         raise GolowError(
             f"the module cannot be copied: {type(error).__name__}: {error}",
@@ -270,7 +280,7 @@ def _tensors(given: Tensor | Sequence[Tensor] | None, name: str) -> tuple[Tensor
     items = (given,) if isinstance(given, Tensor) else tuple(given or ())
     if not all(isinstance(item, Tensor) for item in items):
         raise GolowError(f"{name} must be a tensor or a tuple of tensors")
-    return items
+    return tuple(item.cpu() for item in items)
 
 
 def resolve_loss(loss: str | Loss | None, mode: Mode) -> tuple[str, Loss | None]:
@@ -315,67 +325,6 @@ def _fit_targets(
             targets = torch.randint(first.shape[1], shape, generator=generator)
         fitted.append(Batch(batch.inputs, (targets,)))
     return tuple(fitted)
-
-
-# ---------------------------------------------------------------- trying it
-
-
-def _forward(module: nn.Module, batch: Batch, name: str) -> Any:
-    shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
-    # On copies of the buffers: a try must not move the running statistics.
-    buffers = {k: v.clone() for k, v in module.named_buffers()}
-    try:
-        with torch.no_grad():
-            output = functional_call(module, buffers, batch.inputs)
-    except Exception as error:
-        raise GolowError(
-            f"{name} does not take an input of {shapes}:\n{short_traceback(error, 3)}",
-            "say the shape of one sample with --input, or the size with --resolution.",
-        ) from error
-    leaves = pytree.tree_leaves(output)
-    if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
-        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
-        raise GolowError(
-            f"the output of {name} is no tensor: it gives {kinds}",
-            "return a tensor, or a tuple, list or dict of tensors.",
-        )
-    return output
-
-
-def _try_step(module: nn.Module, batch: Batch, loss: Loss, name: str) -> None:
-    """One forward pass with the loss, twice: training must be possible and repeatable."""
-    with random_layers_off(module):
-        losses = [_loss_once(module, batch, loss, name) for _ in range(2)]
-    _require_repeatable(name, "training", *losses)
-
-
-def _require_repeatable(name: str, doing: str, first: Any, second: Any) -> None:
-    pairs = zip(pytree.tree_leaves(first), pytree.tree_leaves(second), strict=True)
-    for one, other in pairs:
-        if not torch.equal(one.nan_to_num(), other.nan_to_num()):
-            far = (one.double() - other.double()).abs().max().item()
-            raise GolowError(
-                f"{name} is random in {doing}, beyond its nn.Dropout layers: the same batch twice "
-                f"gave results that are {far:.2g} apart",
-                "levels can only be compared when the step is repeatable; use nn.Dropout modules "
-                "instead of functional.dropout.",
-            )
-
-
-def _loss_once(module: nn.Module, batch: Batch, loss: Loss, name: str) -> Tensor:
-    try:
-        output = _forward(module, batch, name)
-        value = loss(output, *batch.targets)
-    except GolowError:
-        raise
-    except Exception as error:
-        raise GolowError(
-            f"the loss does not take the output of {name}:\n{short_traceback(error, 3)}",
-            "name another with --loss, or give loss= and targets= in Python.",
-        ) from error
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        raise GolowError(f"the loss of {name} is not one number")
-    return value
 
 
 def _type(tensor: Tensor) -> TensorType:

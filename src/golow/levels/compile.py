@@ -1,4 +1,5 @@
-"""torch.compile with the Inductor back end; variants with frozen weights or with autotuning."""
+"""torch.compile with the Inductor back end; variants with frozen weights, in CUDA graphs, or with
+autotuning."""
 
 from __future__ import annotations
 
@@ -16,9 +17,16 @@ from golow.levels.probe import Probe
 if TYPE_CHECKING:
     from golow.levels.torch_program import TorchProgram
 
+# torch.compile's own name for what a variant asks of it.
+MODES = {
+    "cudagraphs": "reduce-overhead",
+    "freezing-cudagraphs": "reduce-overhead",
+    "max-autotune": "max-autotune",
+}
+
 
 def probe() -> Probe:
-    """torch and a C++ compiler, which Inductor needs on a CPU."""
+    """torch and a C++ compiler: for Inductor's code on a CPU, for Triton's launchers on a GPU."""
     if not eager.probe().available:
         return eager.probe()
     if not (shutil.which("g++") or shutil.which("clang++")):
@@ -30,12 +38,13 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Inductor builds when the worker loads; its cache is kept apart for each workload, so that
     the seconds of a cold build can be told from those of a warm start."""
     workload = bundle.workload
+    # Device and precision are in the digest, as all of the workload is.
     key = f"{workload.digest} {variant} {version('torch')} {workload.threads}"
     folder = cache / "inductor" / hashlib.sha256(key.encode()).hexdigest()[:16]
     environment = {
         "TORCHINDUCTOR_CACHE_DIR": str(folder),
         "TORCHINDUCTOR_COMPILE_THREADS": str(workload.threads),
-        "TORCHINDUCTOR_FREEZING": "1" if variant == "freezing" else "0",
+        "TORCHINDUCTOR_FREEZING": "1" if "freezing" in variant else "0",
     }
     return Launch(
         python_worker("compile", variant),
@@ -51,7 +60,7 @@ def program(variant: str) -> TorchProgram:
 
     from golow.levels.torch_program import Lowered, TorchProgram
 
-    options: dict[str, Any] = {"mode": "max-autotune"} if variant == "max-autotune" else {}
+    options: dict[str, Any] = {"mode": MODES[variant]} if variant in MODES else {}
 
     class Compile(TorchProgram):
         builds_on_first_iteration = True
@@ -60,6 +69,25 @@ def program(variant: str) -> TorchProgram:
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
             compiled: Lowered = torch.compile(module, **options)
             return compiled
+
+        def allocated_peak(self) -> int | None:
+            # A graph's memory was allocated when it was recorded: a replay shows nothing of it.
+            return None if self._in_graphs() else super().allocated_peak()
+
+        def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
+            self._begin()
+            return super()._infer(inputs)
+
+        def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Any:
+            self._begin()
+            return super()._learn(inputs, targets)
+
+        def _begin(self) -> None:
+            if self._in_graphs():  # the results of the iteration before may be overwritten now
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+        def _in_graphs(self) -> bool:
+            return variant in MODES and self.workload.device == "cuda"
 
     return Compile()
 
@@ -70,8 +98,13 @@ LEVEL = Level(
     needs="torch, C++ compiler",
     probe=probe,
     prepare=prepare,
+    devices=("cpu", "cuda"),
     variants={
         "freezing": Variant("weights folded in as constants", modes=("infer",)),
+        "cudagraphs": Variant("its kernels replayed as CUDA graphs", devices=("cuda",)),
+        "freezing-cudagraphs": Variant(
+            "constant weights, replayed as CUDA graphs", modes=("infer",), devices=("cuda",)
+        ),
         "max-autotune": Variant("kernels chosen by timing them"),
     },
 )

@@ -53,6 +53,7 @@ LEVEL = Level(
     needs="torch",
     probe=probe,
     prepare=prepare,
+    devices=("cpu", "cuda"),
     variants={
         "channels_last": Variant("weights and activations in NHWC order"),
         "float64": Variant("in double precision: the reference of the check"),

@@ -12,7 +12,7 @@ from golow.bundle import Bundle
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph
 from golow.lower.plan import Plan
-from golow.record import Mode, Workload
+from golow.record import Device, Mode, Workload
 
 # For a worker that computes nothing in numpy: the thread that its OpenBLAS starts at the import
 # spins for a tenth of a second and more, on a core that the first iterations need.
@@ -24,6 +24,7 @@ class Variant(NamedTuple):
 
     summary: str
     modes: tuple[Mode, ...] = ("infer", "train")
+    devices: tuple[Device, ...] = ("cpu", "cuda")
     passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
     plan: Callable[[Graph, Workload, Path], Plan] | None = None
 
@@ -49,7 +50,7 @@ class Level:
     """One way to execute a workload.
 
     from_graph: it starts from the captured graph, so that capturing is a part of its cost.
-    modes: what it can run at all; a variant may do less.
+    modes and devices: what it can run at all, and where; a variant may do less.
     passes: those that it adds to the common ones, where it lowers the graph further. plan: what
     it executes in the end, for a person to read.
     probe imports nothing heavy. prepare(bundle, variant, cache) builds what must be built, and
@@ -64,6 +65,7 @@ class Level:
     variants: Mapping[str, Variant] = field(default_factory=dict)
     from_graph: bool = False
     modes: tuple[Mode, ...] = ("infer", "train")
+    devices: tuple[Device, ...] = ("cpu",)
     passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
     plan: Callable[[Graph, Workload, Path], Plan] | None = None
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from golow.levels import torch_device
 from golow.record import LayerPhase, LayerTime
 
 Iterate = Callable[["LayerClock"], None]
@@ -34,14 +35,27 @@ LOSS = Place("", "backward")
 UPDATE = Place("", "update")
 
 
+class Stretch(NamedTuple):
+    """A stretch of an iteration at one place, between two moments of the clock."""
+
+    place: Place
+    start: Any
+    end: Any
+
+
 class LayerClock:
     """Gives every nanosecond of an iteration to the place that it was spent in.
 
     A module without children is a layer. What happens between layers, such as a residual sum or
-    the loss, belongs to the module that encloses it.
+    the loss, belongs to the module that encloses it. On a device its own clock counts: the moments
+    are events, and a layer's time includes what the device waited for the host meanwhile.
     """
 
-    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    def __init__(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer | None, on_device: bool = False
+    ) -> None:
+        self._on_device = on_device
+        self._now = torch_device.mark if on_device else time.perf_counter_ns
         self._module = module
         self._operations = {path: type(child).__name__ for path, child in module.named_modules()}
         self._update = type(optimizer).__name__
@@ -52,8 +66,9 @@ class LayerClock:
         self._stretches: list[str] = []
         self._iterations: list[dict[Place, int]] = []
         self._sequence: list[Place] = []
+        self._spent: list[Stretch] = []
         self._followed: list[Any] = []
-        self._since = 0
+        self._since: Any = None
 
     def run(self, iterate: Iterate, iterations: int) -> tuple[LayerTime, ...]:
         """Time so many iterations; the collector is kept out, as when they are timed whole."""
@@ -66,6 +81,7 @@ class LayerClock:
                     iterate(self)
                     self._move(TOP)
                     self._unfollow()
+                    self._iterations.append(self._added_up())
         finally:
             self._unfollow()
             gc.enable()
@@ -81,7 +97,7 @@ class LayerClock:
         for node in _nodes(loss):
             place = Place(self._stretch(node._sequence_nr()), "backward")
             self._followed.append(node.register_prehook(self._arrival(place)))
-        self._since = time.perf_counter_ns()
+        self._since = self._now()
 
     def enter_update(self) -> None:
         """What follows is the optimizer's."""
@@ -91,19 +107,28 @@ class LayerClock:
 
     def _move(self, to: Place) -> None:
         """What was spent until now belongs to where we were; from now on we are there."""
-        now = time.perf_counter_ns()
-        spent = self._iterations[-1]
-        spent[self._place] = spent.get(self._place, 0) + now - self._since
+        now = self._now()
+        self._spent.append(Stretch(self._place, self._since, now))
         self._sequence.append(self._place)
         self._place = to
-        self._since = time.perf_counter_ns()  # what this method takes belongs to nobody
+        self._since = self._now()  # what this method takes belongs to nobody
+
+    def _added_up(self) -> dict[Place, int]:
+        """Nanoseconds of the iteration at each place."""
+        if self._on_device:
+            torch.cuda.synchronize()
+        added: dict[Place, int] = {}
+        for place, start, end in self._spent:
+            ns = torch_device.elapsed_ns(start, end) if self._on_device else end - start
+            added[place] = added.get(place, 0) + ns
+        return added
 
     def _begin(self) -> None:
-        self._iterations.append({})
+        self._spent.clear()
         self._entered.clear()
         self._starts, self._stretches = [torch.autograd._get_sequence_nr()], [""]  # type: ignore[attr-defined]
         self._place = TOP
-        self._since = time.perf_counter_ns()
+        self._since = self._now()
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -132,7 +157,7 @@ class LayerClock:
         self._move(to)
         self._starts.append(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
         self._stretches.append(to.module)
-        self._since = time.perf_counter_ns()
+        self._since = self._now()
 
     def _arrival(self, place: Place) -> Callable[..., None]:
         def arrive(*_: object) -> None:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.utils import _pytree as pytree
 
 from golow.bundle import Bundle
-from golow.record import LayerTime, ModelSource, Unsupported, Workload
+from golow.levels import torch_device
+from golow.record import GolowError, LayerTime, ModelSource, Unsupported, Workload
 from golow.source import build_module, random_layers_off
-from golow.worker.protocol import LoadReport
+from golow.worker.protocol import CopiesReport, LoadReport, Stopwatch
 
 if TYPE_CHECKING:
     from golow.levels.torch_layers import LayerClock
@@ -51,10 +53,12 @@ class TorchProgram:
         start = time.perf_counter()
         self._read(Bundle(bundle))
         loaded = time.perf_counter()
-        self.call = self.lower(self.module, self.inputs[0])
+        self.call = self.lower(self.module, self._arranged(self.inputs[0]))
         if self.builds_on_first_iteration:
             self.iterate()
         built = time.perf_counter()
+        if self.scaler is not None:
+            self._settle_scale(self.scaler)
         # Lowering and building run the module, which moves its running statistics.
         self._reset()
         ready = time.perf_counter()
@@ -65,19 +69,21 @@ class TorchProgram:
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run the batches from the bundle's weights, random layers off; write the tensors."""
-        with self._random_layers_off():
-            # Only now: switching them off may trace the module, which moves its statistics.
+        try:
+            with self._random_layers_off():
+                # Only now: switching them off may trace the module, which moves its statistics.
+                self._reset()
+                tensors = (
+                    self._train_outputs(batches, learning_rate)
+                    if self.train
+                    else self._infer_outputs(batches)
+                )
+        finally:
             self._reset()
-            tensors = (
-                self._train_outputs(batches, learning_rate)
-                if self.train
-                else self._infer_outputs(batches)
-            )
-        save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, file)
-        self._reset()
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
     def iterate(self) -> None:
-        """One forward pass or training step on the next batch."""
+        """One forward pass or training step on the next batch; on a GPU it is enqueued."""
         index = self._next()
         self._last = self._step(index)[0] if self.train else self._forward(index)
 
@@ -87,7 +93,9 @@ class TorchProgram:
 
     def allocated_peak(self) -> int | None:
         """Bytes that one iteration holds at most beyond what was held before it, as the
-        allocator reports them to the profiler."""
+        allocator reports them: of the GPU where there is one, else to the profiler."""
+        if self.device.type == "cuda":
+            return torch_device.allocated_peak(self.iterate)
         from torch.profiler import ProfilerActivity, profile
 
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
@@ -106,7 +114,27 @@ class TorchProgram:
             raise Unsupported("", self.indivisible)
         from golow.levels.torch_layers import LayerClock
 
-        return LayerClock(self.module, self.optimizer).run(self._iterate_by_layer, iterations)
+        clock = LayerClock(self.module, self.optimizer, on_device=self.device.type == "cuda")
+        return clock.run(self._iterate_by_layer, iterations)
+
+    def stopwatch(self, iterations: int) -> Stopwatch | None:
+        """Events of the device around that many iterations; None on a CPU."""
+        return torch_device.EventStopwatch(iterations) if self.device.type == "cuda" else None
+
+    def copies(self, iterations: int) -> CopiesReport:
+        """What is copied to the device when each batch comes from ordinary host memory."""
+        if self.device.type == "cpu":
+            raise Unsupported("", "on a CPU nothing is copied to a device")
+        host = torch.device("cpu")
+        inputs, targets = self._batches("input", host), self._batches("target", host)
+
+        def iterate() -> None:
+            index = self._next()
+            given = tuple(tensor.to(self.device) for tensor in inputs[index])
+            wanted = tuple(tensor.to(self.device) for tensor in targets[index])
+            self._last = self._learn(given, wanted)[0] if self.train else self._infer(given)
+
+        return torch_device.copies(iterate, iterations)
 
     # ------------------------------------------------------------ how it is done
 
@@ -115,51 +143,87 @@ class TorchProgram:
         torch.set_num_threads(self.workload.threads)
         self.train = self.workload.mode == "train"
         self.bundle = bundle
+        self.device = torch.device(self.workload.device)
+        self.arithmetic = torch_device.arithmetic(self.workload, self.dtype)
         self.module = _module(self.workload.source, bundle.folder, _load(bundle, "weights"))
-        self.module.to(dtype=self.dtype, memory_format=self.memory_format)  # type: ignore[call-overload]
+        self.module.to(  # type: ignore[call-overload]
+            self.device, self.arithmetic.storage, memory_format=self.memory_format
+        )
         self.module.train(self.train)
-        batches = _load(bundle, "batches")
-        count = self.workload.batches
-        self.inputs = [self._batch(batches, index, "input") for index in range(count)]
-        self.targets = [self._batch(batches, index, "target") for index in range(count)]
+        self.inputs = self._batches("input", self.device)
+        self.targets = self._batches("target", self.device)
         self.loss = _loss(bundle) if self.train else None
         # Not in inference: making one imports torch's compiler, a second that would count as the
         # level's own start.
         self.optimizer = self._sgd() if self.train else None
         self.position = 0
+        self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
+        self._settled: dict[str, Any] | None = None
 
-    def _sgd(self) -> torch.optim.SGD:
+    def _settle_scale(self, scaler: GradScaler) -> None:
+        """Take the scaler through the first steps of a training run, in which it halves its scale
+        until no step is skipped: neither the check's steps nor the timed ones may be."""
+        kept = 0
+        while kept < len(self.inputs):
+            before = scaler.get_scale()
+            if before < 1:
+                raise GolowError(
+                    "gradients in fp16 are not finite, whatever the scale of the loss",
+                    "use --precision bf16.",
+                )
+            self._step(self._next())
+            kept = kept + 1 if scaler.get_scale() >= before else 0
+        # Half of it: another batch's gradients may be a little larger.
+        state = scaler.state_dict()
+        self._settled = {**state, "scale": state["scale"] / 2, "_growth_tracker": 0}
+
+    def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
         settings = self.workload.optimizer
         return torch.optim.SGD(
             self.module.parameters(),
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
+            fused=fused,
         )
 
-    def _batch(self, tensors: dict[str, Tensor], index: int, kind: str) -> tuple[Tensor, ...]:
-        prefix = f"{index}/{kind}/"
-        count = sum(name.startswith(prefix) for name in tensors)
-        return tuple(self._cast(tensors[f"{prefix}{i}"]).clone() for i in range(count))
+    def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
+        """Of every batch the tensors of this kind, as an iteration gets them."""
+        tensors = _load(self.bundle, "batches")
 
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+        def batch(prefix: str) -> Iterator[Tensor]:
+            for position in range(sum(name.startswith(prefix) for name in tensors)):
+                tensor = tensors[f"{prefix}{position}"]
+                dtype = self.arithmetic.given if tensor.is_floating_point() else tensor.dtype
+                yield tensor.to(device, dtype, copy=True)
+
+        return [tuple(batch(f"{index}/{kind}/")) for index in range(self.workload.batches)]
 
     def _reset(self) -> None:
         # Read again instead of kept: a copy of the weights would count as the level's memory.
         self.module.load_state_dict(_load(self.bundle, "weights"))
         self.position = 0
         if self.optimizer is not None:
-            self.optimizer.state.clear()
+            self._forget_momentum(self.optimizer)
             self.optimizer.param_groups[0]["lr"] = self.workload.optimizer.learning_rate
+        if self.scaler is not None and self._settled is not None:
+            self.scaler.load_state_dict(self._settled)
+
+    def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
+        optimizer.state.clear()
 
     def _arranged(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        # Within the iteration: the input arrives in PyTorch's order at every level.
-        if self.memory_format is torch.contiguous_format:
+        # Within the iteration: the input arrives in float32 and PyTorch's order at every level.
+        storage, given, _, _ = self.arithmetic
+        if self.memory_format is torch.contiguous_format and storage is given:
             return tensors
-        return tuple(
-            t.contiguous(memory_format=self.memory_format) if t.dim() == 4 else t for t in tensors
-        )
+        return tuple(self._arrange(tensor, storage) for tensor in tensors)
+
+    def _arrange(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
+        order = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
+        if tensor.is_floating_point() and tensor.dtype != storage:
+            return tensor.to(storage, memory_format=order)
+        return tensor.contiguous(memory_format=order)
 
     def _next(self) -> int:
         index = self.position % len(self.inputs)
@@ -167,17 +231,42 @@ class TorchProgram:
         return index
 
     def _forward(self, index: int) -> Any:
-        with torch.inference_mode():
-            return self.call(*self._arranged(self.inputs[index]))
+        return self._infer(self.inputs[index])
 
     def _step(self, index: int) -> tuple[Tensor, Any]:
-        assert self.loss is not None and self.optimizer is not None  # noqa: S101
+        return self._learn(self.inputs[index], self.targets[index])
+
+    def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
+        with torch.inference_mode():
+            return self.call(*self._arranged(inputs))
+
+    def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+        """A training step; the loss and the output."""
+        assert self.optimizer is not None  # noqa: S101
         self.optimizer.zero_grad(set_to_none=True)
-        output = self.call(*self._arranged(self.inputs[index]))
-        loss = self.loss(output, *self.targets[index])
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        loss, output = self._loss_and_output(inputs, targets)
+        self._backward(loss)
+        self._update(self.optimizer)
         return loss.detach(), output
+
+    def _loss_and_output(
+        self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Any]:
+        assert self.loss is not None  # noqa: S101
+        with self.arithmetic.casting(self.device.type):
+            output = self.call(*self._arranged(inputs))
+            return self.loss(output, *targets), output
+
+    def _backward(self, loss: Tensor) -> None:
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward()  # type: ignore[no-untyped-call]
+
+    def _update(self, optimizer: torch.optim.SGD) -> None:
+        if self.scaler is None:
+            optimizer.step()
+        else:
+            self.scaler.step(optimizer)
+            self.scaler.update()
 
     def _iterate_by_layer(self, clock: LayerClock) -> None:
         """What `iterate` does, telling the clock what begins."""
@@ -185,22 +274,22 @@ class TorchProgram:
         if not self.train:
             self._last = self._forward(index)
             return
-        assert self.loss is not None and self.optimizer is not None  # noqa: S101
+        assert self.optimizer is not None  # noqa: S101
         clock.enter_update()
         self.optimizer.zero_grad(set_to_none=True)
         clock.enter_forward()
-        loss = self.loss(self.call(*self._arranged(self.inputs[index])), *self.targets[index])
+        loss, _ = self._loss_and_output(self.inputs[index], self.targets[index])
         clock.enter_backward(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self._backward(loss)
         clock.enter_update()
-        self.optimizer.step()
+        self._update(self.optimizer)
         self._last = loss.detach()
 
     def _infer_outputs(self, batches: list[int]) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for step, index in enumerate(batches):
             for position, leaf in enumerate(pytree.tree_leaves(self._forward(index))):
-                tensors[f"{step}/output/{position}"] = leaf.clone()
+                tensors[f"{step}/output/{position}"] = _kept(leaf)
         return tensors
 
     def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
@@ -211,22 +300,22 @@ class TorchProgram:
         before = _load(self.bundle, "weights")
         for step, index in enumerate(batches):
             loss, output = self._step(index)
-            tensors[f"{step}/loss/loss"] = loss
+            tensors[f"{step}/loss/loss"] = _kept(loss)
             for position, leaf in enumerate(pytree.tree_leaves(output)):
-                tensors[f"{step}/output/{position}"] = leaf.detach().clone()
+                tensors[f"{step}/output/{position}"] = _kept(leaf)
             for name, buffer in self.module.named_buffers():
-                if name in before and not torch.equal(buffer, self._cast(before[name])):
-                    tensors[f"{step}/buffer/{name}"] = buffer.clone()
+                if name in before and not torch.equal(buffer, before[name].to(buffer)):
+                    tensors[f"{step}/buffer/{name}"] = _kept(buffer)
             for name, parameter in self.module.named_parameters():
                 if parameter.grad is None:
                     continue
                 if step == 0:
-                    tensors[f"0/gradient/{name}"] = parameter.grad.clone()
+                    tensors[f"0/gradient/{name}"] = _kept(parameter.grad)
                 if step == last:
-                    tensors[f"{step}/parameter/{name}"] = parameter.detach().clone()
+                    tensors[f"{step}/parameter/{name}"] = _kept(parameter)
                     momentum = self.optimizer.state[parameter].get("momentum_buffer")
                     if momentum is not None:
-                        tensors[f"{step}/momentum/{name}"] = momentum.clone()
+                        tensors[f"{step}/momentum/{name}"] = _kept(momentum)
         return tensors
 
     @contextmanager
@@ -234,11 +323,17 @@ class TorchProgram:
         call = self.call
         with random_layers_off(self.module):
             if self.constant_dropout and self.workload.random_layers:
-                self.call = self.lower(self.module, self.inputs[0])
+                self.call = self.lower(self.module, self._arranged(self.inputs[0]))
             try:
                 yield
             finally:
                 self.call = call
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy for the check: on the CPU, half precision as float32."""
+    half = tensor.dtype in torch_device.HALVES.values()
+    return tensor.detach().to("cpu", torch.float32 if half else tensor.dtype, copy=True)
 
 
 def _load(bundle: Bundle, name: str) -> dict[str, Tensor]:

@@ -71,4 +71,5 @@ LEVEL = Level(
     needs="torch",
     probe=eager.probe,
     prepare=prepare,
+    devices=("cpu", "cuda"),
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-ALIGNMENT = 64  # a cache line, and the widest vector register
+CACHE_LINE = 64  # bytes; also the widest vector register of a CPU
 
 
 class Lifetime(NamedTuple):
@@ -26,15 +26,15 @@ class Layout(NamedTuple):
     bytes: int
 
 
-def assign_offsets(buffers: Sequence[Lifetime]) -> Layout:
+def assign_offsets(buffers: Sequence[Lifetime], alignment: int = CACHE_LINE) -> Layout:
     """Give each buffer an offset so that no two that live at the same time overlap.
 
     Greedy by size, the largest first, each into the lowest gap that holds it: the strategy that
     Pisarchyk and Lee found best among simple ones ("Efficient Memory Management for Deep Neural
-    Net Inference", 2020). Buffers of no bytes lie at 0.
+    Net Inference", 2020). Buffers of no bytes lie at 0; offsets are multiples of the alignment.
     """
     count = len(buffers)
-    sizes = np.array([_aligned(buffer.bytes) for buffer in buffers], dtype=np.int64)
+    sizes = np.array([_aligned(buffer.bytes, alignment) for buffer in buffers], dtype=np.int64)
     first = np.array([buffer.first for buffer in buffers], dtype=np.int64)
     last = np.array([buffer.last for buffer in buffers], dtype=np.int64)
     offsets = np.zeros(count, dtype=np.int64)
@@ -59,5 +59,5 @@ def _lowest_gap(offsets: np.ndarray, sizes: np.ndarray, wanted: int) -> int:
     return int(ends[gaps[0]] if len(gaps) else ends[-1])
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

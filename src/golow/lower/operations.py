@@ -161,6 +161,45 @@ def batch_norm_relu_backward(
     return tuple(found)
 
 
+def batch_norm_activated(
+    x: Tensor,
+    residual: Tensor | None,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    momentum: float,
+    epsilon: float,
+    activation: Activation,
+) -> tuple[Tensor, ...]:
+    """Batch norm in training, plus a residual, and an activation: (result, mean, inverse deviation,
+    new running mean, new running variance)."""
+    normed, *statistics = torch.ops.aten._native_batch_norm_legit_functional.default(
+        x, scale, shift, running_mean, running_variance, True, momentum, epsilon
+    )
+    return activate(normed if residual is None else normed + residual, activation), *statistics
+
+
+def batch_norm_activated_backward(
+    gradient: Tensor,
+    result: Tensor,
+    x: Tensor,
+    scale: Tensor | None,
+    mean: Tensor,
+    inverse_deviation: Tensor,
+    epsilon: float,
+    activation: Activation,
+    wanted: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    """Gradients of x, scale, shift and residual of `batch_norm_activated`."""
+    *of_norm, _ = wanted
+    inner = activation_backward(gradient, result, activation)
+    found = torch.ops.aten.native_batch_norm_backward.default(
+        inner, x, scale, None, None, mean, inverse_deviation, True, epsilon, of_norm
+    )
+    return *found, inner
+
+
 def new_momentum(
     momentum: Tensor, gradient: Tensor, parameter: Tensor, factor: float, weight_decay: float
 ) -> Tensor:

@@ -6,16 +6,17 @@ what does it. Nothing here imports a framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from golow.lower.graph import Phase
-from golow.lower.memory import Lifetime, assign_offsets
+from golow.lower.memory import CACHE_LINE, Lifetime, assign_offsets
 
 # arena: shared over time by liveness. once: the same, for steps that run only when loading.
 # constant: written when loading, read by every iteration. state: what training changes, kept
-# from step to step. input: a batch's own memory, another one every time.
-Place = Literal["arena", "once", "constant", "state", "input"]
+# from step to step. input: the batches' own memory. A level may have further places of its own.
+Place = str
+SHARED: tuple[Place, ...] = ("arena", "once")
 
 
 class Buffer(NamedTuple):
@@ -63,29 +64,45 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    name: str, steps: Sequence[Step], buffers: Sequence[Buffer], kept: Iterable[int]
+    name: str,
+    steps: Sequence[Step],
+    buffers: Sequence[Buffer],
+    kept: Iterable[int],
+    alignment: int = CACHE_LINE,
 ) -> Plan:
     """The plan with offsets: buffers of the arena by liveness, the others side by side.
 
     kept: buffers of the arena that are read after the last step, such as the model's output.
+    alignment: what every offset is a multiple of, in bytes.
     """
     placed = list(buffers)
     sizes: dict[str, int] = {}
     spans = _spans(steps, set(kept))
-    for place in ("arena", "once", "constant", "state"):
+    places = dict.fromkeys(("arena", "once", "constant", "state", *(b.place for b in buffers)))
+    for place in (place for place in places if place != "input"):
         members = [i for i, buffer in enumerate(buffers) if buffer.place == place]
         whole = (0, len(steps))
         lifetimes = [
-            Lifetime(
-                buffers[i].bytes, *(spans.get(i, whole) if place in ("arena", "once") else whole)
-            )
+            Lifetime(buffers[i].bytes, *(spans.get(i, whole) if place in SHARED else whole))
             for i in members
         ]
-        layout = assign_offsets(lifetimes)
+        layout = assign_offsets(lifetimes, alignment)
         sizes[place] = layout.bytes
         for index, offset in zip(members, layout.offsets, strict=True):
             placed[index] = buffers[index]._replace(offset=offset)
     return Plan(name, tuple(steps), tuple(placed), sizes)
+
+
+def beside(plan: Plan, followers: Mapping[int, int]) -> Plan:
+    """The plan with some buffers at the offset of another in another place, counted in elements:
+    what is half as long lies half as far."""
+    buffers, sizes = list(plan.buffers), dict(plan.sizes)
+    for index, leader in followers.items():
+        mine, other = buffers[index], buffers[leader]
+        offset = other.offset * mine.bytes // other.bytes
+        buffers[index] = mine._replace(offset=offset)
+        sizes[mine.place] = sizes[other.place] * mine.bytes // other.bytes
+    return plan._replace(buffers=tuple(buffers), sizes=sizes)
 
 
 def _spans(steps: Sequence[Step], kept: set[int]) -> dict[int, tuple[int, int]]:

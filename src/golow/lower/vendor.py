@@ -37,8 +37,11 @@ INFERENCE: tuple[Pass, ...] = (
 )
 
 
-def vendor_passes(mode: Mode, optimizer: Optimizer) -> tuple[Pass, ...]:
-    """The passes for this mode, in order."""
+def vendor_passes(
+    mode: Mode, optimizer: Optimizer, further: tuple[Pass, ...] = ()
+) -> tuple[Pass, ...]:
+    """The passes for this mode, in order. further: those that only one level wants in training,
+    after the common fusions."""
     if mode == "infer":
         return INFERENCE
     update = partial(append_update, optimizer=optimizer)
@@ -53,6 +56,7 @@ def vendor_passes(mode: Mode, optimizer: Optimizer) -> tuple[Pass, ...]:
         name_activation_gradients,
         fuse_batch_norm_relu,
         fuse_activation,
+        *further,
         update,
         eliminate_dead_code,
     )

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from golow.record import Environment
+from golow.measure import nvml
+from golow.record import Device, Environment
 
 KERNEL_FLAGS = re.compile(
     r"sse4_2|avx2?|avx_vnni|avx512\w*|amx_\w+|fma|f16c|\w*bf16\w*|asimd\w*|sve\w*|i8mm"
@@ -40,6 +41,21 @@ PACKAGES = (
     "openvino",
     "onednn-cpu-gomp",
 )
+
+GPU_PACKAGES = (
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "cuda-core",
+    "cuda-bindings",
+    "triton",
+    "nvidia-ml-py",
+)
+"""What a GPU's times depend on besides torch, and the package that reads the card."""
+
+CUDA = "CUDA of the driver"
 
 _COMMAND_SECONDS = 10
 _UNLIMITED_V1 = 2**62
@@ -67,11 +83,12 @@ def environment(model_file: Path | None = None, root: Path = Path("/")) -> Envir
     )
 
 
-def unlike(first: Environment, second: Environment) -> list[str]:
+def unlike(first: Environment, second: Environment, device: Device = "cpu") -> list[str]:
     """What differs so that times of the two must not be compared; empty if nothing does.
 
     Each is a fragment such as ``the CPU (AMD EPYC, Intel Xeon)``, first before second. Which cores
-    a process was given matters less than how many, so only their number counts.
+    a process was given matters less than how many, so only their number counts. device: where both
+    ran; what only a GPU's times depend on counts there alone.
     """
     named = {
         "the CPU": (first.cpu_model, second.cpu_model),
@@ -85,7 +102,8 @@ def unlike(first: Environment, second: Environment) -> list[str]:
         "the thread settings": (first.thread_settings, second.thread_settings),
         "Python": (_minor(first.python), _minor(second.python)),
     }
-    for name in ("golow", "torch", "g++"):
+    decisive = [name for name in GPU_PACKAGES if name != "nvidia-ml-py"]  # reading changes nothing
+    for name in ("golow", "torch", "g++", *((*decisive, CUDA) if device == "cuda" else ())):
         named[name] = (first.versions.get(name, ""), second.versions.get(name, ""))
     return [
         f"{name} ({_text(before)}, {_text(after)})"
@@ -218,12 +236,13 @@ def _versions() -> dict[str, str]:
     """Versions of the packages that are installed (from their metadata, without importing them)
     and the first line with which the C++ compiler names itself."""
     versions = {}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *GPU_PACKAGES):
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     compiler = _output("g++", "--version")
     first = compiler.partition("\n")[0].removeprefix("g++ ") if compiler else ""
-    return versions | ({"g++": first} if first else {})
+    cuda = nvml.cuda_version()
+    return versions | ({"g++": first} if first else {}) | ({CUDA: cuda} if cuda else {})
 
 
 def _thread_settings() -> dict[str, str]:

@@ -12,9 +12,11 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from golow.measure import stats
+from golow.measure.block import ON_CPU, Retries, Setting, Worker, clean_block, timed
+from golow.measure.nvml import Card
 from golow.record import Block, Quantity, RaceSummary, Ratio, Sample, WorkerFailure
 
 LEAST_ROUNDS = 10
@@ -24,23 +26,8 @@ CHECK_EVERY = 5
 """Rounds between two looks at the intervals. Each look is one more chance to stop on a narrow one
 by luck; see ``stats.py`` for what that costs."""
 
-CONTENDED_SHARE = 0.01
-"""A block whose threads waited for a core longer than this share of it is contended. A calm
-machine shows a tenth of it; one other busy process on the core shows fifty times it."""
-
-MOST_ATTEMPTS = 3
-"""Times that a contended block is timed in all. What lasts longer than three blocks is no blip."""
-
-RETRY_SHARE = 1 / 3
-"""Most of the race's time that may go into timing contended blocks again: a machine that is never
-calm still gets its rounds."""
-
 MOST_ITERATIONS = 1000
 """Most iterations of a block. Every one is kept in the record, and a median gains nothing more."""
-
-WARMUP_SHARE = 0.2
-"""Untimed iterations at the start of a block, over the timed ones; at least one. They bring back
-the caches and the clock that the worker lost while the others ran."""
 
 _PROBES = 4
 _PROBE_GROWTH = 8
@@ -48,21 +35,6 @@ _SECONDS = 1e-9
 
 StopReason = Literal["interval", "time limit", "interrupted", "nothing to time"]
 RoundsUsed = Literal["clean", "all"]
-
-
-class Worker(Protocol):
-    """What a race needs of a worker."""
-
-    @property
-    def name(self) -> str:
-        """The level's name, unique in the race."""
-
-    def time(self, iterations: int, warmup: int) -> Sample:
-        """Run ``warmup`` untimed, then ``iterations`` timed iterations; blocks until they are done.
-
-        Raises WorkerFailure if the worker died, hung, ran out of memory or broke the protocol.
-        """
-
 
 Observer = Callable[[int, float, float, float], None]
 """Called after each round with the rounds done, the seconds so far, the time limit in seconds, and
@@ -140,6 +112,10 @@ class Race:
         """Share of the level's blocks that stayed contended after all attempts."""
         return _contended_share(self.blocks[level])
 
+    def throttled_share(self, level: str) -> float:
+        """Share of the level's blocks that heat or power slowed down in all attempts."""
+        return _share([block.throttled for block in self.blocks[level]])
+
     def has_enough_rounds(self) -> bool:
         """Whether the race may stop on its intervals: the least rounds are done, and are clean.
 
@@ -173,10 +149,10 @@ class Race:
     def _rounds_with(self, *levels: str) -> Sequence[Mapping[str, Block]]:
         """The rounds in which all of these took part: the clean ones if there are enough.
 
-        Contention bends levels unequally (one with more threads waits more), so a contended round
-        is biased, not just noisy, and more of them do not help. Choosing by the wait, never by the
-        time, adds no bias of its own. With too few clean rounds all are used, and `rounds_used`
-        says so.
+        Contention bends levels unequally (one with more threads waits more), as do heat and power,
+        so such a round is biased, not just noisy, and more of them do not help. Choosing by what
+        disturbed it, never by the time, adds no bias of its own. With too few clean rounds all are
+        used, and `rounds_used` says so.
         """
         together = [blocks for blocks in self.rounds if all(level in blocks for level in levels)]
         clean = [blocks for blocks in together if _is_clean(blocks, *levels)]
@@ -204,6 +180,8 @@ def run_race(
     target: float = 0.02,
     block_seconds: float = 0.15,
     least_rounds: int = LEAST_ROUNDS,
+    card: Card | None = None,
+    cold: bool = False,
     observer: Observer | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Race:
@@ -212,7 +190,9 @@ def run_race(
     target: relative full width ((high - low) / value) to which each ratio's 95% interval is
     narrowed. time_limit: seconds for all, calibration included; no round is begun that would
     probably end after it, but the first one always is. block_seconds: timed seconds of a block.
-    least_rounds: clean rounds before the race may stop on its intervals.
+    least_rounds: clean rounds before the race may stop on its intervals. card: on which card the
+    workers run, None on a CPU; they must answer device times then, and its state is read after
+    each block. cold: the card's L2 is emptied before each timed iteration.
 
     A worker that raises WorkerFailure leaves the race and is named in ``failures``; a
     KeyboardInterrupt ends it with all complete rounds, and it is for the caller to raise it again.
@@ -220,23 +200,23 @@ def run_race(
     started = clock()
     order = random.Random(seed)  # noqa: S311 - an order of rounds, no secret
     race = _not_yet_run(workers, baseline, seed, target, least_rounds)
-    retries = _Retries(clock, started, started + time_limit)
+    retries, setting = Retries(clock, started, started + time_limit), Setting(card, cold)
     failures: dict[str, WorkerFailure] = {}
     widest = math.inf
     try:
-        iterations = _calibrate_all(workers, block_seconds, failures)
+        iterations = _calibrate_all(workers, block_seconds, setting, failures)
         calibrated = clock()
         while racing := [worker for worker in workers if worker.name not in failures]:
             order.shuffle(racing)
             blocks: dict[str, Block] = {}
             for position, worker in enumerate(racing):
-                count = iterations[worker.name]
+                count, number = iterations[worker.name], len(race.rounds)
                 try:
-                    sample, attempts = _clean_sample(worker, count, retries)
+                    block = clean_block(worker, count, retries, setting, number, position)
                 except WorkerFailure as failure:
                     failures[worker.name] = failure
                 else:
-                    blocks[worker.name] = _block(sample, attempts, len(race.rounds), position)
+                    blocks[worker.name] = block
             if not blocks:
                 continue
             race = replace(race, rounds=(*race.rounds, blocks), failures=dict(failures))
@@ -274,19 +254,22 @@ def _not_yet_run(
 
 
 def _calibrate_all(
-    workers: Sequence[Worker], block_seconds: float, failures: dict[str, WorkerFailure]
+    workers: Sequence[Worker],
+    block_seconds: float,
+    setting: Setting,
+    failures: dict[str, WorkerFailure],
 ) -> dict[str, int]:
     """Iterations of a block by level; a worker that fails here is entered into ``failures``."""
     iterations: dict[str, int] = {}
     for worker in workers:
         try:
-            iterations[worker.name] = calibrate(worker, block_seconds)
+            iterations[worker.name] = calibrate(worker, block_seconds, setting)
         except WorkerFailure as failure:
             failures[worker.name] = failure
     return iterations
 
 
-def calibrate(worker: Worker, block_seconds: float) -> int:
+def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -> int:
     """Iterations that fill a block of about so many seconds: 1 to ``MOST_ITERATIONS``.
 
     Probes grow from one iteration on, so that slow workers are not asked for many. The fastest
@@ -295,7 +278,7 @@ def calibrate(worker: Worker, block_seconds: float) -> int:
     """
     fastest, iterations, wanted = math.inf, 1, 1
     for probe in range(_PROBES):
-        sample = _timed(worker, iterations, warmup=1 if probe == 0 else 0)
+        sample = timed(worker, iterations, 1 if probe == 0 else 0, setting)
         fastest = min(fastest, _fastest_iteration(sample))
         wanted = min(max(round(block_seconds / fastest), 1), MOST_ITERATIONS)
         if probe > 0 and wanted <= iterations:
@@ -309,78 +292,13 @@ def _fastest_iteration(sample: Sample) -> float:
     return max(min(sample.host_ns), min(sample.device_ns, default=0), 1) * _SECONDS
 
 
-def warmup_iterations(iterations: int) -> int:
-    """Untimed iterations at the start of a block of so many timed ones."""
-    return max(1, math.ceil(WARMUP_SHARE * iterations))
-
-
-# ---------------------------------------------------------------- one block
-
-
-class _Retries:
-    """Says whether the limits allow a contended block to be timed again."""
-
-    def __init__(self, clock: Callable[[], float], started: float, deadline: float) -> None:
-        self._clock, self._started, self._deadline = clock, started, deadline
-        self._spent = 0.0
-
-    def allowed(self) -> bool:
-        now = self._clock()
-        return now < self._deadline and self._spent <= RETRY_SHARE * (now - self._started)
-
-    def timed(self, worker: Worker, iterations: int) -> Sample:
-        began = self._clock()
-        sample = _timed(worker, iterations, warmup_iterations(iterations))
-        self._spent += self._clock() - began
-        return sample
-
-
-def _clean_sample(worker: Worker, iterations: int, retries: _Retries) -> tuple[Sample, int]:
-    """The first clean sample of a block, or the cleanest had, and the attempts that it took."""
-    best, attempts = _timed(worker, iterations, warmup_iterations(iterations)), 1
-    while _is_contended(best) and attempts < MOST_ATTEMPTS and retries.allowed():
-        best = min(best, retries.timed(worker, iterations), key=_wait_share)
-        attempts += 1
-    return best, attempts
-
-
-def _timed(worker: Worker, iterations: int, warmup: int) -> Sample:
-    """What the worker answers, or WorkerFailure if it is not what was asked for."""
-    sample = worker.time(iterations, warmup)
-    counts = {len(sample.host_ns), len(sample.device_ns) or iterations}
-    if counts != {iterations}:
-        got = f"{len(sample.host_ns)} host and {len(sample.device_ns)} device times"
-        raise WorkerFailure("protocol", f"asked to time {iterations} iterations, answered {got}")
-    if min(*sample.host_ns, *sample.device_ns, 0) < 0:
-        raise WorkerFailure("protocol", "answered an iteration of negative time")
-    return sample
-
-
-def _block(sample: Sample, attempts: int, number: int, position: int) -> Block:
-    return Block(
-        round=number,
-        position=position,
-        host_ns=sample.host_ns,
-        device_ns=sample.device_ns,
-        wait_share=sample.wait_share,
-        contended=_is_contended(sample),
-        attempts=attempts,
-    )
-
-
-def _wait_share(sample: Sample) -> float:
-    """0 where the system does not tell: such a block cannot be called contended."""
-    return sample.wait_share or 0.0
-
-
-def _is_contended(sample: Sample) -> bool:
-    return _wait_share(sample) > CONTENDED_SHARE
-
-
 def _is_clean(blocks: Mapping[str, Block], *levels: str) -> bool:
-    return not any(blocks[level].contended for level in levels)
+    return not any(blocks[level].contended or blocks[level].throttled for level in levels)
 
 
 def _contended_share(blocks: Iterable[Block]) -> float:
-    marks = [block.contended for block in blocks]
+    return _share([block.contended for block in blocks])
+
+
+def _share(marks: Sequence[bool]) -> float:
     return sum(marks) / len(marks) if marks else 0.0

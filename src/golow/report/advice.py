@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from golow.record import Comparison, Run
+from golow.report.gpu import gpu_advice
 from golow.report.units import count_text, seconds_text
 
 
 def advice(comparison: Comparison) -> str:
-    """Two or three sentences from the figures alone."""
+    """Two or three sentences from the figures alone, and on a GPU what disturbed or starved it."""
+    return " ".join([_which_level(comparison), *gpu_advice(comparison)])
+
+
+def _which_level(comparison: Comparison) -> str:
     runs = {run.level: run for run in comparison.runs}
     eager = runs.get("eager")
     if eager is None or eager.time is None:

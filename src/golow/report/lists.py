@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from golow.measure.nvml import Card
 from golow.record import Environment
 from golow.report.units import bytes_text
 
@@ -61,6 +62,7 @@ def doctor_report(console: Console, ladder: Sequence[Level], machine: Environmen
         or "none",
         "governor": machine.governor or "not readable",
         "GPU": ", ".join(machine.gpu) or "none",
+        **({"GPU state": _card_text()} if machine.gpu else {}),
         "versions": versions,
         "waiting for a core": _waiting_text(),
         "free disk here": bytes_text(shutil.disk_usage(".").free),
@@ -84,6 +86,20 @@ def trust_report(console: Console, trust: Trust) -> None:
         Text("Numbers taken here can be trusted.", style="bold green")
         if trust.trusted
         else Text("Numbers taken here now cannot be trusted.", style="bold red")
+    )
+
+
+def _card_text() -> str:
+    with Card() as card:
+        state = card.state()
+    if state is None:
+        return (
+            "not readable here: slowed blocks cannot be told from others, and there is no energy; "
+            "pip install nvidia-ml-py"
+        )
+    others = f", {state.other_processes} other programs" if state.other_processes else ""
+    return (
+        f"readable: {state.clock_mhz} MHz, {state.temperature_c} C, {state.power_w:.0f} W{others}"
     )
 
 

@@ -49,6 +49,28 @@ def bytes_text(size: float | None) -> str:
     return f"{size:.0f} B"
 
 
+def joules_text(joules: float | None) -> str:
+    """Three digits with the unit that suits: ``12.3 J``, ``41.0 mJ``, ``8.20 uJ``."""
+    if joules is None:
+        return MISSING
+    for factor, unit in ((1.0, "J"), (1e-3, "mJ")):
+        if joules >= factor:
+            return f"{_three_digits(joules / factor)} {unit}"
+    return f"{_three_digits(joules / 1e-6)} uJ"
+
+
+def watts_text(watts: float | None) -> str:
+    """Whole watts: ``431 W``."""
+    return MISSING if watts is None else f"{watts:.0f} W"
+
+
+def share_text(share: float | None) -> str:
+    """A share as whole percents: ``93%``; what is there and rounds to none is ``<1%``."""
+    if share is None:
+        return MISSING
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
 def count_text(count: float) -> str:
     """A count of iterations: ``12``, ``3,400``, ``1.2 M``."""
     if count >= 1e6:

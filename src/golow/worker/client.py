@@ -19,14 +19,14 @@ import msgspec
 import psutil
 
 from golow.record import LayerTime, Sample, Unsupported, WorkerFailure
-from golow.worker.protocol import LayersReport, LoadReport, TimeReport, line
+from golow.worker.protocol import CopiesReport, LayersReport, LoadReport, TimeReport, line
 from golow.worker.scheduling import ContentionMeter
 
 LOG_LINES = 15
 SETTLE_SECONDS = 0.03
 LOG_BYTES = 8192
 SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
-Report = TypeVar("Report", LoadReport, TimeReport, LayersReport)
+Report = TypeVar("Report", LoadReport, TimeReport, LayersReport, CopiesReport)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,11 +122,16 @@ class Worker:
         if not file.is_file():
             self._fail("protocol", f"it said that it wrote {file.name}, but there is no such file")
 
-    def time(self, iterations: int, warmup: int) -> Sample:
-        """Time that many iterations; the sample says how long the worker waited for a core."""
+    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
+        """Time that many iterations; the sample says how long the worker waited for a core.
+
+        cold: the device's L2 cache is emptied before each.
+        """
         limit = max(self.limits.iteration, 20 * self._seconds_per_iteration * (iterations + warmup))
         before, start = self._meter.read(), time.perf_counter_ns()
-        request = {"do": "time", "iterations": iterations, "warmup": warmup}
+        request: dict[str, Any] = {"do": "time", "iterations": iterations, "warmup": warmup}
+        if cold:
+            request["cold"] = True
         report = self._typed(self._request(request, limit), TimeReport)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
         # Its threads spin on for some milliseconds before they sleep; the next worker's block
@@ -138,11 +143,12 @@ class Worker:
                 f"it was asked for {iterations} iterations and timed {len(report.host_ns)}, "
                 "or gave a time that is not positive",
             )
-        self._seconds_per_iteration = max(report.host_ns) / 1e9
+        device_ns = report.device_ns or ()
+        self._seconds_per_iteration = max(*report.host_ns, *device_ns, 0) / 1e9
         self.last = report.last
         return Sample(
             host_ns=report.host_ns,
-            device_ns=report.device_ns or (),
+            device_ns=device_ns,
             wait_share=self._meter.wait_share(before, after, wall),
         )
 
@@ -174,6 +180,15 @@ class Worker:
         if any(ns < 0 for step in steps for ns in step.ns):
             self._fail("protocol", "a layer took a time below zero")
         return LayerSample(steps, self._meter.wait_share(before, after, wall) or 0.0)
+
+    def copies(self, iterations: int) -> CopiesReport | None:
+        """What an iteration copies from host to device when it is fed from host memory; None where
+        the worker does not know the request, or copies nothing."""
+        limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
+        answer = self._answer({"do": "copies", "iterations": iterations}, limit)
+        if answer.get("error") in ("unsupported", "unknown_request"):
+            return None
+        return self._typed(self._required(answer), CopiesReport)
 
     def resident_bytes(self) -> dict[str, int]:
         """Resident set now and its highest mark, taken from outside."""

@@ -1,23 +1,26 @@
-"""The one clock of the CPU: every Python worker is timed by this loop, and C++ by its twin."""
+"""The one clock: every Python worker is timed by these loops, and C++ by its twin."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from golow.worker.protocol import Stopwatch
+
+
+class DeviceTimes(NamedTuple):
+    """Nanoseconds of each iteration: of the host to enqueue it, of the device to run it."""
+
+    host_ns: tuple[int, ...]
+    device_ns: tuple[int, ...]
 
 
 def time_iterations(iterate: Callable[[], None], iterations: int, warmup: int) -> tuple[int, ...]:
-    """Nanoseconds of each of ``iterations`` calls by the monotonic clock, after untimed ones.
-
-    The collector is kept out, as it is in timeit: which iteration it hits is an accident. It runs
-    before the untimed iterations, because it leaves the caches cold: after them it would slow down
-    the first timed one, and only in Python.
-    """
-    gc.collect()
-    gc.freeze()  # what lives now need not be looked at again before the next block
-    gc.disable()
-    try:
+    """Nanoseconds of each of ``iterations`` calls by the monotonic clock, after untimed ones."""
+    with _collector_kept_out():
         for _ in range(warmup):
             iterate()
         samples = []
@@ -25,6 +28,41 @@ def time_iterations(iterate: Callable[[], None], iterations: int, warmup: int) -
             start = time.perf_counter_ns()
             iterate()
             samples.append(time.perf_counter_ns() - start)
+    return tuple(samples)
+
+
+def time_on_device(
+    iterate: Callable[[], None], iterations: int, warmup: int, stopwatch: Stopwatch, cold: bool
+) -> DeviceTimes:
+    """The same for iterations that a device runs, each between two of its events.
+
+    All are enqueued back to back, as a user's loop would do it, and the device is waited for once,
+    at the end. cold: its L2 is emptied before each, outside the events.
+    """
+    with _collector_kept_out():
+        for _ in range(warmup):
+            iterate()
+        samples = []
+        for index in range(iterations):
+            if cold:
+                stopwatch.flush()
+            stopwatch.start(index)
+            start = time.perf_counter_ns()
+            iterate()
+            samples.append(time.perf_counter_ns() - start)
+            stopwatch.stop(index)
+        return DeviceTimes(tuple(samples), stopwatch.nanoseconds())
+
+
+@contextmanager
+def _collector_kept_out() -> Iterator[None]:
+    """Without the collector, as in timeit: which iteration it hits is an accident. It runs before
+    the untimed iterations, because it leaves the caches cold: after them it would slow down the
+    first timed one, and only in Python."""
+    gc.collect()
+    gc.freeze()  # what lives now need not be looked at again before the next block
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()
-    return tuple(samples)

@@ -30,6 +30,15 @@ class TimeReport(Record, frozen=True, kw_only=True):
     last: float | None = None
 
 
+class CopiesReport(Record, frozen=True, kw_only=True):
+    """What `copies` brought, an iteration: bytes from host to device, the nanoseconds that their
+    copies took, and from what kind of host memory: ``pageable``, ``pinned``, both, or ``none``."""
+
+    bytes: int
+    nanoseconds: int
+    kind: str
+
+
 class LayersReport(Record, frozen=True, kw_only=True):
     """What `layers` brought: the steps of an iteration in order of execution."""
 
@@ -46,7 +55,7 @@ class Program(Protocol):
         """Run these batches from the bundle's weights and write the tensors to the file."""
 
     def iterate(self) -> None:
-        """One iteration on the next batch; returns when it is done."""
+        """One iteration on the next batch; returns when it is done, or enqueued on a device."""
 
     def last(self) -> float:
         """The loss, or the first output element, of the last iteration."""
@@ -62,6 +71,40 @@ class DividedProgram(Program, Protocol):
 
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
         """Run that many iterations, each step timed by itself."""
+
+
+class Stopwatch(Protocol):
+    """Events of a device around iterations that are enqueued on it without waiting."""
+
+    def flush(self) -> None:
+        """Enqueue the emptying of the device's L2 cache, by writing twice its size."""
+
+    def start(self, iteration: int) -> None:
+        """Enqueue the event before the iteration of that number, from 0."""
+
+    def stop(self, iteration: int) -> None:
+        """Enqueue the event behind it."""
+
+    def nanoseconds(self) -> tuple[int, ...]:
+        """Wait for the device, once; its time of each iteration."""
+
+
+@runtime_checkable
+class DeviceProgram(Program, Protocol):
+    """A program that may run on a device and is then timed by the device's own clock."""
+
+    def stopwatch(self, iterations: int) -> Stopwatch | None:
+        """Events for that many iterations; None if it runs on the CPU, by whose clock it is timed
+        then."""
+
+
+@runtime_checkable
+class FedProgram(Program, Protocol):
+    """A program that can also be fed from the host, to see what is copied; one that cannot lacks
+    the method, or raises `golow.record.Unsupported` with the reason."""
+
+    def copies(self, iterations: int) -> CopiesReport:
+        """Run that many iterations, each batch copied from ordinary host memory."""
 
 
 def line(answer: dict[str, Any]) -> bytes:

@@ -18,13 +18,27 @@ from typing import Any, BinaryIO
 import msgspec
 
 from golow.record import GolowError, Unsupported
-from golow.worker.clock import time_iterations
-from golow.worker.protocol import DividedProgram, LayersReport, Program, line
+from golow.worker.clock import time_iterations, time_on_device
+from golow.worker.protocol import (
+    DeviceProgram,
+    DividedProgram,
+    FedProgram,
+    LayersReport,
+    Program,
+    line,
+)
 
 PR_SET_PDEATHSIG = 1
 
-# How a failed allocation reads: torch reports one as an ordinary RuntimeError.
-OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+# How a failed allocation reads: torch reports one as an ordinary RuntimeError. The last is how
+# NVIDIA's libraries say that their own failed.
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+    "alloc_failed",
+)
 
 
 class UnknownRequest(Exception):
@@ -100,8 +114,16 @@ def _give_back_memory() -> None:
 
 
 def _time(program: Program, request: dict[str, Any]) -> dict[str, Any]:
-    samples = time_iterations(program.iterate, int(request["iterations"]), int(request["warmup"]))
-    return {"host_ns": samples, "device_ns": None, "last": program.last()}
+    iterations, warmup = int(request["iterations"]), int(request["warmup"])
+    cold = bool(request.get("cold", False))
+    stopwatch = program.stopwatch(iterations) if isinstance(program, DeviceProgram) else None
+    if stopwatch is None:
+        if cold:
+            raise GolowError("this worker runs on no device whose cache it could empty")
+        samples = time_iterations(program.iterate, iterations, warmup)
+        return {"host_ns": samples, "device_ns": None, "last": program.last()}
+    host_ns, device_ns = time_on_device(program.iterate, iterations, warmup, stopwatch, cold)
+    return {"host_ns": host_ns, "device_ns": device_ns, "last": program.last()}
 
 
 def _memory(program: Program, request: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +138,13 @@ def _layers(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, FedProgram):
+        raise UnknownRequest("this worker is not fed from the host")
+    answer: dict[str, Any] = msgspec.to_builtins(program.copies(int(request["iterations"])))
+    return answer
+
+
 def _quit(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
@@ -126,6 +155,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "time": _time,
     "memory": _memory,
     "layers": _layers,
+    "copies": _copies,
     "quit": _quit,
 }
 

@@ -1,5 +1,6 @@
-"""The GPU without a framework: stream, memory, compiled kernels, CUDA graphs and events, by NVIDIA's
-own Python bindings. Compiled kernels are kept on disk by source, architecture and compiler."""
+"""The GPU without a framework: stream, memory, compiled kernels, CUDA graphs and events, by
+NVIDIA's own Python bindings. Compiled kernels are kept on disk by source, architecture and
+compiler."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from golow.levels.cudnn.kernels import Kernel
 Graph = Any  # an instantiated CUDA graph, as the bindings hand it out
 
 
-class GpuError(Exception):
+class GpuError(RuntimeError):
     """A call of the driver failed; the message has the call and the driver's own word for it."""
 
 
@@ -43,6 +44,8 @@ class Region:
         self.size = max(size, 256)
         self.address = int(checked(driver.cuMemAlloc(self.size), "cuMemAlloc"))
         checked(driver.cuMemsetD8(self.address, 0, self.size), "cuMemsetD8")
+        # The stream of `Gpu` does not wait for what is done outside it.
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
     def __del__(self) -> None:
         if address := getattr(self, "address", 0):
@@ -60,16 +63,18 @@ class Gpu:
         major, minor = self._device.compute_capability
         self.architecture = f"sm_{major}{minor}"
         self.name = self._device.name
-        self.multiprocessors = int(self._device.properties.multiprocessor_count)
+        self.cache_bytes = int(self._device.properties.l2_cache_size)
         self._cache = cache
         self._functions: dict[tuple[str, str], Any] = {}
 
     # ------------------------------------------------------------ memory
 
     def upload(self, address: int, array: np.ndarray) -> None:
-        """Copy an array to the device; returns when it is there."""
+        """Copy an array to the device, after all that was enqueued; returns when it is there."""
         data = np.ascontiguousarray(array)
-        checked(driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes), "cuMemcpyHtoD")
+        place = data.ctypes.data
+        checked(driver.cuMemcpyHtoDAsync(address, place, data.nbytes, self.stream), "cuMemcpyHtoD")
+        self.synchronize()
 
     def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """Copy from the device, once all that was enqueued is done."""
@@ -130,8 +135,8 @@ class Gpu:
         code = compile_source(source, expressions, self.architecture)
         self._cache.mkdir(parents=True, exist_ok=True)
         mapping = {k: bytes(v).decode() for k, v in code.symbol_mapping.items()}
-        _write_whole(binary, bytes(code.code))
-        _write_whole(names, msgspec.json.encode(mapping))
+        write_whole(binary, bytes(code.code))
+        write_whole(names, msgspec.json.encode(mapping))
         return code
 
     # ------------------------------------------------------------ graphs and events
@@ -161,9 +166,28 @@ class Gpu:
         """Enqueue the event."""
         checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
 
+    def record_within(self, event: Any) -> None:
+        """Enqueue the event as a step of the graph that is being captured, so that it happens with
+        every replay."""
+        flag = driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
+        checked(driver.cuEventRecordWithFlags(event, self.stream, flag), "cuEventRecordWithFlags")
+
+    def time(self, graph: Graph, runs: int) -> float:
+        """Nanoseconds of the fastest of so many replays."""
+        first, second = self.event(), self.event()
+        times = []
+        for _ in range(runs):
+            self.record(first)
+            self.replay(graph)
+            self.record(second)
+            self.synchronize()
+            times.append(self.elapsed_ns(first, second))
+        return min(times)
+
     def elapsed_ns(self, first: Any, second: Any) -> int:
         """Nanoseconds between two events that have happened."""
-        return round(checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime") * 1e6)
+        elapsed: float = checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime")
+        return round(elapsed * 1e6)
 
 
 def compile_source(source: str, expressions: Sequence[str], architecture: str) -> ObjectCode:
@@ -183,7 +207,7 @@ def checked_compiler(answer: tuple[Any, ...]) -> tuple[int, int]:
     return major, minor
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write under a temporary name first, so that nobody ever reads a part."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_bytes(data)

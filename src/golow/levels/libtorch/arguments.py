@@ -29,6 +29,7 @@ DTYPES = {
     "complex64": "at::kComplexFloat",
     "complex128": "at::kComplexDouble",
 }
+DEVICES = {"cpu": "at::kCPU", "cuda": "at::kCUDA"}
 MEMORY_FORMATS = {
     "contiguous_format": "at::MemoryFormat::Contiguous",
     "preserve_format": "at::MemoryFormat::Preserve",
@@ -143,7 +144,7 @@ def _symbol(texts: Mapping[str, str], enumeration: str) -> Callable[[Any, Names]
 
 def _device(argument: Any, _: Names) -> str:
     name = argument.name if isinstance(argument, Symbol) else argument
-    return "at::kCPU" if name == "cpu" else f"at::Device({string_text(name)})"
+    return DEVICES.get(name, f"at::Device({string_text(name)})")
 
 
 def _string(argument: Any, _: Names) -> str:

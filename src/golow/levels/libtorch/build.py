@@ -24,7 +24,7 @@ import msgspec
 
 from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
 from golow.lower.graph import Graph
-from golow.record import GolowError
+from golow.record import Device, GolowError
 
 __all__ = ["Artifact", "build", "probe"]
 
@@ -41,17 +41,17 @@ class Artifact(NamedTuple):
     bytes: int
 
 
-def build(graph: Graph, cache: Path) -> Artifact:
-    """The program of that graph, from the cache or newly compiled.
+def build(graph: Graph, cache: Path, device: Device = "cpu") -> Artifact:
+    """The program of that graph for the device, from the cache or newly compiled.
 
     Raises `golow.record.Unsupported` where a node has no C++ form, and `GolowError` where there
-    is no compiler or where it fails.
+    is no compiler, no torch for that device, or where the compiler fails.
     """
     # Emitting asks torch for the operators' schemas; the probe, in this module, must not.
     from golow.levels.libtorch.emit import emit_program, without_comments
 
-    tools = find_toolchain()
-    code = emit_program(graph)
+    tools = find_toolchain(device)
+    code = emit_program(graph, device)
     home = cache / "libtorch"
     folder = home / _key(tools, without_comments(code))
     if found := _cached(folder):
@@ -84,7 +84,8 @@ def _cached(folder: Path) -> Artifact | None:
 def _key(tools: Toolchain, code: str) -> str:
     """Name of everything that the compiled code depends on."""
     digest = hashlib.sha256(code.encode())
-    for part in (tools.torch_version, str(tools.torch), tools.compiler_version, *tools.compiler):
+    parts = [tools.torch_version, str(tools.torch), tools.compiler_version, *tools.compiler]
+    for part in [*parts, f"cuda {tools.cuda}"] if tools.cuda else parts:
         digest.update(b"\0" + part.encode())
     digest.update(" ".join((*FLAGS, str(tools.standard))).encode())
     for path in (SOURCES / "worker.cpp", *sorted(SOURCES.glob("*.h"))):
@@ -99,7 +100,8 @@ def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> None:
     """Compile and link in the folder ``work``; the worker's object stays for later programs."""
     source = work / "program.cpp"
     source.write_text(code, encoding="utf-8")
-    worker = home / f"worker-{_key(tools, 'worker')}.o"
+    # The worker's object is the same for every device: only what it is linked with differs.
+    worker = home / f"worker-{_key(tools._replace(cuda=''), 'worker')}.o"
     jobs = {"program": tools.compile_command(source, work / "program.o", SOURCES)}
     if not worker.is_file():
         jobs["worker"] = tools.compile_command(SOURCES / "worker.cpp", work / "worker.o", SOURCES)

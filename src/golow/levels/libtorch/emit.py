@@ -21,22 +21,23 @@ from golow.levels.libtorch.operators import (
     find_operator,
     written_values,
 )
+from golow.levels.libtorch.placement import on_device
 from golow.levels.libtorch.running_statistics import in_place, written_in_place
 from golow.lower.graph import Graph, Node, Ref, Value
-from golow.record import Unsupported
+from golow.record import Device, Unsupported
 
 ALIASES = ("aten.detach.default", "aten.alias.default")
 MEMBERS = {"parameter": "Parameter", "buffer": "Buffer", "constant": "Constant"}
 LINE_LENGTH = 100
 
 
-def emit_program(graph: Graph) -> str:
-    """The text of ``program.cpp``, a `golow::Program` (see ``sources/program.h``).
+def emit_program(graph: Graph, device: Device = "cpu") -> str:
+    """The text of ``program.cpp``, a `golow::Program` (see ``sources/program.h``) for the device.
 
     Raises `golow.record.Unsupported` with the node and its layer where an operation has no C++
     form.
     """
-    network = _Network(graph)
+    network = _Network(on_device(graph, device))
     state, step = list(network.state_lines()), list(network.step_lines())
     trains = "true" if graph.mode == "train" else "false"
     lines = [

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from golow.levels.libtorch.build import SOURCES
 from golow.levels.libtorch.emit import emit_program
+from golow.levels.libtorch.placement import require_precision
 from golow.lower.graph import Graph
 from golow.record import GolowError, Workload, encode
 
@@ -29,6 +30,8 @@ STATIC_FILES = (
     "json.h",
     "sgd.h",
     "clock.h",
+    "timing.h",
+    "placement.h",
 )
 
 
@@ -45,9 +48,11 @@ def write_project(
 
     batches are named as in the bundle (``0/input/0``), expected as the worker's outputs
     (``0/output/0``, ``0/loss/loss``). Raises `GolowError` where the folder holds something else
-    than a project that golow wrote, and `golow.record.Unsupported` where a node has no C++ form.
+    than a project that golow wrote, and `golow.record.Unsupported` where a node has no C++ form
+    or the precision none in training.
     """
-    program = emit_program(graph)
+    require_precision(workload)
+    program = emit_program(graph, workload.device)
     _take_folder(folder)
     steps = {name.split("/")[0] for name in batches}
     fitted = msgspec.structs.replace(workload, batches=len(steps))
@@ -100,7 +105,12 @@ def _readme(graph: Graph, workload: Workload, constants: bool) -> str:
         ("`main.cpp`", "loads the files below, runs the network, compares"),
         ("`program.h`", "what a network is to the rest: its state and one step"),
         ("`sgd.h`", "the optimizer, in the order of torch.optim.SGD"),
-        ("`bundle.h`, `safetensors.h`, `json.h`, `clock.h`", "reading the files; the clock"),
+        (
+            "`placement.h`",
+            f"where and how it runs: on `{workload.device}`, in `{workload.precision}`",
+        ),
+        ("`bundle.h`, `safetensors.h`, `json.h`", "reading the files"),
+        ("`timing.h`, `clock.h`", "the clock"),
         ("`workload.json`", "the workload; training takes the optimizer's rates from it"),
         ("`weights.safetensors`", "the state dict, under its own names"),
         ("`example.safetensors`", "example batches, and what they gave (`expected/...`)"),
@@ -126,6 +136,7 @@ cmake --build build
 |---|---|
 {table}
 
-PyTorch 2.11 to 2.13, a C++ compiler (GCC 11 or newer) and CMake 3.18 are enough. A PyTorch that
-was built with CUDA makes `find_package(Torch)` ask for the CUDA toolkit as well.
+PyTorch 2.11 to 2.13, a C++ compiler (GCC 11 or newer) and CMake 3.18 are enough, also on a GPU:
+the program calls PyTorch alone, so that a PyTorch with CUDA needs no CUDA toolkit beside it. The
+`device` and the `precision` in `workload.json` say where and how the program runs.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,11 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.levels.probe import Probe
-from golow.record import GolowError
+from golow.record import Device, GolowError
 
 COMPILERS = ("c++", "g++", "clang++")
 NO_COMPILER = "no C++ compiler was found"
 SHARED_RUNTIME = "libstdc++.so.6"
+INSTALL_CUDA = "install a build of torch with CUDA, or run without --device cuda"
 INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
 
 # -Og: the program only calls into libraries that are compiled already. Networks that are nothing
@@ -30,14 +32,23 @@ INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
 # compile time.
 FLAGS = ("-Og", "-pthread", "-DAT_PER_OPERATOR_HEADERS")
 
+# Nothing in the program names a symbol of CUDA's libraries: the operators for a GPU register
+# themselves when this library is loaded, which a linker left to itself would drop.
+CUDA_LIBRARIES = ("-Wl,--push-state,--no-as-needed", "-ltorch_cuda", "-Wl,--pop-state")
+
 
 class Toolchain(NamedTuple):
-    """A compiler with its version, and a torch with its version."""
+    """A compiler with its version, and a torch with its version.
+
+    cuda is the version of CUDA that torch was built with, where the program is to run on a GPU,
+    and empty where it is to run on a CPU.
+    """
 
     compiler: tuple[str, ...]
     compiler_version: str
     torch: Path
     torch_version: str
+    cuda: str = ""
 
     @property
     def standard(self) -> int:
@@ -72,7 +83,8 @@ class Toolchain(NamedTuple):
             # What torch's libraries need themselves (CUDA's, in a build with CUDA) they find at
             # run time by their own paths.
             "-Wl,--unresolved-symbols=ignore-in-shared-libs",
-            *("-ltorch", "-ltorch_cpu", "-lc10"),
+            *(CUDA_LIBRARIES if self.cuda else ()),
+            *("-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
             *self._shared_runtime(),
         ]
 
@@ -93,17 +105,21 @@ class Toolchain(NamedTuple):
         return [str(path)] if path.is_absolute() and path.is_file() else []
 
 
-def find_toolchain() -> Toolchain:
-    """The toolchain, or `GolowError` with what to install."""
-    found = probe()
+def find_toolchain(device: Device = "cpu") -> Toolchain:
+    """The toolchain for programs of that device, or `GolowError` with what to install."""
+    found = probe(device)
     compiler, torch = _compiler(), _torch_folder()
     if not found.available or compiler is None or torch is None:
         raise GolowError(f"the level libtorch needs more: {found.missing}", found.mend)
-    return Toolchain(compiler, _compiler_version(compiler), torch, version("torch"))
+    cuda = cuda_version(torch) if device == "cuda" else ""
+    return Toolchain(compiler, _compiler_version(compiler), torch, version("torch"), cuda)
 
 
-def probe() -> Probe:
-    """Whether a C++ compiler and torch with its headers are there."""
+def probe(device: Device = "cpu") -> Probe:
+    """Whether a C++ compiler and torch with its headers are there, built for that device.
+
+    The headers and libraries of CUDA itself are not needed: the program calls PyTorch alone.
+    """
     if platform.system() != "Linux":
         return Probe(False, "the level libtorch runs on Linux only", "run golow on Linux")
     torch = _torch_folder()
@@ -111,9 +127,22 @@ def probe() -> Probe:
         return Probe(False, "torch is not installed", "pip install 'torch>=2.11,<2.14'")
     if not (torch / "include" / "ATen" / "core" / "Tensor.h").is_file():
         return Probe(False, f"torch has no C++ headers in {torch}/include", "pip install torch")
+    if device == "cuda" and not cuda_version(torch):
+        return Probe(False, f"torch {version('torch')} was built without CUDA", INSTALL_CUDA)
     if _compiler() is None:
         return Probe(False, NO_COMPILER, INSTALL_COMPILER)
     return Probe(True)
+
+
+def cuda_version(torch: Path) -> str:
+    """The version of CUDA that the torch in this folder was built with; empty for none."""
+    try:
+        text = (torch / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    found = re.search(r"^cuda\b[^=\n]*= *['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    built = (torch / "lib" / "libtorch_cuda.so").is_file()
+    return found[1] if found and built else ""
 
 
 def _compiler() -> tuple[str, ...] | None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from golow.bundle import Bundle
+from golow.levels import bundle_arrays
+from golow.levels.bundle_arrays import Batch
 from golow.levels.onednn import GRAPH, LAYOUTS, tuning, write_whole
 from golow.levels.onednn.builder import Builder, Switches
 from golow.levels.onednn.execution import Execution
@@ -124,7 +123,7 @@ class OneDnn:
     def _loaded(self, layouts: tuning.Layouts) -> Execution:
         """The plan in these layouts, with the weights, pointed at the first batch."""
         builder = Builder(self.graph, self.engine, layouts.tag, self.switches)
-        with self._weights() as read:
+        with bundle_arrays.weights(self.bundle) as read:
             execution = Execution(builder.build(OPERATORS), self.engine, read)
         self._reset_state(execution)
         self._point_at(execution, 0)
@@ -160,7 +159,7 @@ class OneDnn:
         self._reset_state(self.execution)
 
     def _reset_state(self, execution: Execution) -> None:
-        with self._weights() as read:
+        with bundle_arrays.weights(self.bundle) as read:
             for (kind, target), tensor in execution.built.inputs.items():
                 if self.train and kind in ("parameter", "buffer"):
                     execution.write(tensor, read(kind, target))
@@ -176,32 +175,9 @@ class OneDnn:
         for (kind, target), array in self._batches[index].items():
             execution.point_input(kind, target, array)
 
-    @contextmanager
-    def _weights(self) -> Iterator[Callable[[str, str], np.ndarray]]:
-        """What reads a parameter, buffer or constant by its name. The files are open only
-        meanwhile, or every page of them that was read would count as the level's memory."""
-        with ExitStack() as stack:
-            files = {
-                name: stack.enter_context(safe_open(self.bundle.file(name), framework="numpy"))
-                for name in ("weights.safetensors", "constants.safetensors")
-            }
-
-            def read(kind: str, target: str) -> np.ndarray:
-                file = files[f"{'constants' if kind == 'constant' else 'weights'}.safetensors"]
-                array: np.ndarray = file.get_tensor(target)
-                return array
-
-            yield read
-
-    def _read_batches(self) -> list[dict[tuple[str, str], np.ndarray]]:
-        batches: list[dict[tuple[str, str], np.ndarray]] = [
-            {} for _ in range(self.workload.batches)
-        ]
-        with safe_open(self.bundle.file("batches.safetensors"), framework="numpy") as file:
-            for name in file.keys():  # noqa: SIM118 (it is no dictionary)
-                index, kind, position = name.split("/")
-                batches[int(index)][(kind, position)] = _aligned(file.get_tensor(name))
-        return batches
+    def _read_batches(self) -> list[Batch]:
+        found = bundle_arrays.batches(self.bundle, self.workload.batches)
+        return [{key: _aligned(array) for key, array in batch.items()} for batch in found]
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "json.h"
+#include "placement.h"
 #include "program.h"
 #include "safetensors.h"
 #include "sgd.h"
@@ -20,7 +21,13 @@ struct Workload {
   bool train = false;
   std::int64_t batches = 0;
   Rates rates;
+  Placement placement;
 };
+
+inline std::string text_of(const json::Value& object, const char* name, const char* otherwise) {
+  const json::Value* const found = object.find(name);
+  return found == nullptr ? otherwise : found->string();
+}
 
 inline Workload read_workload(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -34,6 +41,11 @@ inline Workload read_workload(const std::string& path) {
     Workload workload;
     workload.train = mode == "train";
     workload.batches = value.at("batches").integer();
+    workload.placement = find_placement(text_of(value, "device", "cpu"),
+                                        text_of(value, "precision", "default"));
+    if (workload.train && workload.placement.half)
+      throw json::Error("the step was captured without autocast and does not train in " +
+                        workload.placement.precision);
     if (workload.train) {
       const json::Value& optimizer = value.at("optimizer");
       workload.rates = {optimizer.at("learning_rate").number(), optimizer.at("momentum").number(),
@@ -45,15 +57,15 @@ inline Workload read_workload(const std::string& path) {
   }
 }
 
-/// The batches `0/input/0`, `0/target/0`, `1/input/0`, ... of the tensors.
-inline std::vector<Batch> collect_batches(const safetensors::Tensors& tensors,
-                                          std::int64_t count) {
+/// The batches `0/input/0`, `0/target/0`, `1/input/0`, ... of the tensors, on the device.
+inline std::vector<Batch> collect_batches(const safetensors::Tensors& tensors, std::int64_t count,
+                                          const Placement& placement) {
   std::vector<Batch> batches;
   const auto collect = [&](const std::string& prefix, std::vector<Tensor>& into) {
     for (;;) {
       const auto found = tensors.find(prefix + std::to_string(into.size()));
       if (found == tensors.end()) return;
-      into.push_back(found->second);
+      into.push_back(placement.moved(found->second));
     }
   };
   for (std::int64_t index = 0; index < count; ++index) {
@@ -68,13 +80,13 @@ inline std::vector<Batch> collect_batches(const safetensors::Tensors& tensors,
   return batches;
 }
 
-/// The program's tensors from the files, momentum and gradients gone.
-inline void load_state(Program& program, const std::string& weights_path,
-                       const std::string& constants_path) {
-  const auto give = [](const safetensors::Tensors& from, const std::string& path, auto& entry) {
+/// The program's tensors from the files, placed; momentum and gradients gone.
+inline void load_state(Program& program, const Placement& placement,
+                       const std::string& weights_path, const std::string& constants_path) {
+  const auto give = [&](const safetensors::Tensors& from, const std::string& path, auto& entry) {
     const auto found = from.find(entry.name);
     if (found == from.end()) throw std::runtime_error(path + " has no tensor " + entry.name);
-    static_cast<Tensor&>(entry) = found->second;
+    static_cast<Tensor&>(entry) = placement.cast(placement.moved(found->second));
   };
   const safetensors::Tensors weights = safetensors::read(weights_path);
   for (Parameter* parameter : program.parameters) {

@@ -1,9 +1,19 @@
-// The one clock of the CPU: the twin of golow/worker/clock.py, by the same rule.
+// Points in time: of the CPU by its monotonic clock (the twin of golow/worker/clock.py, by the same
+// rule), of a GPU by events on its stream.
+//
+// A GPU is reached through what PyTorch has for every kind of device, so that no header of CUDA is
+// needed, and the same program text serves a PyTorch with CUDA and one without.
 #pragma once
 
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace golow {
 
@@ -13,18 +23,44 @@ inline std::int64_t nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-/// Nanoseconds of each of `iterations` calls, after `warmup` untimed ones.
-template <typename Iterate>
-std::vector<std::int64_t> time_iterations(const Iterate& iterate, std::int64_t iterations,
-                                          std::int64_t warmup) {
-  for (std::int64_t i = 0; i < warmup; ++i) iterate();
-  std::vector<std::int64_t> samples;
-  for (std::int64_t i = 0; i < iterations; ++i) {
-    const std::int64_t start = nanoseconds();
-    iterate();
-    samples.push_back(nanoseconds() - start);
-  }
-  return samples;
+/// Wait until a GPU has done all that was enqueued; a CPU has.
+inline void synchronize(c10::Device device) {
+  if (!device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
+
+/// So many points in the time of a device, recorded in any order.
+class Timeline {
+ public:
+  Timeline(c10::Device device, std::size_t points) : device_(device) {
+    if (device.is_cpu()) {
+      host_.resize(points);
+      return;
+    }
+    for (std::size_t point = 0; point < points; ++point) {
+      events_.emplace_back(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+      record(point);  // the first record creates the event, which is no part of what is timed
+    }
+  }
+
+  /// The device has come here; on a GPU once it has done what was enqueued before.
+  void record(std::size_t point) {
+    if (device_.is_cpu())
+      host_[point] = nanoseconds();
+    else
+      events_[point].record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  }
+
+  /// Nanoseconds from one point to another; on a GPU only after `synchronize`.
+  std::int64_t between(std::size_t first, std::size_t second) const {
+    if (device_.is_cpu()) return host_[second] - host_[first];
+    return std::llround(events_[first].elapsedTime(events_[second]) * 1e6);
+  }
+
+ private:
+  c10::Device device_;
+  std::vector<std::int64_t> host_;
+  std::vector<c10::Event> events_;
+};
 
 }  // namespace golow

@@ -42,6 +42,7 @@ class Value {
   const Array& array() const { return get<Array>("an array"); }
   const Object& object() const { return get<Object>("an object"); }
   const std::string& string() const { return get<std::string>("a string"); }
+  bool boolean() const { return get<bool>("true or false"); }
   std::int64_t integer() const { return get<std::int64_t>("an integer"); }
   double number() const {
     const auto* const whole = std::get_if<std::int64_t>(&content_);

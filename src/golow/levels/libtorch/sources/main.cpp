@@ -15,17 +15,18 @@
 #include <c10/core/InferenceMode.h>
 
 #include "bundle.h"
-#include "clock.h"
 #include "program.h"
 #include "safetensors.h"
 #include "sgd.h"
+#include "timing.h"
 
 namespace golow {
 namespace {
 
 double difference(const Tensor& found, const Tensor& expected) {
   if (found.numel() == 0) return 0;
-  return found.to(at::kDouble).sub(expected.to(at::kDouble)).abs().max().item().toDouble();
+  const auto exact = at::TensorOptions(at::kCPU).dtype(at::kDouble);
+  return found.to(exact).sub(expected.to(exact)).abs().max().item().toDouble();
 }
 
 /// The example's batches and what golow's check stored for them, `expected/STEP/KIND/TARGET`.
@@ -39,12 +40,13 @@ struct Example {
   }
 };
 
-void infer(Program& program, const Example& example, std::int64_t iterations) {
+void infer(Program& program, const Placement& placement, const Example& example,
+           std::size_t iterations) {
   double largest = 0;
   std::size_t compared = 0;
   for (std::size_t step = 0; step < example.batches.size(); ++step) {
     Result result;
-    program.step(example.batches[step], result);
+    placement.step(program, example.batches[step], result);
     for (std::size_t i = 0; i < result.outputs.size(); ++i) {
       const Tensor* const expected = example.expected(step, "output/" + std::to_string(i));
       if (expected == nullptr) continue;
@@ -55,45 +57,47 @@ void infer(Program& program, const Example& example, std::int64_t iterations) {
   std::printf("largest difference to the %zu stored outputs: %g\n", compared, largest);
 
   std::size_t position = 0;
-  auto samples = time_iterations(
+  const Times times = time_iterations(
+      placement.device,
       [&] {
         Result result;
-        program.step(example.batches[position++ % example.batches.size()], result);
+        placement.step(program, example.batches[position++ % example.batches.size()], result);
       },
-      iterations, 2);
+      iterations, 2, /*cold=*/false);
+  std::vector<std::int64_t> samples = times.device.empty() ? times.host : times.device;
   std::sort(samples.begin(), samples.end());
   std::printf("%.3f ms an iteration (median of %zu)\n",
               static_cast<double>(samples[samples.size() / 2]) * 1e-6, samples.size());
 }
 
-void train(Program& program, const Example& example, const Rates& rates, std::int64_t steps) {
-  for (std::int64_t step = 0; step < steps; ++step) {
+void train(Program& program, const Example& example, const Rates& rates, std::size_t steps) {
+  for (std::size_t step = 0; step < steps; ++step) {
     // The stored loss was taken with dropout off, so that it can be compared.
     program.random_layers = step > 0;
     Result result;
-    program.step(example.batches[static_cast<std::size_t>(step) % example.batches.size()], result);
+    program.step(example.batches[step % example.batches.size()], result);
     update_parameters(program, rates);
     clear_gradients(program);
-    std::printf("step %lld: loss %.6f\n", static_cast<long long>(step + 1),
-                result.loss.item().toDouble());
+    std::printf("step %zu: loss %.6f\n", step + 1, result.loss.item().toDouble());
     const Tensor* const expected = example.expected(0, "loss/loss");
     if (step == 0 && expected != nullptr)
       std::printf("difference to the stored loss: %g\n", difference(result.loss, *expected));
   }
 }
 
-int run(const std::string& folder, std::int64_t count) {
+int run(const std::string& folder, std::size_t count) {
   const c10::InferenceMode no_autograd;
   const auto program = make_program();
   const Workload workload = read_workload(folder + "/workload.json");
-  load_state(*program, folder + "/weights.safetensors", folder + "/constants.safetensors");
+  workload.placement.take_effect();
+  load_state(*program, workload.placement, folder + "/weights.safetensors", folder + "/constants.safetensors");
   Example example;
   example.tensors = safetensors::read(folder + "/example.safetensors");
-  example.batches = collect_batches(example.tensors, workload.batches);
+  example.batches = collect_batches(example.tensors, workload.batches, workload.placement);
   if (program->trains)
     train(*program, example, workload.rates, count);
   else
-    infer(*program, example, count);
+    infer(*program, workload.placement, example, count);
   return 0;
 }
 
@@ -104,7 +108,7 @@ int main(int count, char** arguments) {
   try {
     const std::int64_t iterations = count > 2 ? std::atoll(arguments[2]) : 20;
     if (iterations < 1) throw std::invalid_argument("COUNT must be 1 or more");
-    return golow::run(count > 1 ? arguments[1] : ".", iterations);
+    return golow::run(count > 1 ? arguments[1] : ".", static_cast<std::size_t>(iterations));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -11,12 +11,14 @@
 
 namespace golow {
 
-/// Adds up what is allocated and released while it listens. The release of what was there before
+/// Adds up what is allocated and released on a device while it listens. The release of what was there before
 /// does not count: what an iteration needs is what it holds on top of that.
 class MemoryCounter final : public c10::MemoryReportingInfoBase {
  public:
+  explicit MemoryCounter(c10::Device device) : device_(device) {}
   void reportMemoryUsage(void* pointer, std::int64_t change, std::size_t /*allocated*/,
-                         std::size_t /*reserved*/, c10::Device /*device*/) override {
+                         std::size_t /*reserved*/, c10::Device device) override {
+    if (device.type() != device_.type()) return;
     if (change > 0)
       blocks_.insert(pointer);
     else if (blocks_.erase(pointer) == 0)
@@ -28,14 +30,15 @@ class MemoryCounter final : public c10::MemoryReportingInfoBase {
   std::int64_t peak() const { return peak_; }
 
  private:
+  c10::Device device_;
   std::unordered_set<void*> blocks_;
   std::int64_t held_ = 0, peak_ = 0;
 };
 
-/// Peak of the bytes held while `iterate` runs, beyond those held before.
+/// Peak of the device's bytes held while `iterate` runs, beyond those held before.
 template <typename Iterate>
-std::int64_t allocated_peak(const Iterate& iterate) {
-  const auto counter = std::make_shared<MemoryCounter>();
+std::int64_t allocated_peak(c10::Device device, const Iterate& iterate) {
+  const auto counter = std::make_shared<MemoryCounter>(device);
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   iterate();
   return counter->peak();

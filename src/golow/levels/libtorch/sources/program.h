@@ -95,8 +95,8 @@ class Program {
   /// What is done at each mark of `step`, in order; empty for a step without marks.
   virtual std::vector<Operation> operations() const { return {}; }
 
-  /// Where `mark` writes the time, one place an operation; nullptr while nobody wants to know.
-  std::int64_t* marks = nullptr;
+  /// Where `mark` records the time, one point an operation; nullptr while nobody wants to know.
+  Timeline* marks = nullptr;
 
   const bool trains;
   bool random_layers = true;  // false switches dropout off
@@ -107,7 +107,7 @@ class Program {
  protected:
   /// The operation of that index is done. Costs one comparison while nobody wants to know.
   void mark(std::size_t operation) {
-    if (marks != nullptr) marks[operation] = nanoseconds();
+    if (marks != nullptr) marks->record(operation);
   }
   /// Dropout's probability, or 0 while random layers are off.
   double probability(double p) const { return random_layers ? p : 0.0; }

@@ -1,6 +1,12 @@
-// SGD with momentum and weight decay, in the order in which torch.optim.SGD calculates it for one
-// tensor, so that the parameters come out bit for bit the same.
+// SGD with momentum and weight decay, in the order in which torch.optim.SGD calculates it, so that
+// the parameters come out bit for bit the same: tensor by tensor on a CPU, all at once on a GPU.
 #pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
 
 #include "program.h"
 
@@ -24,10 +30,39 @@ inline void update(Parameter& parameter, const Rates& rates) {
   parameter.add_(change, -rates.learning_rate);
 }
 
+/// The same for many parameters in a few launches, where a launch for each would cost more than
+/// its work.
+inline void update_together(const std::vector<Parameter*>& parameters, const Rates& rates) {
+  std::vector<Tensor> weights, changes, momenta;
+  for (const Parameter* parameter : parameters) {
+    weights.push_back(*parameter);
+    changes.push_back(parameter->gradient);
+  }
+  if (rates.weight_decay != 0) changes = at::_foreach_add(changes, weights, rates.weight_decay);
+  if (rates.momentum != 0) {
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (parameters[i]->momentum.defined())
+        momenta.push_back(parameters[i]->momentum);
+      else
+        parameters[i]->momentum = changes[i].clone();
+    if (momenta.empty()) {  // the first step
+      for (const Parameter* parameter : parameters) momenta.push_back(parameter->momentum);
+    } else {
+      at::_foreach_mul_(momenta, rates.momentum);
+      at::_foreach_add_(momenta, changes, 1);
+    }
+    changes = std::move(momenta);
+  }
+  at::_foreach_add_(weights, changes, -rates.learning_rate);
+}
+
 /// Update every parameter that the last step gave a gradient.
 inline void update_parameters(Program& program, const Rates& rates) {
+  std::vector<Parameter*> trained;
   for (Parameter* parameter : program.parameters)
-    if (parameter->gradient.defined()) update(*parameter, rates);
+    if (parameter->gradient.defined()) trained.push_back(parameter);
+  if (!trained.empty() && trained.front()->is_cuda()) return update_together(trained, rates);
+  for (Parameter* parameter : trained) update(*parameter, rates);
 }
 
 /// Release the gradients, as zero_grad(set_to_none=True) does.

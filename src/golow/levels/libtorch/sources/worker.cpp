@@ -28,6 +28,7 @@
 #include "program.h"
 #include "safetensors.h"
 #include "sgd.h"
+#include "timing.h"
 
 namespace golow {
 namespace {
@@ -43,7 +44,7 @@ struct RandomLayersOff {
 
 /// The program writes its marks there as long as this lives, also when a step throws.
 struct MarksOn {
-  MarksOn(Program& program, std::int64_t* marks) : program(program) { program.marks = marks; }
+  MarksOn(Program& program, Timeline& marks) : program(program) { program.marks = &marks; }
   MarksOn(const MarksOn&) = delete;
   MarksOn& operator=(const MarksOn&) = delete;
   ~MarksOn() { program.marks = nullptr; }
@@ -57,21 +58,22 @@ class Session {
       : bundle_(bundle), program_(make_program()), workload_(read_workload(path("workload.json"))) {
     if (workload_.train != program_->trains)
       throw std::runtime_error("the program was built for another mode than the bundle's");
-    batches_ = collect_batches(safetensors::read(path("batches.safetensors")), workload_.batches);
+    workload_.placement.take_effect();
+    batches_ = collect_batches(safetensors::read(path("batches.safetensors")), workload_.batches,
+                               workload_.placement);
     reset();
+    synchronize(device());
   }
 
   /// Back to the bundle's weights, zero momentum and the first batch.
   void reset() {
-    load_state(*program_, path("weights.safetensors"), path("constants.safetensors"));
+    load_state(*program_, workload_.placement, path("weights.safetensors"), path("constants.safetensors"));
     position_ = 0;
   }
 
   /// One forward pass, or one training step, on the next batch.
   void iterate() {
-    const Batch& batch = next_batch();
-    result_ = Result();
-    program_->step(batch, result_);
+    step();
     if (program_->trains) update();
   }
 
@@ -80,21 +82,20 @@ class Session {
   std::vector<std::vector<std::int64_t>> time_operations(std::size_t iterations) {
     const std::size_t count = program_->operations().size();
     std::vector<std::vector<std::int64_t>> times(count + (program_->trains ? 1 : 0));
-    std::vector<std::int64_t> marks(count);
-    const MarksOn on(*program_, marks.data());
+    const std::size_t start = count, stepped = count + 1, updated = count + 2;
+    Timeline marks(device(), count + 3);
+    const MarksOn on(*program_, marks);
     for (std::size_t i = 0; i < iterations; ++i) {
-      const Batch& batch = next_batch();
-      result_ = Result();
-      std::int64_t before = nanoseconds();
-      program_->step(batch, result_);
-      for (std::size_t operation = 0; operation < count; ++operation) {
-        times[operation].push_back(marks[operation] - before);
-        before = marks[operation];
-      }
-      if (!program_->trains) continue;
-      before = nanoseconds();
-      update();
-      times[count].push_back(nanoseconds() - before);
+      marks.record(start);
+      step();
+      marks.record(stepped);
+      if (program_->trains) update();
+      marks.record(updated);
+      synchronize(device());
+      for (std::size_t operation = 0; operation < count; ++operation)
+        times[operation].push_back(
+            marks.between(operation == 0 ? start : operation - 1, operation));
+      if (program_->trains) times[count].push_back(marks.between(stepped, updated));
     }
     return times;
   }
@@ -126,12 +127,20 @@ class Session {
     return first.flatten().select(0, 0).item().toDouble();
   }
 
+  at::Device device() const { return workload_.placement.device; }
+
   std::size_t batch_count() const { return batches_.size(); }
 
  private:
   std::string path(const char* name) const { return bundle_ + "/" + name; }
 
   const Batch& next_batch() { return batches_[position_++ % batches_.size()]; }
+
+  void step() {
+    const Batch& batch = next_batch();
+    result_ = Result();
+    workload_.placement.step(*program_, batch, result_);
+  }
 
   void update() {
     update_parameters(*program_, workload_.rates);
@@ -142,10 +151,10 @@ class Session {
                    safetensors::Tensors& tensors) {
     // Copies, because the next step changes the state in place.
     const auto keep = [&](const std::string& name, const Tensor& tensor) {
-      tensors[std::to_string(step) + "/" + name] = tensor.clone();
+      tensors[std::to_string(step) + "/" + name] = workload_.placement.stored(tensor);
     };
     Result result;
-    program_->step(batch, result);
+    workload_.placement.step(*program_, batch, result);
     for (std::size_t i = 0; i < result.outputs.size(); ++i)
       keep("output/" + std::to_string(i), result.outputs[i]);
     if (!program_->trains) return;
@@ -195,9 +204,7 @@ class Worker {
       return refusal("unknown_request", error.what());
     } catch (const c10::Error& error) {
       const std::string message = error.what_without_backtrace();
-      // ATen reports a failed allocation on the CPU as an ordinary error with these words.
-      const bool memory = message.find("can't allocate memory") != std::string::npos;
-      return refusal(memory ? "out_of_memory" : "failed", message);
+      return refusal(is_out_of_memory(message) ? "out_of_memory" : "failed", message);
     } catch (const std::bad_alloc&) {
       return refusal("out_of_memory", "C++ could not allocate memory");
     } catch (const std::exception& error) {
@@ -208,6 +215,14 @@ class Worker {
   bool done() const { return done_; }
 
  private:
+  /// Many a failed allocation is an ordinary error with such words: ATen's own on the CPU and on a
+  /// GPU, CUDA's outside of ATen's allocator, and those of cuBLAS and cuDNN for their workspaces.
+  static bool is_out_of_memory(const std::string& message) {
+    for (const char* words : {"can't allocate memory", "out of memory", "ALLOC_FAILED"})
+      if (message.find(words) != std::string::npos) return true;
+    return false;
+  }
+
   static json::Object refusal(const char* kind, const std::string& message) {
     std::cerr << kind << ": " << message << std::endl;
     return {{"ok", false}, {"error", kind}, {"message", message}, {"node", ""}, {"module", ""}};
@@ -253,18 +268,22 @@ class Worker {
     Session& loaded = session();
     const std::size_t iterations = at_least(1, request.at("iterations"), "iterations");
     const std::size_t warmup = at_least(0, request.at("warmup"), "warmup");
-    const auto samples = time_iterations([&] { loaded.iterate(); }, iterations, warmup);
+    const json::Value* const cold = request.find("cold");
+    const Times times = time_iterations(loaded.device(), [&] { loaded.iterate(); }, iterations,
+                                        warmup, cold != nullptr && cold->boolean());
     const std::optional<double> last = loaded.last();
     return {{"ok", true},
-            {"host_ns", json::Array(samples.begin(), samples.end())},
-            {"device_ns", nullptr},
+            {"host_ns", json::Array(times.host.begin(), times.host.end())},
+            {"device_ns", loaded.device().is_cpu()
+                              ? json::Value()
+                              : json::Array(times.device.begin(), times.device.end())},
             {"last", last ? json::Value(*last) : json::Value()}};
   }
 
   json::Object memory() {
     Session& loaded = session();
     loaded.iterate();  // the first iteration also allocates what stays, the momentum
-    return {{"ok", true}, {"allocated_peak", allocated_peak([&] { loaded.iterate(); })}};
+    return {{"ok", true}, {"allocated_peak", allocated_peak(loaded.device(), [&] { loaded.iterate(); })}};
   }
 
   json::Object layers(const json::Value& request) {

@@ -1,4 +1,5 @@
-"""Small networks for the tests of `onednn`: each has one property that a plan can get wrong.
+"""Small networks for the tests of both vendor levels: each has one property that a plan can get
+wrong.
 
 ``CASES`` names them, with the shape of an input. A convolution stands before what is tried, so that
 a gradient has to pass through it, and gives it values in the layout that the convolution likes.

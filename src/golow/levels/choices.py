@@ -1,0 +1,59 @@
+"""Which levels take part in a comparison: named ones, the default ones, the user's own workers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from golow import levels as ladder
+from golow.bundle import Bundle
+from golow.levels import BASELINE, Choice, Launch, Level, Probe
+from golow.record import Device, GolowError, Mode
+
+OWN_NAME = re.compile(r"\w[\w-]*")
+
+
+def choices(
+    levels: Sequence[str] | None,
+    workers: Mapping[str, str | Sequence[str]],
+    mode: Mode,
+    device: Device,
+) -> list[Choice]:
+    """What to run, the baseline first, each once.
+
+    levels: names, the default ones if None; workers: commands by name. Raises `GolowError` for a
+    name that is none, or that does not run so or there.
+    """
+    names = list(levels) if levels is not None else ladder.default(mode, device)
+    # By the level's own name: an alias beside it is the same level once more.
+    found = [ladder.choose(name, mode, device) for name in (BASELINE, *names)]
+    chosen = list({choice.name: choice for choice in found}.values())
+    taken = {choice.name.replace(":", "-") for choice in chosen}
+    return chosen + [_own_worker(name, command, taken) for name, command in workers.items()]
+
+
+def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> Choice:
+    """A level that is the user's own program; its command is a line, or a list of arguments."""
+    command = tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
+    if not command:
+        raise GolowError(f"the worker {name!r} has no command")
+    # The name is also that of files.
+    if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
+        raise GolowError(
+            f"a worker cannot be called {name!r}",
+            "take a name of letters, digits, _ and - that no level has.",
+        )
+
+    def probe() -> Probe:
+        if shutil.which(command[0]) is None:
+            return Probe(False, f"{command[0]} is no program", "check the path after the =.")
+        return Probe(True)
+
+    def start(bundle: Bundle, variant: str, cache: Path) -> Launch:
+        return Launch(command)
+
+    summary = f"your own: {' '.join(command)}"
+    return Choice(Level(name, summary, "", probe, start, devices=("cpu", "cuda")), "")

@@ -1,0 +1,164 @@
+"""A built plan on the GPU: its regions, its steps bound to addresses, and the one CUDA graph that
+runs them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from golow.levels.bundle_arrays import Batch, Read
+from golow.levels.cudnn.builder import Built, Call, EngineCall, FlatCall, KernelCall, Tensor
+from golow.levels.cudnn.device import Gpu, Graph, Region
+from golow.levels.cudnn.kernels import ITEM_BYTES
+from golow.levels.cudnn.kernels.layout import cast
+from golow.levels.cudnn.layouts import NUMPY_TYPES, packed, unpacked
+from golow.levels.weight_arithmetic import ARITHMETIC
+from golow.lower.graph import GraphInput, Ref
+
+
+class Execution:
+    """A plan that can be run. read gives a parameter, buffer or constant as an array; sources are
+    the graph's inputs by their values' names."""
+
+    def __init__(
+        self,
+        built: Built,
+        gpu: Gpu,
+        sources: Mapping[str, GraphInput],
+        batches: Sequence[Batch],
+        read: Read,
+    ) -> None:
+        self.built, self.gpu, self.plan = built, gpu, built.plan
+        self._regions = {place: Region(size) for place, size in self.plan.sizes.items() if size}
+        self._inputs = {
+            index: Region(buffer.bytes)
+            for index, buffer in enumerate(self.plan.buffers)
+            if buffer.place == "input"
+        }
+        self._fill(sources, read)
+        self._upload_batches(batches)
+        gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
+        self._graph: Graph | None = None
+
+    # ------------------------------------------------------------ running
+
+    def run(self, batch: int) -> None:
+        """Enqueue one iteration on the batch of that number."""
+        if (cell := self.built.cells.get("position")) is not None:
+            self.gpu.write_word(self.address(cell), batch)
+        if self._graph is None:
+            self._enqueue()  # libraries load their kernels at the first use, outside of a graph
+            self._graph = self.gpu.capture(self._enqueue)
+        else:
+            self.gpu.replay(self._graph)
+
+    def run_timed(self, batch: int) -> list[int]:
+        """One iteration, by the GPU's clock: nanoseconds of each step."""
+        events = [self.gpu.event() for _ in range(len(self.built.calls) + 1)]
+
+        def enqueue() -> None:
+            self.gpu.record_within(events[0])
+            for call, event in zip(self.built.calls, events[1:], strict=True):
+                self._step(call)
+                self.gpu.record_within(event)
+
+        if (cell := self.built.cells.get("position")) is not None:
+            self.gpu.write_word(self.address(cell), batch)
+        self.gpu.replay(self.gpu.capture(enqueue))
+        self.gpu.synchronize()
+        return [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
+
+    def _enqueue(self) -> None:
+        for call in self.built.calls:
+            self._step(call)
+
+    def _step(self, call: Call) -> None:
+        if isinstance(call, FlatCall):
+            self._flat(call)
+            return
+        addresses = [self.address(tensor) if tensor else 0 for tensor in call.arguments]
+        if isinstance(call, EngineCall):
+            workspace = self.address(call.workspace) if call.workspace else 0
+            call.engine.run(addresses, workspace)
+        else:
+            self.gpu.launch(call.kernel, addresses)
+
+    def _flat(self, call: FlatCall) -> None:
+        first = call.arguments[0]
+        assert isinstance(first, str)  # noqa: S101
+        kernel = call.make(self.plan.sizes[first] // ITEM_BYTES[call.dtype])
+        addresses = [
+            self._regions[argument].address
+            if isinstance(argument, str)
+            else (self.address(argument) if argument else 0)
+            for argument in call.arguments
+        ]
+        self.gpu.launch(kernel, addresses)
+
+    # ------------------------------------------------------------ tensors in and out
+
+    def address(self, tensor: Tensor) -> int:
+        """Where the tensor lies."""
+        buffer = self.plan.buffers[tensor.buffer]
+        if buffer.place == "input":
+            return self._inputs[tensor.buffer].address
+        return self._regions[buffer.place].address + buffer.offset + tensor.offset
+
+    def read(self, tensor: Tensor) -> np.ndarray:
+        """The tensor's content, in PyTorch's order; halves as float32."""
+        dtype = NUMPY_TYPES[tensor.dtype]
+        flat = self.gpu.download(self.address(tensor), (tensor.elements,), dtype)
+        return unpacked(flat, tensor.shape, tensor.layout)
+
+    def write(self, tensor: Tensor, array: np.ndarray) -> None:
+        """Fill a tensor with an array in PyTorch's order."""
+        self.gpu.upload(self.address(tensor), packed(array.reshape(tensor.shape), tensor.layout))
+
+    def write_cell(self, name: str, content: np.ndarray) -> None:
+        """Fill one of the cells, if the plan has it."""
+        if (cell := self.built.cells.get(name)) is not None:
+            self.gpu.upload(self.address(cell), content.reshape(1).view(np.uint8))
+
+    def clear_momentum(self) -> None:
+        """Set every momentum to zero."""
+        for place, region in self._regions.items():
+            if place.startswith("momentum"):
+                self.gpu.fill(region.address, region.size)
+
+    def renew_copies(self) -> None:
+        """Copy the parameters' originals into their copies in half precision."""
+        for tensor, copy in self.built.copies:
+            kernel = cast(tensor.dtype, copy.dtype, tensor.elements)
+            self.gpu.launch(kernel, [self.address(tensor), self.address(copy)])
+
+    @property
+    def working_bytes(self) -> int:
+        """What an iteration uses beyond parameters, their momentum and buffers."""
+        places = self.plan.sizes.items()
+        return sum(size for place, size in places if place.startswith(("arena", "gradient")))
+
+    # ------------------------------------------------------------ loading
+
+    def _fill(self, sources: Mapping[str, GraphInput], read: Read) -> None:
+        def value(name: str) -> np.ndarray:
+            if name in sources:
+                return read(sources[name].kind, sources[name].target)
+            node = self.built.constants[name]
+            given: list[Any] = [
+                value(argument.name) if isinstance(argument, Ref) else argument
+                for argument in node.arguments
+            ]
+            return ARITHMETIC[node.op](*given)
+
+        for wanted, tensor in self.built.fills:
+            number = isinstance(wanted, float)
+            self.write(tensor, np.array(wanted, np.float32) if number else value(str(wanted)))
+
+    def _upload_batches(self, batches: Sequence[Batch]) -> None:
+        for (kind, target), tensor in self.built.inputs.items():
+            if kind in ("input", "target"):
+                arrays = [batch[(kind, target)] for batch in batches]
+                self.gpu.upload(self._inputs[tensor.buffer].address, np.stack(arrays))

@@ -1,0 +1,257 @@
+// Batch norm over images [rows, channels] with rows = N*H*W, in training:
+//
+//   mean = sum(x) / rows,  variance = sum((x - mean)^2) / rows,  r = 1 / sqrt(variance + epsilon)
+//   y = clip((x - mean) * r * scale + shift + residual)
+//
+// Rows are divided into parts, parts into threads. A thread follows mean and spread (the sum of
+// squared distances from the mean) by Welford's update; parts i of count c, mean m and spread s
+// join (Chan) by
+//
+//   M = m_0 + sum(c_i * (m_i - m_0)) / sum(c_i),  S = sum(s_i + c_i * (m_i - M)^2)
+//
+// so that only distances are ever summed, never large numbers whose difference is small.
+//
+// Two strategies. At once: a cluster of blocks owns X vectors of channels, its blocks share the
+// rows and exchange sums through distributed shared memory; the second reading comes out of the
+// cache. In parts: one kernel for the sums of parts, one that joins them, one for the result.
+//
+// Absent operands are null: residual, scale (1), shift (0), running statistics. No pointer to
+// images is __restrict__: y may take the place of x or of residual, since a thread reads what it
+// overwrites.
+
+constexpr int AHEAD = 4;  // rows that a thread has under way
+
+// ------------------------------------------------------------ statistics
+
+struct Moments { float count, mean, spread; };
+
+// part(i) gives the moments of part i; it is asked twice. No part but the last may be empty.
+template <typename Part> __device__ Moments join(int first, int parts, int step, Part part) {
+  if (first >= parts) return {};
+  const float start = part(first).mean;
+  float count = 0.f, sum = 0.f, spread = 0.f;
+#pragma unroll 4
+  for (int i = first; i < parts; i += step) {
+    const Moments m = part(i);
+    count += m.count;
+    sum += m.count * (m.mean - start);
+  }
+  const float mean = count > 0.f ? start + sum / count : start;
+#pragma unroll 4
+  for (int i = first; i < parts; i += step) {
+    const Moments m = part(i);
+    spread += m.spread + m.count * (m.mean - mean) * (m.mean - mean);
+  }
+  return {count, mean, spread};
+}
+
+// Of the block's rows, one channel for each thread t < X * V; other threads get nothing of use.
+template <typename T, int V, int X, int Y>
+__device__ Moments moments_of_block(const T* x, const Walk& at, int channels) {
+  constexpr int WARPS = X * Y / 32, TILE = X * V;
+  __shared__ float counts[WARPS], means[WARPS][TILE], spreads[WARPS][TILE];
+  float count = 0.f, mean[V] = {}, spread[V] = {};
+  if (at.channel < channels) {
+#pragma unroll AHEAD
+    for (int row = at.first; row < at.last; row += at.step) {
+      const Vector<T, V> vector = load<V>(x + (size_t)row * channels + at.channel);
+      const float share = 1.f / (count += 1.f);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float value = convert<float>(vector.item[i]), distance = value - mean[i];
+        mean[i] += distance * share;
+        spread[i] += distance * (value - mean[i]);
+      }
+    }
+  }
+  const int thread = threadIdx.y * X + threadIdx.x, warp = thread / 32;
+  const float total = sum_of_lanes(count), share = total > 0.f ? 1.f / total : 0.f;
+  if (thread % 32 == 0) counts[warp] = total;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const float start = __shfl_sync(0xffffffffu, mean[i], threadIdx.x);
+    const float joined = start + sum_of_lanes(count * (mean[i] - start)) * share;
+    const float distance = mean[i] - joined;
+    const float around = sum_of_lanes(spread[i] + count * distance * distance);
+    if (thread % 32 < X) {
+      means[warp][threadIdx.x * V + i] = joined;
+      spreads[warp][threadIdx.x * V + i] = around;
+    }
+  }
+  __syncthreads();
+  if (thread >= TILE) return {};
+  return join(0, WARPS, 1, [&](int i) -> Moments {
+    return {counts[i], means[i][thread], spreads[i][thread]};
+  });
+}
+
+// Writes what is kept of a channel's moments and returns 1 / deviation.
+__device__ inline float keep(const Moments& all, int channel, bool writes, float* mean,
+                             float* inverse_deviation, float* running_mean, float* running_variance,
+                             float momentum, float epsilon) {
+  // 1 / sqrt by the exact operations: rsqrtf is off by two roundings.
+  const float inverse = 1.f / sqrtf(all.spread / all.count + epsilon);
+  if (!writes) return inverse;
+  mean[channel] = all.mean;
+  inverse_deviation[channel] = inverse;
+  if (running_mean) {
+    const float unbiased = all.spread / fmaxf(all.count - 1.f, 1.f);
+    running_mean[channel] = (1.f - momentum) * running_mean[channel] + momentum * all.mean;
+    running_variance[channel] =
+        (1.f - momentum) * running_variance[channel] + momentum * unbiased;
+  }
+  return inverse;
+}
+
+// ------------------------------------------------------------ the result
+
+// What a thread multiplies its channels by: y = (x - center) * factor + offset.
+template <int V> struct Affine { float center[V], factor[V], offset[V]; };
+
+template <typename T, int V>
+__device__ void apply(const T* x, const T* residual, T* y, const Walk& at, int channels,
+                      const Affine<V>& by, float low, float high) {
+  for (int row = at.first; row < at.last; row += AHEAD * at.step) {
+    Vector<T, V> vector[AHEAD] = {}, other[AHEAD] = {};
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      if (row + a * at.step < at.last) {
+        const size_t place = (size_t)(row + a * at.step) * channels + at.channel;
+        vector[a] = load<V>(x + place);
+        if (residual) other[a] = load<V>(residual + place);
+      }
+    }
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float distance = convert<float>(vector[a].item[i]) - by.center[i];
+        float value = distance * by.factor[i] + by.offset[i];
+        if (residual) value += convert<float>(other[a].item[i]);
+        vector[a].item[i] = convert<T>(clipped(value, low, high));
+      }
+      if (row + a * at.step < at.last)
+        store<V>(y + (size_t)(row + a * at.step) * channels + at.channel, vector[a]);
+    }
+  }
+}
+
+template <typename T, int V, int X, int Y, int CLUSTER>
+__global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
+    at_once(const T* x, const T* residual, const float* scale, const float* shift, T* y,
+            float* mean, float* inverse_deviation, float* running_mean, float* running_variance,
+            float*, int rows, int channels, float low, float high, float momentum, float epsilon) {
+  constexpr int TILE = X * V;
+  __shared__ float part[3][TILE], affine[3][TILE];
+  const int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER;
+  const int thread = threadIdx.y * X + threadIdx.x, channel = tile * TILE + thread;
+  const Walk at = walk<V>(rank, CLUSTER, tile, rows);
+  Moments all = moments_of_block<T, V, X, Y>(x, at, channels);
+  if constexpr (CLUSTER > 1) {
+    if (thread < TILE) {
+      part[0][thread] = all.count;
+      part[1][thread] = all.mean;
+      part[2][thread] = all.spread;
+    }
+    CLUSTER_ARRIVE();
+    CLUSTER_WAIT();
+    if (thread < TILE) {
+      all = join(0, CLUSTER, 1, [&](int i) -> Moments {
+        return {*OF_BLOCK(&part[0][thread], i), *OF_BLOCK(&part[1][thread], i),
+                *OF_BLOCK(&part[2][thread], i)};
+      });
+    }
+    CLUSTER_ARRIVE();  // no block may end while another reads its shared memory
+  }
+  if (thread < TILE && channel < channels) {
+    const float inverse = keep(all, channel, rank == 0, mean, inverse_deviation, running_mean,
+                               running_variance, momentum, epsilon);
+    affine[0][thread] = all.mean;
+    affine[1][thread] = scale ? inverse * scale[channel] : inverse;
+    affine[2][thread] = shift ? shift[channel] : 0.f;
+  }
+  __syncthreads();
+  if (at.channel < channels) {
+    Affine<V> by;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      by.center[i] = affine[0][threadIdx.x * V + i];
+      by.factor[i] = affine[1][threadIdx.x * V + i];
+      by.offset[i] = affine[2][threadIdx.x * V + i];
+    }
+    apply(x, residual, y, at, channels, by, low, high);
+  }
+  if constexpr (CLUSTER > 1) CLUSTER_WAIT();
+}
+
+// ------------------------------------------------------------ in parts
+
+// scratch is [parts, 2, channels]: mean and spread. A part has ceil(rows / parts) rows, the last
+// one fewer.
+template <typename T, int V, int X, int Y>
+__global__ void __launch_bounds__(X * Y)
+    moments_of_parts(const T* x, const T*, const float*, const float*, T*, float*, float*, float*,
+                     float*, float* scratch, int rows, int channels) {
+  const int thread = threadIdx.y * X + threadIdx.x, channel = blockIdx.y * X * V + thread;
+  const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
+  const Moments own = moments_of_block<T, V, X, Y>(x, at, channels);
+  if (thread >= X * V || channel >= channels) return;
+  scratch[(size_t)blockIdx.x * 2 * channels + channel] = own.mean;
+  scratch[((size_t)blockIdx.x * 2 + 1) * channels + channel] = own.spread;
+}
+
+template <int Y>
+__global__ void __launch_bounds__(32 * Y)
+    join_parts(const void*, const void*, const float*, const float*, void*, float* mean,
+               float* inverse_deviation, float* running_mean, float* running_variance,
+               const float* scratch, int rows, int channels, int parts, float momentum,
+               float epsilon) {
+  __shared__ Moments lanes[Y][32];
+  const int channel = blockIdx.x * 32 + threadIdx.x, size = (rows + parts - 1) / parts;
+  if (channel < channels) {
+    lanes[threadIdx.y][threadIdx.x] = join(threadIdx.y, parts, Y, [&](int i) -> Moments {
+      const float* part = scratch + (size_t)i * 2 * channels + channel;
+      return {(float)min(size, rows - i * size), part[0], part[channels]};
+    });
+  }
+  __syncthreads();
+  if (channel >= channels || threadIdx.y > 0) return;
+  const Moments all = join(0, Y, 1, [&](int i) { return lanes[i][threadIdx.x]; });
+  keep(all, channel, true, mean, inverse_deviation, running_mean, running_variance, momentum,
+       epsilon);
+}
+
+template <typename T, int V>
+__global__ void normalize(const T* x, const T* residual, const float* scale, const float* shift,
+                          T* y, const float* mean, const float* inverse_deviation, const float*,
+                          const float*, const float*, int rows, int channels, float low,
+                          float high) {
+  const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
+  if (at.channel >= channels) return;
+  Affine<V> by;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int channel = at.channel + i;
+    by.center[i] = mean[channel];
+    by.factor[i] = scale ? inverse_deviation[channel] * scale[channel] : inverse_deviation[channel];
+    by.offset[i] = shift ? shift[channel] : 0.f;
+  }
+  apply(x, residual, y, at, channels, by, low, high);
+}
+
+// Inference: y = clip(x * factor + offset + residual).
+template <typename T, int V>
+__global__ void scale_and_shift(const T* x, const T* residual, const float* factor,
+                                const float* offset, T* y, int rows, int channels, float low,
+                                float high) {
+  const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
+  if (at.channel >= channels) return;
+  Affine<V> by;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    by.center[i] = 0.f;
+    by.factor[i] = factor[at.channel + i];
+    by.offset[i] = offset[at.channel + i];
+  }
+  apply(x, residual, y, at, channels, by, low, high);
+}

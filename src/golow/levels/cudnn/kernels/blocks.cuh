@@ -1,0 +1,44 @@
+// Blocks of threads that walk over rows of channels, and clusters of blocks. Stands after
+// vectors.cuh: images lie in memory as NHWC, so neighbouring channels of a pixel are one vector.
+
+// Relu is [0, infinity], no activation is [-infinity, infinity]. NaN passes, as in PyTorch.
+__device__ inline float clipped(float value, float low, float high) {
+  return value < low ? low : value > high ? high : value;
+}
+
+// ------------------------------------------------------------ walking over rows
+
+// First and last row of a thread, the rows to the next, and its first channel.
+struct Walk { int first, last, step, channel; };
+
+template <int V> __device__ Walk walk(int part, int parts, int tile, int rows) {
+  const int size = (rows + parts - 1) / parts;
+  const long long start = (long long)part * size;
+  const int last = (int)min(start + size, (long long)rows);
+  return {(int)min(start + threadIdx.y, (long long)rows), last, (int)blockDim.y,
+          (int)(tile * blockDim.x + threadIdx.x) * V};
+}
+
+// The sum over the lanes of a warp that have the same channels; every lane gets it.
+__device__ inline float sum_of_lanes(float value) {
+  for (int distance = blockDim.x; distance < 32; distance *= 2)
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
+}
+
+// ------------------------------------------------------------ clusters of blocks
+
+// Before sm_90 a cluster is one block.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define CLUSTER_OF(blocks)
+#define CLUSTER_ARRIVE()
+#define CLUSTER_WAIT()
+#define OF_BLOCK(address, rank) (address)
+#else
+#define CLUSTER_OF(blocks) __cluster_dims__(blocks, 1, 1)
+#define CLUSTER_ARRIVE() __cluster_barrier_arrive()
+#define CLUSTER_WAIT() __cluster_barrier_wait()
+#define OF_BLOCK(address, rank) \
+  static_cast<const float*>(__cluster_map_shared_rank(const_cast<float*>(address), rank))
+#endif
+

@@ -1,0 +1,230 @@
+// Depthwise convolution: M filters for each channel of x, filter k reads channel k / M. Images are
+// NHWC, weights [K, R, S, 1] with K = C * M.
+//
+//   y[n, p, q, k]  = clip(bias[k] + sum over r, s of
+//                         x[n, p * stride - top + r * dilation, ..., k / M] * w[k, r, s])
+//   dx[n, h, w, c] = sum over the M filters k of channel c and the taps r, s that met the pixel:
+//                         dy[n, (h + top - r * dilation) / stride, ..., k] * w[k, r, s]
+//   dw[k, r, s]    = sum over n, p, q of
+//                         dy[n, p, q, k] * x[n, p * stride - top + r * dilation, ..., k / M]
+//
+// With stride 1 and M = 1, dx is a depthwise convolution of dy by the reversed taps: FLIPPED.
+//
+// All of this is bound by memory. A thread has a vector of V channels and a strip of neighbours in
+// a row of y, and loads each pixel of x under them once for every row of taps. A block is X vectors
+// wide.
+// The window's sizes are template arguments, so that its loops are unrolled.
+
+template <int ROWS, int COLUMNS, int STRIDE_Y, int STRIDE_X, int DILATION_Y, int DILATION_X>
+struct Window {
+  static constexpr int R = ROWS, S = COLUMNS, TAPS = ROWS * COLUMNS;
+  static constexpr int stride_y = STRIDE_Y, stride_x = STRIDE_X;
+  static constexpr int dilation_y = DILATION_Y, dilation_x = DILATION_X;
+};
+
+struct Shape { int images, height, width, channels, filters, out_height, out_width, top, left; };
+
+#define SHAPE_ARGUMENTS                                                                            \
+  int images, int height, int width, int channels, int filters, int out_height, int out_width,     \
+      int top, int left
+#define SHAPE Shape{ images, height, width, channels, filters, out_height, out_width, top, left }
+
+// Where a strip begins: the row of y among all images' rows, and the column.
+struct Strip { int line, image, p, q; };
+
+template <int STRIP> __device__ Strip strip_at(long long i, const Shape& at) {
+  const int strips = (at.out_width + STRIP - 1) / STRIP, line = i / strips;
+  return {line, line / at.out_height, line % at.out_height, (int)(i % strips) * STRIP};
+}
+
+template <int STRIP> __device__ long long number_of_strips(const Shape& at) {
+  return (long long)at.images * at.out_height * ((at.out_width + STRIP - 1) / STRIP);
+}
+
+// Calls meet(j, s, values) for each pixel j of the strip and each tap s of this row of taps that
+// lies inside the image; values are V channels of x there, loaded once.
+template <typename P, int V, int STRIP, typename T, typename Meet>
+__device__ inline void meet_row(const T* row, int left, const Shape& at, Meet meet) {
+  constexpr int SPAN = (STRIP - 1) * P::stride_x + (P::S - 1) * P::dilation_x + 1;
+#pragma unroll
+  for (int i = 0; i < SPAN; ++i) {
+    if (left + i < 0 || left + i >= at.width) continue;
+    const Vector<T, V> vector = load<V>(row + (ptrdiff_t)(left + i) * at.channels);
+    float values[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) values[v] = convert<float>(vector.item[v]);
+#pragma unroll
+    for (int j = 0; j < STRIP; ++j) {
+#pragma unroll
+      for (int s = 0; s < P::S; ++s)
+        if (j * P::stride_x + s * P::dilation_x == i) meet(j, s, values);
+    }
+  }
+}
+
+// The block's filters in shared memory as [taps][X * V].
+template <typename P, int TILE, bool FLIPPED, typename W>
+__device__ void load_filter(float (*filter)[TILE], const W* weight, int filters) {
+  const int threads = blockDim.x * blockDim.y, first = blockIdx.y * TILE;
+  for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < TILE * P::TAPS; i += threads) {
+    const int k = i / P::TAPS, tap = i % P::TAPS;
+    if (first + k >= filters) break;
+    const float value = convert<float>(weight[(size_t)first * P::TAPS + i]);
+    filter[FLIPPED ? P::TAPS - 1 - tap : tap][k] = value;
+  }
+  __syncthreads();
+}
+
+template <typename P, int V, int X, int M, int STRIP, bool FLIPPED, typename T, typename W>
+__device__ void slide(const T* x, const W* weight, const float* bias, T* y, const Shape& at,
+                      float low, float high) {
+  __shared__ float filter[P::TAPS][X * V];
+  load_filter<P, X * V, FLIPPED>(filter, weight, at.filters);
+  const int own = threadIdx.x * V, k = blockIdx.y * X * V + own;
+  if (k >= at.filters) return;
+  float start[V];
+#pragma unroll
+  for (int v = 0; v < V; ++v) start[v] = bias ? bias[k + v] : 0.f;
+  const long long all = number_of_strips<STRIP>(at), step = (long long)gridDim.x * blockDim.y;
+  for (long long i = (long long)blockIdx.x * blockDim.y + threadIdx.y; i < all; i += step) {
+    const Strip strip = strip_at<STRIP>(i, at);
+    float sum[STRIP][V];
+#pragma unroll
+    for (int j = 0; j < STRIP; ++j)
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum[j][v] = start[v];
+#pragma unroll
+    for (int r = 0; r < P::R; ++r) {
+      const int h = strip.p * P::stride_y - at.top + r * P::dilation_y;
+      if (h < 0 || h >= at.height) continue;
+      const T* row = x + ((size_t)strip.image * at.height + h) * at.width * at.channels + k / M;
+      meet_row<P, V, STRIP>(row, strip.q * P::stride_x - at.left, at,
+                            [&](int j, int s, const float (&values)[V]) {
+#pragma unroll
+                              for (int v = 0; v < V; ++v)
+                                sum[j][v] += values[v] * filter[r * P::S + s][own + v];
+                            });
+    }
+#pragma unroll
+    for (int j = 0; j < STRIP; ++j) {
+      if (strip.q + j >= at.out_width) continue;
+      Vector<T, V> vector;
+#pragma unroll
+      for (int v = 0; v < V; ++v) vector.item[v] = convert<T>(clipped(sum[j][v], low, high));
+      store<V>(y + ((size_t)strip.line * at.out_width + strip.q + j) * at.filters + k, vector);
+    }
+  }
+}
+
+template <typename T, typename W, typename P, int V, int X, int M, int STRIP>
+__global__ void __launch_bounds__(256)
+    forward(const T* x, const W* weight, const float* bias, T* y, SHAPE_ARGUMENTS, float low,
+            float high) {
+  slide<P, V, X, M, STRIP, false>(x, weight, bias, y, SHAPE, low, high);
+}
+
+// Stride 1 and M = 1; the shape is that of the convolution from dy to dx.
+template <typename T, typename W, typename P, int V, int X, int M, int STRIP>
+__global__ void __launch_bounds__(256)
+    backward_data_by_sliding(const T* dy, const W* weight, T* dx, SHAPE_ARGUMENTS, float low,
+                             float high) {
+  slide<P, V, X, M, STRIP, true>(dy, weight, nullptr, dx, SHAPE, low, high);
+}
+
+// The row or column of y whose window meets `position` with this tap; -1 where there is none.
+template <int STRIDE> __device__ int met(int position, int tap_offset, int size) {
+  const int distance = position - tap_offset;
+  if (distance < 0 || distance % STRIDE) return -1;
+  return distance / STRIDE < size ? distance / STRIDE : -1;
+}
+
+// Any stride and M; one pixel of x at a time. V = 1 unless M = 1.
+template <typename T, typename W, typename P, int V, int X, int M>
+__global__ void __launch_bounds__(256)
+    backward_data(const T* dy, const W* weight, T* dx, SHAPE_ARGUMENTS) {
+  const Shape at = SHAPE;
+  __shared__ float filter[P::TAPS][X * V * M];
+  load_filter<P, X * V * M, false>(filter, weight, at.filters);
+  const int own = threadIdx.x * V * M, c = (blockIdx.y * X + threadIdx.x) * V;
+  if (c >= at.channels) return;
+  const long long all = (long long)at.images * at.height * at.width;
+  const long long step = (long long)gridDim.x * blockDim.y;
+  for (long long i = (long long)blockIdx.x * blockDim.y + threadIdx.y; i < all; i += step) {
+    const int w = i % at.width, line = i / at.width, n = line / at.height, h = line % at.height;
+    float sum[V] = {};
+#pragma unroll
+    for (int r = 0; r < P::R; ++r) {
+      const int p = met<P::stride_y>(h + at.top, r * P::dilation_y, at.out_height);
+      if (p < 0) continue;
+#pragma unroll
+      for (int s = 0; s < P::S; ++s) {
+        const int q = met<P::stride_x>(w + at.left, s * P::dilation_x, at.out_width);
+        if (q < 0) continue;
+        const T* gradient =
+            dy + (((size_t)n * at.out_height + p) * at.out_width + q) * at.filters + c * M;
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          const Vector<T, V> vector = load<V>(gradient + m);
+#pragma unroll
+          for (int v = 0; v < V; ++v)
+            sum[v] += convert<float>(vector.item[v]) * filter[r * P::S + s][own + v * M + m];
+        }
+      }
+    }
+    Vector<T, V> vector;
+#pragma unroll
+    for (int v = 0; v < V; ++v) vector.item[v] = convert<T>(sum[v]);
+    store<V>(dx + (size_t)i * at.channels + c, vector);
+  }
+}
+
+// A block has 32 vectors of filters; its 8 warps take the strips of y in turn, as do the parts,
+// blockIdx.x. A thread keeps the sums of all taps.
+template <typename T, typename P, int V, int M, int STRIP>
+__global__ void __launch_bounds__(256)
+    backward_weight(const T* dy, const T* x, float* dw, float* scratch, SHAPE_ARGUMENTS) {
+  const Shape at = SHAPE;
+  __shared__ float sums[8][32 * V];
+  const int thread = threadIdx.y * 32 + threadIdx.x, first = blockIdx.y * 32 * V;
+  const int k = first + threadIdx.x * V;
+  float sum[P::TAPS][V] = {};
+  const long long all = k < at.filters ? number_of_strips<STRIP>(at) : 0;
+  const long long step = (long long)gridDim.x * 8;
+  for (long long i = (long long)blockIdx.x * 8 + threadIdx.y; i < all; i += step) {
+    const Strip strip = strip_at<STRIP>(i, at);
+    float gradient[STRIP][V] = {};
+#pragma unroll
+    for (int j = 0; j < STRIP; ++j) {
+      if (strip.q + j >= at.out_width) continue;
+      const Vector<T, V> vector =
+          load<V>(dy + ((size_t)strip.line * at.out_width + strip.q + j) * at.filters + k);
+#pragma unroll
+      for (int v = 0; v < V; ++v) gradient[j][v] = convert<float>(vector.item[v]);
+    }
+#pragma unroll
+    for (int r = 0; r < P::R; ++r) {
+      const int h = strip.p * P::stride_y - at.top + r * P::dilation_y;
+      if (h < 0 || h >= at.height) continue;
+      const T* row = x + ((size_t)strip.image * at.height + h) * at.width * at.channels + k / M;
+      meet_row<P, V, STRIP>(row, strip.q * P::stride_x - at.left, at,
+                            [&](int j, int s, const float (&values)[V]) {
+#pragma unroll
+                              for (int v = 0; v < V; ++v)
+                                sum[r * P::S + s][v] += values[v] * gradient[j][v];
+                            });
+    }
+  }
+  float* target = gridDim.x == 1 ? dw : scratch + (size_t)blockIdx.x * at.filters * P::TAPS;
+#pragma unroll
+  for (int tap = 0; tap < P::TAPS; ++tap) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) sums[threadIdx.y][threadIdx.x * V + v] = sum[tap][v];
+    __syncthreads();
+    if (thread < 32 * V && first + thread < at.filters) {
+      float whole = 0.f;
+      for (int warp = 0; warp < 8; ++warp) whole += sums[warp][thread];
+      target[(size_t)(first + thread) * P::TAPS + tap] = whole;
+    }
+    __syncthreads();
+  }
+}

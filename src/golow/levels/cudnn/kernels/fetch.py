@@ -1,0 +1,57 @@
+"""The current batch of an input that lies in device memory with all its batches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from golow.levels.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.cudnn.kernels.geometry import VECTOR, flat, require_count, rows_of, vector
+from golow.levels.cudnn.kernels.layout import (
+    NARROW,
+    TILE,
+    require_cast,
+    require_image,
+    tile_grid,
+)
+
+CODE = VECTOR + (FOLDER / "layout.cu").read_text()  # the transposition is that of the layouts
+
+
+def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
+    """Pointers: all batches [batches, n, c, h, w] of ``source``, position (int32) ->
+    [n, h, w, padded] of ``dtype``, channels from c on zero."""
+    require_image(source, dtype, n, c, h, w, padded)
+    if h * w == 1 and padded == c:
+        return fetch_rows(source, dtype, n * c)
+    return _image("fetch", f"{C_TYPES[source]}, {C_TYPES[dtype]}", n, c, h * w, padded)
+
+
+def fetch_pixels(dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
+    """Pointers: all batches [batches, n, c, h, w] of uint8, position (int32), scale [c] and shift
+    [c] (float32) -> [n, h, w, padded] of ``dtype``: x * scale + shift, channels from c on zero."""
+    require_image("float32", dtype, n, c, h, w, padded)
+    return _image("fetch_pixels", C_TYPES[dtype], n, c, h * w, padded)
+
+
+def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
+    """Pointers: all batches of count values of ``source``, position (int32) -> count values of
+    ``dtype``. Raises ValueError where `layout.cast` would."""
+    require_cast(source, dtype)
+    require_count(count)
+    each = math.gcd(count, vector(source, dtype))
+    name = f"fetch_rows<{C_TYPES[source]}, {C_TYPES[dtype]}, {each}>"
+    return Kernel("fetch.cu", name, *flat(count, each), (np.uint64(count),), code=CODE)
+
+
+def _image(name: str, types: str, n: int, c: int, pixels: int, padded: int) -> Kernel:
+    batch = np.uint64(n * c * pixels)
+    sizes = (np.int32(c), np.int32(pixels))
+    if padded <= NARROW:
+        grid, block = rows_of(n, pixels)
+        expression = f"{name}_narrow<{types}, {padded}>"
+        return Kernel("fetch.cu", expression, grid, block, (batch, *sizes), code=CODE)
+    grid = tile_grid(n, padded, pixels)
+    scalars = (batch, *sizes, np.int32(padded))
+    return Kernel("fetch.cu", f"{name}_tiled<{types}>", grid, (TILE, 8, 1), scalars, code=CODE)

@@ -1,0 +1,91 @@
+// Layouts and types.
+//
+// NCHW -> NHWC is, for each image, the transpose of the matrix [channels, pixels]; so is the way
+// back. Wide matrices go through tiles in shared memory, so that both sides are read and written
+// along their rows. With few channels a thread takes all channels of one pixel: neighbours read
+// neighbouring pixels of each plane, and write neighbouring vectors.
+//
+// Where the source is read through `Read`, fetch.cu puts its own readers.
+
+template <typename S>
+struct Plain {
+  const S* base;
+  __device__ float operator()(size_t index, int) const { return static_cast<float>(base[index]); }
+};
+
+constexpr int TILE = 32;
+
+// [batch, rows, columns], of which a row takes `pitch_in`, to [batch, columns, pitch_out], zero
+// where pitch_out goes beyond the rows. One block of (32, 8) threads a tile.
+template <typename T, typename Read>
+__device__ void transpose_tile(
+    Read read, T* out, int rows, int columns, int pitch_in, int pitch_out) {
+  __shared__ float tile[TILE][TILE + 1];
+  const unsigned across = (columns + TILE - 1) / TILE;
+  const unsigned tiles = across * ((pitch_out + TILE - 1) / TILE);
+  const unsigned batch = blockIdx.x / tiles, place = blockIdx.x % tiles;
+  const int row0 = place / across * TILE, column0 = place % across * TILE;
+  const size_t from = static_cast<size_t>(batch) * rows * pitch_in;
+  const size_t to = static_cast<size_t>(batch) * columns * pitch_out;
+  for (int y = threadIdx.y; y < TILE; y += blockDim.y) {
+    const int row = row0 + y, column = column0 + threadIdx.x;
+    const bool inside = row < rows && column < columns;
+    const size_t index = from + static_cast<size_t>(row) * pitch_in + column;
+    tile[y][threadIdx.x] = inside ? read(index, row) : 0.0f;
+  }
+  __syncthreads();
+  for (int y = threadIdx.y; y < TILE; y += blockDim.y) {
+    const int row = row0 + threadIdx.x, column = column0 + y;
+    if (row >= pitch_out || column >= columns) continue;
+    out[to + static_cast<size_t>(column) * pitch_out + row] = static_cast<T>(tile[threadIdx.x][y]);
+  }
+}
+
+// [n, channels, pixels] to [n, pixels, PADDED]; a block belongs to one image.
+template <int PADDED, typename T, typename Read>
+__device__ void gather_channels(Read read, T* out, int channels, int pixels) {
+  const int pixel = blockIdx.y * blockDim.x + threadIdx.x;
+  if (pixel >= pixels) return;
+  const size_t image = blockIdx.x;
+  Vector<T, PADDED> values;
+#pragma unroll
+  for (int c = 0; c < PADDED; ++c) {
+    const size_t index = (image * channels + c) * pixels + pixel;
+    values.item[c] = static_cast<T>(c < channels ? read(index, c) : 0.0f);
+  }
+  store(out + (image * pixels + pixel) * PADDED, values);
+}
+
+template <typename S, typename T>
+__global__ void tiled(
+    const S* in, T* out, int rows, int columns, int pitch_in, int pitch_out) {
+  transpose_tile(Plain<S>{in}, out, rows, columns, pitch_in, pitch_out);
+}
+
+template <typename S, typename T, int PADDED>
+__global__ void narrow_to_channels_last(const S* in, T* out, int channels, int pixels) {
+  gather_channels<PADDED>(Plain<S>{in}, out, channels, pixels);
+}
+
+template <typename S, typename T, int PADDED>
+__global__ void narrow_to_rows(const S* in, T* out, int channels, int pixels) {
+  const int pixel = blockIdx.y * blockDim.x + threadIdx.x;
+  if (pixel >= pixels) return;
+  const size_t image = blockIdx.x;
+  const auto values = load<PADDED>(in + (image * pixels + pixel) * PADDED);
+#pragma unroll
+  for (int c = 0; c < PADDED; ++c) {
+    if (c < channels) out[(image * channels + c) * pixels + pixel] = convert<T>(values.item[c]);
+  }
+}
+
+template <typename S, typename T, int N>
+__global__ void cast(const S* in, T* out, size_t count) {
+  for (size_t i = first_index<N, size_t>(); i < count; i += step<N, size_t>()) {
+    const auto values = load<N>(in, i, count);
+    Vector<T, N> result;
+#pragma unroll
+    for (int k = 0; k < N; ++k) result.item[k] = convert<T>(values.item[k]);
+    store(out, i, count, result);
+  }
+}

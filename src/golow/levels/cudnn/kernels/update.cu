@@ -1,0 +1,66 @@
+// The update of the parameters, over one flat array of all of them.
+//
+//   m <- momentum * m + g + weight_decay * p        p <- p - rate * m
+//
+// is SGD as PyTorch has it, m zero before the first step. With loss scaling, for float16: gradients
+// come multiplied by `scale`. A step in which one of them is not finite is left out and halves the
+// scale; after 2000 good steps in a row it doubles (torch.amp.GradScaler). The decision stays on
+// the device, so one CUDA graph holds both cases.
+
+struct Scaler {
+  float scale;
+  int good_steps;
+  int found;  // a gradient that is not finite
+};
+
+constexpr int GROWTH_INTERVAL = 2000;
+
+// scaler: null where gradients are not scaled. copy: the parameters in another type, or null.
+template <typename Gradient, typename Copy>
+__global__ void sgd(
+    const Gradient* gradient, float* parameter, float* momentum, const float* rate,
+    const Scaler* scaler, Copy* copy, size_t count, float factor, float decay) {
+  if (scaler != nullptr && scaler->found) return;
+  const float learning_rate = *rate;
+  const float unscale = scaler == nullptr ? 1.0f : 1.0f / scaler->scale;  // exact, a power of two
+  for (size_t i = first_index<4, size_t>(); i < count; i += step<4, size_t>()) {
+    const auto g = load<4>(gradient, i, count);
+    auto p = load<4>(parameter, i, count);
+    auto m = load<4>(momentum, i, count);
+    Vector<Copy, 4> rounded;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float slope = static_cast<float>(g.item[k]) * unscale + decay * p.item[k];
+      m.item[k] = factor * m.item[k] + slope;
+      p.item[k] -= learning_rate * m.item[k];
+      rounded.item[k] = static_cast<Copy>(p.item[k]);
+    }
+    store(parameter, i, count, p);
+    store(momentum, i, count, m);
+    if (copy != nullptr) store(copy, i, count, rounded);
+  }
+}
+
+template <typename Gradient, int N>
+__global__ void find_nonfinite(const Gradient* gradient, Scaler* scaler, size_t count) {
+  bool found = false;
+  for (size_t i = first_index<N, size_t>(); i < count; i += step<N, size_t>()) {
+    const auto values = load<N>(gradient, i, count);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      found |= !(fabsf(static_cast<float>(values.item[k])) <= 3.402823466e38f);  // FLT_MAX
+    }
+  }
+  if (found) scaler->found = 1;
+}
+
+__global__ void next_scale(Scaler* scaler) {
+  if (scaler->found) {
+    scaler->scale *= 0.5f;
+    scaler->good_steps = 0;
+  } else if (++scaler->good_steps == GROWTH_INTERVAL) {
+    scaler->scale *= 2.0f;
+    scaler->good_steps = 0;
+  }
+  scaler->found = 0;
+}

@@ -1,0 +1,74 @@
+// Where a program runs and in which precision.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+
+#include "program.h"
+
+namespace golow {
+
+/// The device of state and batches and, for bf16 and fp16, the dtype of what is floating there.
+struct Placement {
+  at::Device device = at::kCPU;
+  std::optional<at::ScalarType> half;
+  std::string precision = "default";
+
+  /// The tensor as it arrives: on the device, in its own dtype.
+  Tensor moved(const Tensor& tensor) const { return tensor.to(device); }
+
+  /// The tensor in the precision of the state, which an input is brought to within the iteration.
+  Tensor cast(const Tensor& tensor) const {
+    return half && tensor.is_floating_point() ? tensor.to(*half) : tensor;
+  }
+
+  /// A copy for a file: on the CPU, float32 where the precision made it half.
+  Tensor stored(const Tensor& tensor) const {
+    const bool widened = half && tensor.scalar_type() == *half;
+    const auto dtype = widened ? at::kFloat : tensor.scalar_type();
+    return tensor.to(tensor.options().device(at::kCPU).dtype(dtype), false, /*copy=*/true);
+  }
+
+  /// One step on the batch.
+  void step(Program& program, const Batch& batch, Result& result) const {
+    if (!half) return program.step(batch, result);
+    Batch inputs;
+    for (const Tensor& input : batch.inputs) inputs.inputs.push_back(cast(input));
+    program.step(inputs, result);
+  }
+
+  /// Make the device ready, and the precision that of its convolutions and matrix products.
+  void take_effect() const {
+    at::Context& context = at::globalContext();
+    context.lazyInitDevice(device.type());
+    if (device.is_cpu()) return;
+    // Read once, before anything is set: what PyTorch does unless told.
+    static const bool convolutions = context.allowTF32CuDNN(), products = context.allowTF32CuBLAS();
+    const bool told = precision == "ieee" || precision == "tf32";
+    context.setAllowTF32CuDNN(told ? precision == "tf32" : convolutions);
+    context.setAllowTF32CuBLAS(told ? precision == "tf32" : products);
+  }
+};
+
+/// The placement of those names (golow.record.Workload); throws where there is none.
+inline Placement find_placement(const std::string& device, const std::string& precision) {
+  Placement found;
+  found.precision = precision;
+  if (device == "cuda")
+    found.device = at::Device(at::kCUDA, 0);
+  else if (device != "cpu")
+    throw std::invalid_argument("there is no device " + device);
+  if (precision == "bf16")
+    found.half = at::kBFloat16;
+  else if (precision == "fp16")
+    found.half = at::kHalf;
+  else if (precision != "default" && precision != "ieee" && precision != "tf32")
+    throw std::invalid_argument("there is no precision " + precision);
+  return found;
+}
+
+}  // namespace golow

@@ -1,0 +1,89 @@
+// Iterations under the clock of their device: the twin of golow/worker/clock.py, by the same rule.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include <dlfcn.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include "clock.h"
+
+namespace golow {
+
+/// Nanoseconds of each iteration. On a CPU the monotonic clock's; on a GPU `host` is what the host
+/// took to enqueue the iteration, `device` what the GPU took to do it.
+struct Times {
+  std::vector<std::int64_t> host, device;
+};
+
+/// Bytes of the GPU's second-level cache, by the driver's word: PyTorch tells it to those alone who
+/// compile with CUDA's headers.
+inline std::int64_t cache_bytes(c10::Device device) {
+  constexpr int kCacheSize = 38;  // CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+  using Attribute = int (*)(int* value, int attribute, int device);
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY);
+  void* const found = driver == nullptr ? nullptr : dlsym(driver, "cuDeviceGetAttribute");
+  int bytes = 0;
+  if (found == nullptr ||
+      reinterpret_cast<Attribute>(found)(&bytes, kCacheSize, device.index()) != 0 || bytes <= 0)
+    throw std::runtime_error("the driver does not tell the size of the GPU's L2 cache");
+  return bytes;
+}
+
+/// Empties the GPU's second-level cache, by writing twice its size to memory of its own.
+class CacheFlush {
+ public:
+  explicit CacheFlush(c10::Device device)
+      : memory_(at::empty({2 * cache_bytes(device)}, at::TensorOptions(at::kByte).device(device))) {
+  }
+  void operator()() { memory_.zero_(); }
+
+ private:
+  at::Tensor memory_;
+};
+
+/// The iterations on a GPU, enqueued back to back: `flush` before each, outside its two events.
+template <typename Iterate, typename Flush>
+Times time_on_gpu(c10::Device device, const Iterate& iterate, Flush&& flush,
+                  std::size_t iterations, std::size_t warmup) {
+  Times times;
+  Timeline events(device, 2 * iterations);
+  for (std::size_t i = 0; i < warmup; ++i) iterate();
+  for (std::size_t i = 0; i < iterations; ++i) {
+    flush();
+    events.record(2 * i);
+    const std::int64_t start = nanoseconds();
+    iterate();
+    times.host.push_back(nanoseconds() - start);
+    events.record(2 * i + 1);
+  }
+  synchronize(device);
+  for (std::size_t i = 0; i < iterations; ++i)
+    times.device.push_back(events.between(2 * i, 2 * i + 1));
+  return times;
+}
+
+/// Times of `iterations` calls, after `warmup` untimed ones. cold: with the GPU's cache emptied
+/// before each; a CPU's caches are left alone.
+template <typename Iterate>
+Times time_iterations(c10::Device device, const Iterate& iterate, std::size_t iterations,
+                      std::size_t warmup, bool cold) {
+  if (!device.is_cpu())
+    return cold ? time_on_gpu(device, iterate, CacheFlush(device), iterations, warmup)
+                : time_on_gpu(device, iterate, [] {}, iterations, warmup);
+  Times times;
+  for (std::size_t i = 0; i < warmup; ++i) iterate();
+  for (std::size_t i = 0; i < iterations; ++i) {
+    const std::int64_t start = nanoseconds();
+    iterate();
+    times.host.push_back(nanoseconds() - start);
+  }
+  return times;
+}
+
+}  // namespace golow

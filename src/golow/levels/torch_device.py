@@ -1,0 +1,139 @@
+"""PyTorch on a GPU: arithmetic of each precision, device events, memory, copies from the host."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from golow.record import Workload
+from golow.worker.protocol import CopiesReport
+
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Arithmetic(NamedTuple):
+    """What a workload's precision means to a PyTorch program.
+
+    storage: dtype of weights and activations. given: dtype in which an iteration gets its input,
+    and casts it if it is another one. autocast: dtype of the operations that autocast takes down.
+    scaled: whether the loss is scaled, since gradients in half precision may underflow.
+    """
+
+    storage: torch.dtype
+    given: torch.dtype
+    autocast: torch.dtype | None = None
+    scaled: bool = False
+
+    def casting(self, device: str) -> AbstractContextManager[object]:
+        """What the forward pass and the loss run under."""
+        return torch.autocast(device, self.autocast) if self.autocast else nullcontext()
+
+
+def arithmetic(workload: Workload, dtype: torch.dtype) -> Arithmetic:
+    """The workload's precision, for a level that computes in float32; another dtype of the level's
+    own stays as it is. Sets torch's flags for TF32 where the precision decides on them."""
+    if dtype != torch.float32:
+        return Arithmetic(dtype, dtype)
+    if workload.precision in ("ieee", "tf32"):
+        # The older of torch's two ways to say it: it sets the newer flags along, not so vice versa.
+        torch.backends.cuda.matmul.allow_tf32 = workload.precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = workload.precision == "tf32"
+    half = HALVES.get(workload.precision)
+    if half is None:
+        return Arithmetic(dtype, dtype)
+    if workload.mode == "infer":
+        return Arithmetic(half, torch.float32)
+    return Arithmetic(dtype, dtype, half, scaled=half == torch.float16)
+
+
+class EventStopwatch:
+    """Pairs of CUDA events around iterations on the current stream."""
+
+    def __init__(self, iterations: int) -> None:
+        self._starts = [_event() for _ in range(iterations)]
+        self._stops = [_event() for _ in range(iterations)]
+        self._scratch: torch.Tensor | None = None
+
+    def flush(self) -> None:
+        """Enqueue the emptying of the L2 cache: twice its size is written."""
+        if self._scratch is None:
+            size = 2 * torch.cuda.get_device_properties().L2_cache_size
+            self._scratch = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self._scratch.zero_()
+
+    def start(self, iteration: int) -> None:
+        """Enqueue the event before that iteration."""
+        self._starts[iteration].record()
+
+    def stop(self, iteration: int) -> None:
+        """Enqueue the event behind it."""
+        self._stops[iteration].record()
+
+    def nanoseconds(self) -> tuple[int, ...]:
+        """Wait until all is done; the device's time of each iteration."""
+        torch.cuda.synchronize()
+        return tuple(map(elapsed_ns, self._starts, self._stops))
+
+
+def mark() -> torch.cuda.Event:
+    """A moment of the current stream, enqueued."""
+    event = _event()
+    event.record()
+    return event
+
+
+def elapsed_ns(start: torch.cuda.Event, stop: torch.cuda.Event) -> int:
+    """Nanoseconds between two events that have happened."""
+    milliseconds: float = start.elapsed_time(stop)
+    return round(milliseconds * 1e6)
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def allocated_peak(run: Callable[[], None]) -> int:
+    """Bytes that the caching allocator hands out at most while it runs, beyond those before."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def copies(run: Callable[[], None], iterations: int) -> CopiesReport:
+    """What that many runs copy from the host to the device, an iteration; seen by the profiler."""
+    run()  # the first may load what the others find
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+        for _ in range(iterations):
+            run()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory(prefix="golow-") as folder:
+        trace = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    return host_copies(events, iterations)
+
+
+def host_copies(events: list[dict[str, Any]], iterations: int) -> CopiesReport:
+    """The copies from host to device among a trace's events, whose times are microseconds."""
+    found = [
+        event
+        for event in events
+        if event.get("cat") == "gpu_memcpy" and "HtoD" in event.get("name", "")
+    ]
+    kinds = {"pinned" if "Pinned" in event["name"] else "pageable" for event in found}
+    return CopiesReport(
+        bytes=round(sum(event["args"]["bytes"] for event in found) / iterations),
+        nanoseconds=round(sum(event["dur"] for event in found) * 1e3 / iterations),
+        kind=" and ".join(sorted(kinds)) or "none",
+    )

@@ -1,0 +1,52 @@
+"""What is computed from weights alone, once, when a plan for inference is loaded: by NumPy, in
+float64, rounded once. `lower/operations.py` says what each means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def folded_weight(weight: Array, scale: Array | None, variance: Array, epsilon: float) -> Array:
+    """weight * scale / sqrt(variance + epsilon), over the first axis."""
+    factor = _factor(scale, variance, epsilon).reshape(-1, *[1] * (weight.ndim - 1))
+    result = np.empty_like(weight)
+    # One channel after another: float64 copies of all would double what loading needs.
+    for channel in range(len(weight)):
+        result[channel] = weight[channel].astype(np.float64) * factor[channel]
+    return result
+
+
+def folded_bias(
+    bias: Array | None,
+    scale: Array | None,
+    shift: Array | None,
+    mean: Array,
+    variance: Array,
+    epsilon: float,
+) -> Array:
+    """(bias - mean) * scale / sqrt(variance + epsilon) + shift."""
+    centred = (0.0 if bias is None else bias.astype(np.float64)) - mean.astype(np.float64)
+    found: Array = centred * _factor(scale, variance, epsilon)
+    return (found if shift is None else found + shift).astype(mean.dtype)
+
+
+def trimmed(weight: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+    """The taps of a kernel in these ranges of rows and columns."""
+    return weight[:, :, slice(*rows), slice(*columns)]
+
+
+def _factor(scale: Array | None, variance: Array, epsilon: float) -> Any:
+    factor = 1 / np.sqrt(variance.astype(np.float64) + epsilon)
+    return factor if scale is None else factor * scale.astype(np.float64)
+
+
+ARITHMETIC: dict[str, Callable[..., Array]] = {
+    "golow.folded_weight": folded_weight,
+    "golow.folded_bias": folded_bias,
+    "golow.trimmed": trimmed,
+}

@@ -1,0 +1,46 @@
+"""What a GPU spends on a level: energy, power and utilization over a window of iterations.
+
+The driver counts the card's energy and moves the counter some ten times a second, so that a block
+of a race is far too short for it. The window is one request of untimed iterations that lasts
+seconds, with every other worker asleep.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+from golow.measure.block import Worker
+from golow.measure.nvml import Card
+from golow.record import Quantity
+
+WINDOW_SECONDS = 2.0
+"""Least length of the window: some twenty steps of the counter, an error of a few percent."""
+
+_MORE = 1.2  # a window that came out too short is asked for again with this much to spare
+
+
+def spent(worker: Worker, card: Card, iteration: float) -> Iterator[Quantity]:
+    """``energy`` (J an iteration), ``power`` (mean W) and ``utilization`` (mean share of the time
+    in which a kernel ran), those that the card tells.
+
+    iteration: about its seconds. The card's whole draw counts, that of an idle card included.
+    Raises WorkerFailure as ``worker.time`` does.
+    """
+    if card.energy_joules() is None and card.utilization_since(time.time()) is None:
+        return
+    count = max(1, math.ceil(WINDOW_SECONDS / iteration))
+    while True:
+        joules, began = card.energy_joules(), time.time()
+        worker.time(1, count)  # untimed ones need no events, of which there could be 100,000
+        seconds, after = time.time() - began, card.energy_joules()
+        if seconds >= WINDOW_SECONDS:
+            break
+        count = math.ceil(count * _MORE * WINDOW_SECONDS / max(seconds, 0.1 * WINDOW_SECONDS))
+    if joules is not None and after is not None:
+        yield Quantity(name="energy", unit="J", value=(after - joules) / (count + 1))
+        yield Quantity(name="power", unit="W", value=(after - joules) / seconds)
+    utilization = card.utilization_since(began)
+    if utilization is not None:
+        yield Quantity(name="utilization", unit="", value=utilization)

@@ -1,0 +1,291 @@
+"""What NVIDIA's driver says of the card that the workers use, through NVML.
+
+The package ``nvidia-ml-py`` is optional. Without it, without a driver, or where a card does not
+tell a figure (virtual and partitioned cards often do not), the answer is None or empty, never an
+error. Nothing is loaded before a `Card` is entered.
+
+The clocks may be held down for a moment in the middle of a block, which a look behind the block
+does not see. So the driver's counters are read before and after it: the nanoseconds for which each
+reason has held.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import psutil
+
+from golow.record import GpuState
+
+SLOWING = (
+    "SwPowerCap",
+    "HwSlowdown",
+    "SwThermalSlowdown",
+    "HwThermalSlowdown",
+    "HwPowerBrakeSlowdown",
+)
+"""The reasons that mean slowed down by heat or power. The others are settings, or an idle card."""
+
+REASONS = {
+    0x001: "GpuIdle",
+    0x002: "ApplicationsClocksSetting",
+    0x004: "SwPowerCap",
+    0x008: "HwSlowdown",
+    0x010: "SyncBoost",
+    0x020: "SwThermalSlowdown",
+    0x040: "HwThermalSlowdown",
+    0x080: "HwPowerBrakeSlowdown",
+    0x100: "DisplayClockSetting",
+}
+"""``nvmlClocksEventReason...`` by its bit."""
+
+COUNTERS = {
+    74: "SwPowerCap",
+    269: "SwThermalSlowdown",
+    270: "HwThermalSlowdown",
+    271: "HwPowerBrakeSlowdown",
+}
+"""Numbers of the fields ``NVML_FI_DEV_CLOCKS_EVENT_REASON_...`` that count nanoseconds."""
+
+SLOWED_SHARE = 0.01
+"""A reason that has held for longer than this share of a block has slowed it down. It is the limit
+of contention too (`block.CONTENDED_SHARE`): what bends a time by less is lost in other noise."""
+
+_CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU, _UTILIZATION_SAMPLES = 1, 2, 0, 1
+
+
+class Mark(NamedTuple):
+    """A moment: the counters of the slowing reasons in nanoseconds, and a monotonic time in
+    nanoseconds."""
+
+    counters: Mapping[str, int]
+    at: int
+
+
+class Card:
+    """The card that the workers use: the first that ``CUDA_VISIBLE_DEVICES`` lets them see.
+
+    with Card() as card:
+        before = card.mark()
+        ...  # a block
+        state = card.state(before)
+
+    Where CUDA is left to order cards of several models itself (``CUDA_DEVICE_ORDER`` is not
+    ``PCI_BUS_ID``), an index may mean another card here than there; name it by its UUID.
+    """
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._handle: Any = None
+
+    def __enter__(self) -> Self:
+        self._nvml = _started()
+        if self._nvml is not None:
+            self._handle = self._first_visible()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._nvml is not None:
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlShutdown()
+        self._nvml = self._handle = None
+
+    # ------------------------------------------------------------ speed
+
+    def mark(self) -> Mark:
+        """Now, for `state` to look back to."""
+        return Mark(self._counters(), time.monotonic_ns())
+
+    def state(self, since: Mark | None = None) -> GpuState | None:
+        """Clocks (MHz), temperature (Celsius), power (W), utilization (%) and other programs now.
+
+        reasons are those of this moment, and the slowing ones that held for more than
+        `SLOWED_SHARE` of the time since the mark. None unless the card tells all of these.
+        """
+        clock = self._ask("GetClockInfo", _CLOCK_SM)
+        memory_clock = self._ask("GetClockInfo", _CLOCK_MEMORY)
+        temperature = self._ask("GetTemperature", _TEMPERATURE_GPU)
+        power, rates = self._ask("GetPowerUsage"), self._ask("GetUtilizationRates")
+        if None in (clock, memory_clock, temperature, power) or rates is None:
+            return None
+        return GpuState(
+            clock_mhz=clock,
+            memory_clock_mhz=memory_clock,
+            temperature_c=temperature,
+            power_w=power / 1000,
+            utilization_percent=rates.gpu,
+            reasons=self._reasons(since),
+            other_processes=self.other_processes(),
+        )
+
+    def _reasons(self, since: Mark | None) -> tuple[str, ...]:
+        now = reasons_of(self._ask("GetCurrentClocksEventReasons") or 0)
+        held = held_since(since, self.mark()) if since is not None else ()
+        return tuple(dict.fromkeys((*now, *held)))
+
+    def _counters(self) -> dict[str, int]:
+        """Nanoseconds for which each slowing reason has held since the driver was loaded."""
+        fields = self._ask("GetFieldValues", list(COUNTERS)) or ()
+        return {COUNTERS[f.fieldId]: f.value.ullVal for f in fields if f.nvmlReturn == 0}
+
+    # ------------------------------------------------------------ energy
+
+    def energy_joules(self) -> float | None:
+        """Joules that the card has taken since the driver was loaded."""
+        millijoules = self._ask("GetTotalEnergyConsumption")
+        return None if millijoules is None else float(millijoules) / 1000
+
+    def utilization_since(self, seconds: float) -> float | None:
+        """Share of the time since then (seconds of `time.time`) in which a kernel ran, 0 to 1.
+
+        The mean of the driver's own samples, several a second; where it keeps none, its figure for
+        about the last second.
+        """
+        answer = self._ask("GetSamples", _UTILIZATION_SAMPLES, int(seconds * 1e6))
+        shares = [sample.sampleValue.uiVal / 100 for sample in answer[1]] if answer else []
+        if shares:
+            return float(sum(shares) / len(shares))
+        rates = self._ask("GetUtilizationRates")
+        return None if rates is None else float(rates.gpu) / 100
+
+    # ------------------------------------------------------------ memory and programs
+
+    def used_bytes(self) -> int | None:
+        """Bytes of device memory in use, by whatever program."""
+        memory = self._ask("GetMemoryInfo")
+        return None if memory is None else int(memory.used)
+
+    def free_bytes(self) -> int | None:
+        """Bytes of device memory that are free."""
+        memory = self._ask("GetMemoryInfo")
+        return None if memory is None else int(memory.free)
+
+    def process_bytes(self, process: int) -> int | None:
+        """Bytes of device memory of the process and its children.
+
+        None where the driver's list does not name them: in many containers and virtual machines it
+        is empty, or has the process numbers of another namespace.
+        """
+        sizes = [size for number, size in self._programs() if process in _line_of(number)]
+        return sum(size or 0 for size in sizes) if any(sizes) else None
+
+    def other_processes(self) -> int:
+        """How many programs use the card that neither are this process nor descend from it.
+
+        0 where the list names none of ours although they are there: it is no list of this
+        namespace then, and does not tell ours from others.
+        """
+        ours = [os.getpid() in _line_of(number) for number, _ in self._programs()]
+        return ours.count(False) if any(ours) else 0
+
+    def _programs(self) -> list[tuple[int, int | None]]:
+        """Number and bytes of the processes that compute on the card."""
+        listed = self._ask("GetComputeRunningProcesses") or ()
+        return [(program.pid, program.usedGpuMemory) for program in listed]
+
+    # ------------------------------------------------------------ how it is asked
+
+    def _ask(self, question: str, *arguments: Any) -> Any:
+        """What ``nvmlDevice`` + question answers of this card; None if it does not tell, or if
+        the package is too old to ask."""
+        ask = getattr(self._nvml, f"nvmlDevice{question}", None)
+        if self._handle is None or ask is None:
+            return None
+        try:
+            return ask(self._handle, *arguments)
+        except self._nvml.NVMLError:
+            return None
+
+    def _first_visible(self) -> Any:
+        nvml = self._nvml
+        try:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+            names = [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            if visible is not None and visible.startswith("MIG-"):
+                return nvml.nvmlDeviceGetHandleByUUID(visible.partition(",")[0])
+            place = first_visible(visible, names)
+            return None if place is None else handles[place]
+        except nvml.NVMLError:
+            return None
+
+
+def is_slowed(state: GpuState | None) -> bool:
+    """Whether heat or power held the clocks down; no where the card does not tell."""
+    return state is not None and any(reason in SLOWING for reason in state.reasons)
+
+
+def cuda_version() -> str:
+    """The newest CUDA that the driver can run, as ``13.0``; empty where there is none."""
+    nvml = _started()
+    if nvml is None:
+        return ""
+    try:
+        number = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        return f"{number // 1000}.{number % 1000 // 10}"
+    except nvml.NVMLError:
+        return ""
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _started() -> Any:
+    """NVML, ready to be asked; None where the package or the driver is missing."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+# ---------------------------------------------------------------- what the answers mean
+
+
+def reasons_of(bits: int) -> tuple[str, ...]:
+    """NVML's names of the reasons that are set."""
+    return tuple(name for bit, name in REASONS.items() if bits & bit)
+
+
+def held_since(before: Mark, after: Mark) -> tuple[str, ...]:
+    """The reasons that held for more than `SLOWED_SHARE` of the time between the marks."""
+    least = SLOWED_SHARE * (after.at - before.at)
+    return tuple(
+        name
+        for name, held in after.counters.items()
+        if held - before.counters.get(name, held) > least
+    )
+
+
+def first_visible(visible: str | None, uuids: Iterable[str]) -> int | None:
+    """The place of the first card that ``CUDA_VISIBLE_DEVICES`` names; None if it names none.
+
+    It names cards by place or by the beginning of their UUID; without the variable all are there.
+    """
+    names = list(uuids)
+    first = "0" if visible is None else visible.partition(",")[0].strip()
+    if first.isdecimal():
+        return int(first) if int(first) < len(names) else None
+    places = [place for place, name in enumerate(names) if first and name.startswith(first)]
+    return places[0] if len(places) == 1 else None
+
+
+def _line_of(process: int) -> set[int]:
+    """The process and those it descends from, as far as they can be seen."""
+    try:
+        return {process, *(parent.pid for parent in psutil.Process(process).parents())}
+    except psutil.Error:
+        return {process}

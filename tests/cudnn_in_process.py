@@ -1,0 +1,112 @@
+"""The level `cudnn` in the test's own process: `compute` builds and runs the real plan on the real
+GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor, nn
+
+from golow.levels.bundle_arrays import Batch
+from golow.levels.cudnn.builder import Builder
+from golow.levels.cudnn.device import Gpu
+from golow.levels.cudnn.engines import Engines
+from golow.levels.cudnn.execution import Execution
+from golow.levels.cudnn.kernels.dropout import CONTROL
+from golow.levels.cudnn.kernels.update import SCALER
+from golow.levels.cudnn.operators import OPERATORS
+from golow.levels.cudnn.precision import TYPES
+from golow.lower.normalization import fuse_batch_norm_activation
+from golow.record import Mode, Optimizer, Precision
+from in_process import OPTIMIZER, STEPS, Network, Tensors, lower
+
+SCALE = 1024.0
+
+
+class OnGpu:
+    """The first GPU with its engines, for all tests of a session."""
+
+    def __init__(self, cache: Path, autotune: bool = False) -> None:
+        self.gpu = Gpu(cache / "kernels")
+        self.engines = Engines(self.gpu, cache / "engines", autotune)
+
+
+def lowered(
+    module: nn.Module,
+    inputs: Tensor | tuple[Tensor, ...],
+    mode: Mode,
+    optimizer: Optimizer = OPTIMIZER,
+) -> Network:
+    """As this level lowers it."""
+    return lower(module, inputs, mode, optimizer, further=(fuse_batch_norm_activation,))
+
+
+class Running:
+    """The plan of a network, loaded with its weights; dropout is off."""
+
+    def __init__(self, network: Network, on: OnGpu, precision: Precision = "ieee") -> None:
+        self.network, self.types = network, TYPES[precision]
+        self.state = {
+            name: tensor.detach().numpy().copy()
+            for name, tensor in network.prepared.module.state_dict().items()
+        }
+        batches = [_arrays(batch) for batch in network.prepared.batches]
+        self.built = Builder(network.graph, on.engines, self.types, len(batches)).build(OPERATORS)
+        sources = {item.value.name: item for item in network.graph.inputs}
+        self.execution = Execution(self.built, on.gpu, sources, batches, self._weight)
+        self._fill_state()
+
+    def _weight(self, kind: str, target: str) -> np.ndarray:
+        if kind == "constant":
+            return self.network.constants[target].detach().numpy()
+        return self.state[target]
+
+    def _fill_state(self) -> None:
+        rate = self.network.prepared.workload.optimizer.learning_rate
+        for (kind, target), tensor in self.built.inputs.items():
+            if kind == "learning_rate":
+                self.execution.write(tensor, np.array(rate, np.float32))
+            elif self.network.trains and kind in ("parameter", "buffer"):
+                self.execution.write(tensor, self._weight(kind, target))
+        self.execution.renew_copies()
+        self.execution.write_cell("loss_scale", np.array((SCALE, 0, 0), SCALER))
+        self.set_dropout(None)
+
+    def set_dropout(self, probability: float | None) -> None:
+        """Drop with this probability; as the layers say for a negative one, nothing for None."""
+        for name in self.built.cells:
+            if name.startswith("dropout"):
+                own = float(name.split()[1])
+                chance = 0.0 if probability is None else own if probability < 0 else probability
+                self.execution.write_cell(name, np.array((7, 0, chance), CONTROL))
+
+    def step(self, index: int) -> Tensors:
+        """Run an iteration; every end of the graph."""
+        self.execution.run(index)
+        found = {
+            "/".join(key): self.execution.read(tensor) for key, tensor in self.built.outputs.items()
+        }
+        scale = SCALE if self.types.scaled else 1.0
+        return {
+            name: array / np.float32(scale) if name.startswith("gradient/") else array
+            for name, array in found.items()
+        }
+
+
+def compute(network: Network, on: OnGpu, precision: Precision = "ieee") -> Tensors:
+    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+    running = Running(network, on, precision)
+    found: Tensors = {}
+    for step in range(STEPS):
+        found |= {f"{step}/{name}": array for name, array in running.step(step).items()}
+    return found
+
+
+def _arrays(batch: object) -> Batch:
+    kinds = {"input": batch.inputs, "target": batch.targets}  # type: ignore[attr-defined]
+    return {
+        (kind, str(position)): tensor.contiguous().numpy()
+        for kind, tensors in kinds.items()
+        for position, tensor in enumerate(tensors)
+    }

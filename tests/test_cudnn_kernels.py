@@ -1,0 +1,266 @@
+"""Geometry, arguments and compilation of golow's own CUDA kernels; nothing here needs a GPU."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from golow.levels.cudnn.kernels import (
+    C_TYPES,
+    FOLDER,
+    Kernel,
+    dropout,
+    fetch,
+    geometry,
+    layout,
+    losses,
+    pooling,
+    update,
+)
+from golow.levels.cudnn.kernels.pointwise import (
+    Operand,
+    activation,
+    activation_backward,
+    number,
+    pointwise,
+)
+from golow.levels.cudnn.kernels.pooling import Images, Window
+
+FLOATING = ("float32", "bfloat16", "float16")
+MOST_THREADS = 1024
+MOST_SHARED = 48 * 1024  # bytes that a block has without asking
+WINDOW = Window((3, 3), (2, 2), (1, 1))
+ACTIVATIONS: list[tuple[Any, ...]] = [
+    ("relu",), ("clip", 0.0, 6.0), ("tanh",), ("sigmoid",), ("silu",), ("hardswish",),
+    ("hardsigmoid",), ("gelu",), ("gelu_tanh",), ("elu", 1.0),
+]  # fmt: skip
+
+
+def layouts() -> Iterator[Kernel]:
+    for source, dtype in product(FLOATING, FLOATING):
+        for padded in (*range(1, 9), 16):
+            sizes = (32, 1, 28, 28, padded)
+            yield layout.to_channels_last(source, dtype, *sizes)
+            yield layout.to_rows(source, dtype, *sizes)
+            yield fetch.fetch_image(source, dtype, *sizes)
+            yield fetch.fetch_pixels(dtype, *sizes)
+        yield layout.transpose(dtype, 1000, 2048)
+    for source in C_TYPES:
+        for dtype in FLOATING if source not in FLOATING else C_TYPES:
+            if dtype not in FLOATING and dtype != source:
+                continue
+            for count in (1, 6, 1024):
+                yield layout.cast(source, dtype, count)
+                yield fetch.fetch_rows(source, dtype, count)
+    yield fetch.fetch_rows("int64", "int64", 32)
+
+
+def poolings() -> Iterator[Kernel]:
+    for dtype, channels in product(FLOATING, (1, 2, 4, 64)):
+        images = Images(8, 28, 28, channels, 14, 14)
+        yield pooling.max_pool(dtype, images, WINDOW, taps=False)
+        yield pooling.max_pool(dtype, images, WINDOW, taps=True)
+        yield pooling.max_pool_backward(dtype, images, WINDOW)
+        yield pooling.average_pool(dtype, images, WINDOW, count_include_pad=True)
+        yield pooling.average_pool_backward(dtype, images, WINDOW, count_include_pad=True)
+        for size in (1, 6):
+            images = Images(8, 28, 28, channels, size, size)
+            yield pooling.adaptive_average_pool(dtype, images)
+            yield pooling.adaptive_average_pool_backward(dtype, images)
+
+
+def formulas() -> Iterator[Kernel]:
+    for dtype in FLOATING:
+        for name, *numbers in ACTIVATIONS:
+            yield pointwise([activation(name, numbers, "a")], [Operand(dtype)], [dtype], 100)
+        for name, *numbers in ACTIVATIONS[:4]:
+            text = activation_backward(name, numbers, "a", "b")
+            yield pointwise([text], [Operand(dtype), Operand(dtype)], [dtype], 100)
+        kinds = [
+            Operand(dtype), Operand("float32", "channel"), Operand("float32", "scalar"),
+            Operand("bool"), Operand("int64"),
+        ]  # fmt: skip
+        expressions = ["(a - e) * b + c * d", "a > 0"]
+        for count in (600, 6 * 2**31):
+            yield pointwise(expressions, kinds, [dtype, "bool"], count, channels=6)
+
+
+def training() -> Iterator[Kernel]:
+    for dtype, columns, flag in product(FLOATING, (10, 1000, 30000), (False, True)):
+        yield losses.softmax(dtype, 32, columns, flag)
+        yield losses.softmax_backward(dtype, 32, columns, flag)
+        yield losses.cross_entropy(dtype, 32, columns, flag)
+        yield losses.nll_loss_backward(32, columns, flag)
+    yield losses.nll_loss(32, 10, mean=True)
+    for dtype in FLOATING:
+        yield dropout.dropout(dtype, 4096)
+    yield dropout.advance()
+    for gradient, copy in product(FLOATING, FLOATING):
+        yield update.sgd(1000, 0.9, 1e-4, gradient, copy)
+    for gradient in FLOATING:
+        yield update.find_nonfinite(1000, gradient)
+    yield update.next_scale()
+
+
+ALL: dict[str, Callable[[], Iterator[Kernel]]] = {
+    "layouts": layouts,
+    "poolings": poolings,
+    "formulas": formulas,
+    "training": training,
+}
+
+
+# ---------------------------------------------------------------- compilation
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_every_instantiation_compiles(family: str) -> None:
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    try:
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")
+    except pathfinder.DynamicLibNotFoundError:
+        pytest.skip("NVRTC is not installed")
+    from golow.levels.cudnn.device import compile_source
+
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for kernel in ALL[family]():
+        wanted[kernel.source].add(kernel.expression)
+    for source, expressions in wanted.items():
+        code = compile_source(source, sorted(expressions), "sm_90")
+        assert set(code.symbol_mapping) == expressions
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_launches_are_within_the_limits_of_the_device(family: str) -> None:
+    for kernel in ALL[family]():
+        x, y, z = kernel.grid
+        assert 1 <= x < 2**31 and 1 <= y < 2**16 and z == 1, kernel.expression
+        threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+        assert 1 <= threads <= MOST_THREADS, kernel.expression
+        assert kernel.shared <= MOST_SHARED, kernel.expression
+
+
+def test_constants_of_both_languages_agree() -> None:
+    for file, name, value in (
+        ("layout.cu", "TILE", layout.TILE),
+        ("losses.cu", "MOST_BLOCKS", losses.MOST_BLOCKS),
+    ):
+        assert f"constexpr int {name} = {value};" in (FOLDER / file).read_text()
+
+
+# ---------------------------------------------------------------- geometry
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 255, 256, 257, 448, 1000, 100_000])
+def test_rows_are_cut_into_even_parts(length: int) -> None:
+    (rows, parts, _), (threads, _, _) = geometry.rows_of(7, length)
+    assert rows == 7
+    assert threads % 32 == 0 and threads <= geometry.THREADS
+    assert length <= parts * threads < length + 32 * parts + parts
+
+
+def test_short_tensors_take_one_block_and_long_ones_no_more_than_needed() -> None:
+    assert geometry.flat(1, 4)[0] == (1, 1, 1)
+    assert geometry.flat(1025, 4)[0] == (2, 1, 1)
+    assert geometry.flat(2**34, 4)[0] == (geometry.MOST_BLOCKS, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "length"),
+    [
+        ("float32", 64, 4),
+        ("float32", 6, 2),
+        ("bfloat16", 64, 8),
+        ("float16", 12, 4),
+        ("float16", 3, 1),
+    ],
+)
+def test_vectors_divide_the_channels(dtype: str, channels: int, length: int) -> None:
+    assert geometry.channel_vector(dtype, channels) == length
+
+
+def test_shapes_choose_the_kernel() -> None:
+    half = ("float32", "float16")
+    assert "narrow" in layout.to_channels_last(*half, 2, 3, 32, 32, 8).expression
+    assert "tiled" in layout.to_channels_last(*half, 2, 64, 32, 32, 64).expression
+    assert "cast" in layout.to_rows(*half, 2, 64, 1, 1, 64).expression
+    assert "tiled" in layout.to_rows(*half, 2, 64, 1, 1, 72).expression
+    assert "fetch_rows" in fetch.fetch_image(*half, 2, 64, 1, 1, 64).expression
+    one, many = Images(2, 7, 7, 512, 1, 1), Images(2, 7, 7, 512, 2, 2)
+    assert "global" in pooling.adaptive_average_pool("float32", one).expression
+    assert "global" not in pooling.adaptive_average_pool("float32", many).expression
+
+
+def test_position_of_a_batch_counts_beyond_32_bits() -> None:
+    kernel = fetch.fetch_image("float32", "float32", 4096, 3, 512, 512, 4)
+    assert kernel.scalars[0].nbytes == 8
+    assert int(kernel.scalars[0]) == 4096 * 3 * 512 * 512
+
+
+def test_index_is_wide_only_where_it_must_be() -> None:
+    narrow = pointwise(["a"], [Operand("float32")], ["float32"], 2**29)
+    wide = pointwise(["a"], [Operand("float32")], ["float32"], 2**31)
+    assert "Index = unsigned" in narrow.code and narrow.scalars[0].nbytes == 4
+    assert "Index = size_t" in wide.code and wide.scalars[0].nbytes == 8
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.0f"), (-1.5, "-1.5f"), (1e-5, "f"), (float("inf"), "__int_as_float(0x7f800000)")],
+)
+def test_numbers_are_written_as_floats(value: float, text: str) -> None:
+    assert number(value).endswith(text)
+
+
+# ---------------------------------------------------------------- bad arguments
+
+IMAGES = Images(2, 8, 8, 4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: layout.to_rows("int64", "float32", 1, 1, 1, 1, 1), "source is int64"),
+        (lambda: layout.to_rows("float32", "float32", 1, 9, 2, 2, 8), "fewer than the 9 channels"),
+        (lambda: layout.to_rows("float32", "float32", 0, 9, 2, 2, 16), "n is 0"),
+        (lambda: layout.to_rows("float32", "float32", 1, 1, 2**13, 2**13, 1), "one launch takes"),
+        (lambda: layout.to_rows("float32", "float32", 2**25, 64, 64, 64, 64), "one launch"),
+        (lambda: layout.cast("float32", "int64", 1), "no cast from float32 to int64"),
+        (lambda: layout.cast("float64", "float32", 1), "no type float64"),
+        (lambda: layout.cast("float32", "float16", 0), "count is 0"),
+        (lambda: fetch.fetch_rows("int64", "int32", 1), "no cast from int64 to int32"),
+        (lambda: fetch.fetch_pixels("uint8", 1, 3, 2, 2, 4), "dtype is uint8"),
+        (lambda: pooling.max_pool("float32", IMAGES, Window((16, 16), (1, 1)), True), "256 taps"),
+        (lambda: pooling.max_pool("float32", IMAGES, Window((2, 2), (0, 1)), True), "the stride"),
+        (
+            lambda: pooling.average_pool(
+                "float32", IMAGES, Window((2, 2), (2, 2), (0, 0), (2, 2)), True
+            ),
+            "dilation",
+        ),
+        (lambda: pooling.adaptive_average_pool("bool", IMAGES), "dtype is bool"),
+        (lambda: pooling.adaptive_average_pool("float32", IMAGES._replace(c=0)), "c is 0"),
+        (lambda: pointwise([], [Operand("bool")], ["bool"], 1), "0 expressions for 1 outputs"),
+        (lambda: pointwise(["a"], [], ["bool"], 1), "0 inputs"),
+        (lambda: pointwise(["a"], [Operand("bool")], ["int64"], 1), "an output of int64"),
+        (lambda: pointwise(["a"], [Operand("float64")], ["bool"], 1), "an input of float64"),
+        (lambda: pointwise(["a"], [Operand("bool", "row")], ["bool"], 1), "of kind row"),
+        (lambda: pointwise(["a"], [Operand("bool")], ["bool"], 7, 2), "7 elements with 2 channels"),
+        (lambda: activation("mish", (), "a"), "no formula for the activation mish"),
+        (lambda: activation_backward("gelu", (), "a", "b"), "gelu has no gradient"),
+        (lambda: losses.softmax("float32", 0, 10, True), "rows is 0"),
+        (lambda: losses.cross_entropy("int64", 1, 10, True), "source is int64"),
+        (lambda: dropout.dropout("bool", 10), "dtype is bool"),
+        (lambda: dropout.dropout("float32", 0), "count is 0"),
+        (lambda: update.sgd(10, 0.9, 0.0, copy="int64"), "copy is int64"),
+        (lambda: update.sgd(0, 0.9, 0.0), "count is 0"),
+    ],
+)
+def test_bad_arguments_are_named(call: Callable[[], Kernel], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,197 @@
+"""The plans of `cudnn` without a GPU: which steps a network takes and where their operands lie. The
+engines are asked for and not run; `test_cudnn_level.py` runs them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from torch import nn
+
+from golow.comparison import capture
+from golow.levels.cudnn import passes
+from golow.levels.cudnn.builder import Builder, Built
+from golow.levels.cudnn.cublaslt import Problem
+from golow.levels.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
+from golow.levels.cudnn.operators import OPERATORS
+from golow.levels.cudnn.precision import TYPES
+from golow.levels.cudnn.products import Convolution
+from golow.lower.graph import Graph
+from golow.lower.passes import CLEAN_UP, apply
+from golow.record import Mode, Precision
+from golow.workload import prepare
+from many_networks import CASES
+
+both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
+
+
+class Asked:
+    """Stands for an engine: it needs some workspace, and is never run."""
+
+    kind = name = "asked"
+    workspace = 1000
+
+    def run(self, addresses: Sequence[int], workspace: int) -> None:
+        raise AssertionError("there is no GPU")
+
+    def stored(self) -> bytes:
+        return b""
+
+
+class AskedEngines:
+    """Remembers the operations for which engines were wanted."""
+
+    gpu = None
+
+    def __init__(self) -> None:
+        self.operations: Counter[Convolution | Problem] = Counter()
+
+    def choose(self, operation: Convolution | Problem) -> Asked:
+        self.operations[operation] += 1
+        return Asked()
+
+
+@cache
+def lowered(model: str | nn.Module, mode: Mode, shape: tuple[int, ...]) -> Graph:
+    """The graph; shape is an input's, or a resolution alone."""
+    inputs = torch.randn(shape) if len(shape) > 1 else None
+    size = shape[0] if inputs is None else None
+    batch = 4 if inputs is None else None
+    prepared = prepare(model, inputs, mode=mode, batch=batch, resolution=size)
+    return apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
+
+
+def built(
+    model: str | nn.Module, mode: Mode, precision: Precision = "default", *shape: int
+) -> tuple[Built, AskedEngines]:
+    graph = lowered(model, mode, shape or (64,))
+    engines = AskedEngines()
+    builder = Builder(graph, cast("object", engines), TYPES[precision], 4)  # type: ignore[arg-type]
+    return builder.build(OPERATORS), engines
+
+
+def assert_sound(made: Built) -> None:
+    """Nothing is read before it was written, and no two that live together overlap."""
+    plan = made.plan
+    filled = {fill.tensor.buffer for fill in made.fills}
+    filled |= {tensor.buffer for tensor in (*made.inputs.values(), *made.cells.values())}
+    filled |= {copy.buffer for _, copy in made.copies}
+    for step in plan.steps:
+        for operand in step.reads:
+            assert operand.buffer in filled, f"{step.operation} reads {operand} too early"
+        filled |= {operand.buffer for operand in step.writes}
+    for tensor in made.outputs.values():
+        assert tensor.buffer in filled
+    for index, buffer in enumerate(plan.buffers):
+        if buffer.place != "input":
+            assert buffer.offset + buffer.bytes <= plan.sizes[buffer.place], index
+
+
+@both_modes
+@pytest.mark.parametrize("name", CASES)
+def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
+    module = CASES[name].make()
+    for precision in ("default", "bf16", "fp16"):
+        assert_sound(built(module, mode, precision, *CASES[name].shape)[0])  # type: ignore[arg-type]
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("model", "resolution"), [("lenet5", 28), ("resnet18", 64), ("mobilenet_v2", 32)]
+)
+def test_a_network_of_the_zoo_has_a_plan(model: str, resolution: int, mode: Mode) -> None:
+    for precision in TYPES:
+        assert_sound(built(model, mode, precision, resolution)[0])
+
+
+def test_a_block_in_inference_is_one_step_a_convolution() -> None:
+    made, engines = built("resnet18", "infer")
+    steps = Counter(step.operation for step in made.plan.steps)
+    assert steps == {"fetch": 1, "convolution": 20, "max_pool2d": 1, "linear": 1,
+                     "adaptive_avg_pool2d": 1}  # fmt: skip
+    assert all(isinstance(op, Problem) or op.bias for op in engines.operations)
+
+
+def test_a_block_in_training_has_nothing_between_its_products_and_norms() -> None:
+    made, _ = built("resnet18", "train")
+    steps = Counter(step.operation for step in made.plan.steps)
+    assert not {"add", "relu", "activation_backward"} & {
+        step.operation for step in made.plan.steps if step.phase == "forward"
+    }
+    assert steps["sgd"] == 2
+    assert steps["count"] == 1
+
+
+def test_followers_lie_beside_their_masters() -> None:
+    made, _ = built("resnet18", "train", "bf16")
+    buffers = made.plan.buffers
+    assert made.copies
+    for master, copy in made.copies:
+        assert buffers[copy.buffer].offset * 2 == buffers[master.buffer].offset
+    for (kind, target), momentum in made.inputs.items():
+        if kind == "momentum":
+            master = made.inputs[("parameter", target)]
+            assert buffers[momentum.buffer].offset == buffers[master.buffer].offset
+    for group in ("weights", "vectors"):
+        assert made.plan.sizes[f"momentum.{group}"] == made.plan.sizes[f"master.{group}"]
+
+
+def test_halves_halve_what_an_iteration_holds() -> None:
+    full = built("resnet18", "train")[0].plan.sizes
+    half = built("resnet18", "train", "bf16")[0].plan.sizes
+    assert half["arena"] < 0.6 * full["arena"]
+    assert half["gradient.weights"] < 0.51 * full["gradient.weights"]  # padding of the stem
+
+
+def test_an_image_of_three_channels_is_padded_for_the_tensor_cores() -> None:
+    for precision, channels in (("default", 4), ("bf16", 8)):
+        _, engines = built("resnet18", "infer", precision)  # type: ignore[arg-type]
+        stem = next(op for op in engines.operations if isinstance(op, Convolution))
+        assert stem.image[1] == channels
+
+
+# ---------------------------------------------------------------- layouts
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(*[st.integers(1, 5)] * 4),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
+    more=st.integers(0, 3),
+    data=st.data(),
+)
+def test_a_layout_brings_back_what_it_took(
+    shape: tuple[int, ...], dtype: str, more: int, data: st.DataObject
+) -> None:
+    array = data.draw(arrays.arrays(np.float32, shape, elements=st.integers(-64, 64).map(float)))
+    for layout in (Layout(dtype), Layout(dtype, "channels_last", shape[1] + more)):
+        flat = packed(array, layout)
+        assert flat.size == layout.elements(shape)
+        assert np.array_equal(unpacked(flat, shape, layout), array)
+        index = tuple(size - 1 for size in shape)
+        place = sum(i * stride for i, stride in zip(index, layout.strides(shape), strict=True))
+        assert unpacked(flat[place : place + 1], (1,), Layout(dtype))[0] == array[index]
+
+
+@given(arrays.arrays(np.float32, 50, elements=st.floats(width=32)))
+def test_bfloat16_rounds_as_torch_does(array: np.ndarray) -> None:
+    wanted = torch.from_numpy(array).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    found = to_bfloat16(array)
+    numbers = ~np.isnan(array)
+    assert np.array_equal(found[numbers], wanted[numbers])
+    assert np.isnan(unpacked(found[~numbers], ((~numbers).sum(),), Layout("bfloat16"))).all()
+
+
+def test_one_pixel_lies_the_same_in_both_orders() -> None:
+    rows, image = Layout("float32"), Layout("float32", "channels_last", 6)
+    assert same_memory((3, 6, 1, 1), rows, image)
+    assert not same_memory((3, 6, 2, 1), rows, image)
+    assert not same_memory((3, 6, 1, 1), rows, Layout("bfloat16", "channels_last", 6))

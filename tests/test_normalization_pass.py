@@ -1,0 +1,111 @@
+"""Batch norm with the residual and the activation that follow it, in both directions. `Case.after`
+holds every stage against the one before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from golow.lower.fusion import drop_copies, fuse_activation, make_functional, name_convolutions
+from golow.lower.graph import Graph
+from golow.lower.normalization import ACTIVATED, ACTIVATED_BACKWARD, fuse_batch_norm_activation
+from golow.lower.passes import drop_identities, eliminate_dead_code
+from golow.lower.training import (
+    BATCH_NORM,
+    BATCH_NORM_BACKWARD,
+    fuse_batch_norm_relu,
+    name_activation_gradients,
+)
+from lowering import Case, count
+
+BEFORE = (
+    make_functional,
+    drop_identities,
+    drop_copies,
+    name_convolutions,
+    name_activation_gradients,
+    fuse_batch_norm_relu,
+    fuse_activation,
+)
+AFTER = (*BEFORE, fuse_batch_norm_activation, eliminate_dead_code)
+
+
+class Block(nn.Module):
+    """A residual block. shortcut: what stands beside the norm: the input itself, a convolution, or
+    a convolution with a norm of its own."""
+
+    def __init__(self, shortcut: str, activation: nn.Module) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+        beside: dict[str, nn.Module] = {
+            "itself": nn.Identity(),
+            "convolution": nn.Conv2d(4, 4, 1),
+            "norm": nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)),
+        }
+        self.beside, self.activation = beside[shortcut], activation
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        return self.head(self.activation(self.norm(self.conv(x)) + self.beside(x)).mean((2, 3)))
+
+
+class Clipped(nn.Sequential):
+    """A norm that a clip alone reads, as MobileNetV2 has them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            *(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6()),
+            *(nn.Flatten(), nn.Linear(4 * 16, 5)),
+        )
+
+
+class ReadTwice(nn.Module):
+    """The norm's own result goes on too, so nothing may be fused into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(self.conv(x))
+        return self.head((torch.clamp(normed, 0, 6).relu() + normed).mean((2, 3)))
+
+
+def case(module: nn.Module) -> Case:
+    torch.manual_seed(0)
+    return Case(module, torch.randn(3, 3, 6, 6), mode="train")
+
+
+def norms(graph: Graph) -> tuple[int, int, int, int]:
+    names = (ACTIVATED, ACTIVATED_BACKWARD, BATCH_NORM, BATCH_NORM_BACKWARD)
+    return tuple(count(graph, name) for name in names)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6()], ids=["relu", "clip"])
+@pytest.mark.parametrize(
+    ("shortcut", "wanted"),
+    [("itself", (1, 1, 0, 0)), ("convolution", (1, 1, 0, 0)), ("norm", (1, 1, 1, 1))],
+)
+def test_norm_residual_and_activation_become_one(
+    shortcut: str, wanted: tuple[int, ...], activation: nn.Module
+) -> None:
+    graph = case(Block(shortcut, activation)).after(*AFTER)
+    assert norms(graph) == wanted
+    assert not count(graph, "golow.add")
+    assert not count(graph, "golow.activation_backward")
+
+
+def test_norm_and_clip_become_one() -> None:
+    graph = case(Clipped()).after(*AFTER)
+    assert norms(graph) == (1, 1, 0, 0)
+
+
+def test_a_norm_that_others_read_stays() -> None:
+    assert norms(case(ReadTwice()).after(*AFTER))[:2] == (0, 0)
+
+
+def test_other_activations_stay() -> None:
+    assert norms(case(Block("itself", nn.Tanh())).after(*AFTER))[:2] == (0, 0)
