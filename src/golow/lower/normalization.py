@@ -42,9 +42,7 @@ def fuse_batch_norm_activation(graph: Graph) -> Graph:
     return rewritten(graph, replaced)
 
 
-def _activated(
-    links: Links, node: Node, position: int
-) -> tuple[int, Argument, Argument] | None:
+def _activated(links: Links, node: Node, position: int) -> tuple[int, Argument, Argument] | None:
     """Position of the batch norm that the node activates, what it adds before, and how."""
     if node.op == ADD:
         one, other, activation = node.arguments
