@@ -48,6 +48,7 @@ def layouts() -> Iterator[Kernel]:
             yield layout.to_rows(source, dtype, *sizes)
             yield fetch.fetch_image(source, dtype, *sizes)
             yield fetch.fetch_pixels(dtype, *sizes)
+        yield fetch.fetch_blocks(source, dtype, 2, 3, 6, 8, 12 if dtype == "float32" else 16)
         yield layout.transpose(dtype, 1000, 2048)
     for source in C_TYPES:
         for dtype in FLOATING if source not in FLOATING else C_TYPES:
@@ -64,7 +65,8 @@ def poolings() -> Iterator[Kernel]:
         images = Images(8, 28, 28, channels, 14, 14)
         yield pooling.max_pool(dtype, images, WINDOW, taps=False)
         yield pooling.max_pool(dtype, images, WINDOW, taps=True)
-        yield pooling.max_pool_backward(dtype, images, WINDOW)
+        for window in (WINDOW, Window((2, 2), (2, 2)), Window((5, 5), (1, 1), (2, 2))):
+            yield pooling.max_pool_backward(dtype, images, window)
         yield pooling.average_pool(dtype, images, WINDOW, count_include_pad=True)
         yield pooling.average_pool_backward(dtype, images, WINDOW, count_include_pad=True)
         for size in (1, 6):
@@ -194,6 +196,17 @@ def test_shapes_choose_the_kernel() -> None:
     one, many = Images(2, 7, 7, 512, 1, 1), Images(2, 7, 7, 512, 2, 2)
     assert "global" in pooling.adaptive_average_pool("float32", one).expression
     assert "global" not in pooling.adaptive_average_pool("float32", many).expression
+
+
+def test_small_windows_send_their_gradient_back_by_tiles() -> None:
+    images = Images(2, 9, 12, 16, 5, 6)
+    kernel = pooling.max_pool_backward("bfloat16", images, WINDOW)
+    assert kernel.expression == "max_pool_backward_tiles<__nv_bfloat16, 8, 3, 2, 3, 2>"
+    assert [int(number) for number in kernel.scalars] == [2, 9, 5, 1, 5, 12, 6, 1, 7]
+    assert kernel.grid[0] == 2 * 5 and kernel.grid[1] * kernel.block[0] >= 7 * 2
+    for window in (Window((5, 5), (1, 1), (2, 2)), WINDOW._replace(dilation=(1, 2))):
+        general = pooling.max_pool_backward("bfloat16", images, window)
+        assert general.expression == "max_pool_backward<__nv_bfloat16, 8>"
 
 
 def test_position_of_a_batch_counts_beyond_32_bits() -> None:

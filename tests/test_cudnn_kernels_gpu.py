@@ -79,6 +79,15 @@ def test_current_batch_of_images(gpu: Any, shape: tuple[int, int, int, int, int]
     assert torch.equal(last, padded_last(batches[2], padded).bfloat16())
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_blocks_of_an_image(gpu: Any, dtype: str) -> None:
+    batches, position = drawn(3, 2, 3, 6, 70), torch.tensor([1], dtype=torch.int32)
+    last = torch.empty(2, 3, 35, 16, dtype=torch_type(dtype))
+    run(gpu, fetch.fetch_blocks("float32", dtype, 2, 3, 6, 70, 16), [batches, position], [last])
+    expected = padded_last(torch.nn.functional.pixel_unshuffle(batches[1], 2), 16)
+    assert torch.equal(last, expected.to(last.dtype))
+
+
 @pytest.mark.parametrize("shape", IMAGES)
 def test_pixels_are_normalised(gpu: Any, shape: tuple[int, int, int, int, int]) -> None:
     n, c, h, w, padded = shape
@@ -139,6 +148,10 @@ POOLINGS = [
     (2, 12, 13, 12, (3, 3), (2, 1), (1, 1), (2, 3), True),
     (1, 64, 28, 28, (3, 3), (2, 2), (1, 1), (1, 1), False),
     (1, 4, 5, 5, (1, 1), (3, 3), (0, 0), (1, 1), True),
+    (2, 8, 7, 10, (3, 3), (1, 1), (1, 1), (1, 1), False),
+    (1, 24, 11, 8, (3, 2), (2, 1), (1, 0), (1, 1), True),
+    (1, 7, 10, 13, (2, 3), (3, 3), (0, 1), (1, 1), False),
+    (1, 8, 6, 5, (4, 4), (4, 4), (2, 2), (1, 1), True),
 ]
 
 

@@ -40,6 +40,17 @@ def trimmed(weight: Array, rows: tuple[int, int], columns: tuple[int, int]) -> A
     return weight[:, :, slice(*rows), slice(*columns)]
 
 
+def blocked_weight(weight: Array, top: int, left: int) -> Array:
+    """The weights for an image in blocks of 2x2 pixels."""
+    filters, channels, rows, columns = weight.shape
+    before = (top % 2, left % 2)
+    sides = [(b, (b + size) % 2) for b, size in zip(before, (rows, columns), strict=True)]
+    padded = np.pad(weight, [(0, 0), (0, 0), *sides])
+    height, width = (size // 2 for size in padded.shape[2:])
+    split = padded.reshape(filters, channels, height, 2, width, 2)
+    return split.transpose(0, 1, 3, 5, 2, 4).reshape(filters, 4 * channels, height, width)
+
+
 def _factor(scale: Array | None, variance: Array, epsilon: float) -> Any:
     factor = 1 / np.sqrt(variance.astype(np.float64) + epsilon)
     return factor if scale is None else factor * scale.astype(np.float64)
@@ -49,4 +60,5 @@ ARITHMETIC: dict[str, Callable[..., Array]] = {
     "golow.folded_weight": folded_weight,
     "golow.folded_bias": folded_bias,
     "golow.trimmed": trimmed,
+    "golow.blocked_weight": blocked_weight,
 }

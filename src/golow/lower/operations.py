@@ -126,6 +126,21 @@ def trimmed(weight: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tens
     return weight[:, :, rows[0] : rows[1], columns[0] : columns[1]].clone()
 
 
+def blocked_weight(weight: Tensor, top: int, left: int) -> Tensor:
+    """The weights of a convolution with stride 2 for an image in blocks of 2x2 pixels, channels in
+    the order of ``pixel_unshuffle``: [K, C, R, S] -> [K, 4 C, R', S'].
+
+    top, left: its padding; `golow.lower.stem` has the arithmetic. Taps that no tap of the kernel
+    fills are zero.
+    """
+    rows, columns = weight.shape[2:]
+    # In front so many taps that the first block begins with the first of two pixels.
+    before = [top % 2, left % 2]
+    after = [(before[0] + rows) % 2, (before[1] + columns) % 2]
+    padded = functional.pad(weight, (before[1], after[1], before[0], after[0]))
+    return functional.pixel_unshuffle(padded, 2)
+
+
 def batch_norm_relu(
     x: Tensor,
     scale: Tensor | None,

@@ -69,15 +69,17 @@ def make_plan(
     buffers: Sequence[Buffer],
     kept: Iterable[int],
     alignment: int = CACHE_LINE,
+    late: Mapping[int, int] | None = None,
 ) -> Plan:
     """The plan with offsets: buffers of the arena by liveness, the others side by side.
 
     kept: buffers of the arena that are read after the last step, such as the model's output.
-    alignment: what every offset is a multiple of, in bytes.
+    alignment: what every offset is a multiple of, in bytes. late: steps that run beside the ones
+    that follow, with the step before which they are surely done.
     """
     placed = list(buffers)
     sizes: dict[str, int] = {}
-    spans = _spans(steps, set(kept))
+    spans = _spans(steps, set(kept), late or {})
     places = dict.fromkeys(("arena", "once", "constant", "state", *(b.place for b in buffers)))
     for place in (place for place in places if place != "input"):
         members = [i for i, buffer in enumerate(buffers) if buffer.place == place]
@@ -105,13 +107,16 @@ def beside(plan: Plan, followers: Mapping[int, int]) -> Plan:
     return plan._replace(buffers=tuple(buffers), sizes=sizes)
 
 
-def _spans(steps: Sequence[Step], kept: set[int]) -> dict[int, tuple[int, int]]:
+def _spans(
+    steps: Sequence[Step], kept: set[int], late: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
     """First and last step of every buffer."""
     spans: dict[int, tuple[int, int]] = {}
     for position, step in enumerate(steps):
         for operand in (*step.reads, *step.writes):
-            first, _ = spans.get(operand.buffer, (position, position))
-            spans[operand.buffer] = (first, position)
+            first, last = spans.get(operand.buffer, (position, position))
+            done = min(late.get(position, position), len(steps))
+            spans[operand.buffer] = (first, max(last, done))
     for buffer in kept:
         spans[buffer] = (spans.get(buffer, (0, 0))[0], len(steps))
     return spans

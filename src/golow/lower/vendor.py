@@ -40,10 +40,10 @@ INFERENCE: tuple[Pass, ...] = (
 def vendor_passes(
     mode: Mode, optimizer: Optimizer, further: tuple[Pass, ...] = ()
 ) -> tuple[Pass, ...]:
-    """The passes for this mode, in order. further: those that only one level wants in training,
-    after the common fusions."""
+    """The passes for this mode, in order. further: those that only one level wants, after the
+    common fusions."""
     if mode == "infer":
-        return INFERENCE
+        return (*INFERENCE[:-1], *further, INFERENCE[-1])
     update = partial(append_update, optimizer=optimizer)
     update.__name__ = append_update.__name__  # type: ignore[attr-defined]
     return (

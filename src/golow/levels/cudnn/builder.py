@@ -14,7 +14,7 @@ from golow.levels.cudnn.kernels import Kernel
 from golow.levels.cudnn.kernels.blocks import Launches
 from golow.levels.cudnn.kernels.counting import count
 from golow.levels.cudnn.kernels.dropout import advance
-from golow.levels.cudnn.kernels.fetch import fetch_image, fetch_rows
+from golow.levels.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
 from golow.levels.cudnn.kernels.strided import strided_copy
 from golow.levels.cudnn.kernels.update import find_nonfinite, next_scale, sgd
 from golow.levels.cudnn.layouts import Layout, same_memory
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LEVEL = "cudnn"
 ALIGNMENT = 256  # bytes; what cuBLASLt wants of a workspace
+# Steps that may be enqueued before one beside them has to be done.
+WINDOW = 12
 CELL_BYTES = 12  # the largest of the small structures that kernels share
 
 
@@ -60,11 +62,12 @@ class KernelCall(NamedTuple):
 
 
 class EngineCall(NamedTuple):
-    """Run an engine on these tensors."""
+    """Run an engine on these tensors. side: beside the steps that follow, at most `WINDOW`."""
 
     engine: Engine
     arguments: tuple[Tensor, ...]
     workspace: Tensor | None
+    side: bool = False
 
 
 class FlatCall(NamedTuple):
@@ -123,6 +126,7 @@ class Builder:
         self._fills: list[Fill] = []
         self._cells: dict[str, Tensor] = {}
         self._sgd: tuple[float, float] | None = None
+        self._late: dict[int, int] = {}
         self._counted: set[int] = set()
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._beside: dict[int, int] = {}  # buffers whose offset follows from a master's
@@ -162,7 +166,7 @@ class Builder:
         self._update()
         kept = [t.buffer for key, t in outputs.items() if key[0] in ("output", "loss")]
         name, steps = self.graph.name, self._steps
-        plan = make_plan(name, steps, self._buffers, kept, ALIGNMENT)
+        plan = make_plan(name, steps, self._buffers, kept, ALIGNMENT, self._late)
         return Built(
             plan=beside(plan, self._beside),
             calls=tuple(self._calls),
@@ -405,11 +409,7 @@ class Builder:
 
     def _fetched(self, kind: str, target: str, value: Value, layout: Layout) -> Tensor:
         """A step that takes the current batch out of all that lie in memory."""
-        key = (kind, target)
-        if key not in self._inputs:
-            shape = (self._batches, *value.shape)
-            self._inputs[key] = self.new(value.name, shape, Layout(value.dtype), "input")
-        source, position = self._inputs[key], self.cell("position")
+        source, position = self._all_batches(kind, target, value), self.cell("position")
         result = self.new(value.name, value.shape, layout)
         if layout.order == "channels_last":
             images, channels, height, width = value.shape
@@ -419,6 +419,26 @@ class Builder:
             kernel = fetch_rows(value.dtype, layout.dtype, result.elements)
         self.kernel(kernel, [source, position], [result], "fetch")
         return result
+
+    def fetched_blocks(self, argument: Argument, channels: int) -> Tensor:
+        """The current node's value: an input image in blocks of 2x2 pixels, so many channels."""
+        assert isinstance(argument, Ref)  # noqa: S101
+        item = self._sources[argument.name]
+        source, value = self._all_batches(item.kind, item.target, item.value), item.value
+        layout = Layout(self.types.computed, "channels_last", channels)
+        result = self.new(self.output().name, self.output().shape, layout)
+        images, planes, height, width = value.shape
+        sizes = (images, planes, height, width, channels)
+        kernel = fetch_blocks(value.dtype, layout.dtype, *sizes)
+        self.kernel(kernel, [source, self.cell("position")], [result], "fetch")
+        return result
+
+    def _all_batches(self, kind: str, target: str, value: Value) -> Tensor:
+        key = (kind, target)
+        if key not in self._inputs:
+            shape = (self._batches, *value.shape)
+            self._inputs[key] = self.new(value.name, shape, Layout(value.dtype), "input")
+        return self._inputs[key]
 
     def _trained_parameter(self, target: str, value: Value, layout: Layout) -> Tensor:
         """The master, made with momentum and gradient beside it, or its copy in half precision."""
@@ -494,11 +514,18 @@ class Builder:
             self.kernel(kernel, reads, (*writes, scratch))
 
     def engine(
-        self, engine: Engine, reads: Sequence[Tensor], writes: Sequence[Tensor], operation: str = ""
+        self,
+        engine: Engine,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        operation: str = "",
+        side: bool = False,
     ) -> None:
         """Add an engine as a step; its workspace is a buffer of this step alone."""
         workspace = self.scratch(engine.workspace, "uint8") if engine.workspace else None
-        call = EngineCall(engine, (*reads, *writes), workspace)
+        call = EngineCall(engine, (*reads, *writes), workspace, side)
+        if side:
+            self._late[len(self._steps)] = len(self._steps) + WINDOW
         written = [*writes, *([workspace] if workspace else [])]
         self._add(call, reads, written, operation, engine.name)
 

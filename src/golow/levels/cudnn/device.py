@@ -53,13 +53,14 @@ class Region:
 
 
 class Gpu:
-    """The first visible device with a stream of its own. cache: folder for compiled kernels."""
+    """The first visible device with two streams of its own: the main one, and one beside it for
+    what the main one need not wait for. cache: folder for compiled kernels."""
 
     def __init__(self, cache: Path) -> None:
         self._device = Device(0)
         self._device.set_current()
-        self._core_stream = self._device.create_stream()
-        self.stream = int(self._core_stream.handle)
+        self._main, self._side = self._device.create_stream(), self._device.create_stream()
+        self.stream, self.side = int(self._main.handle), int(self._side.handle)
         major, minor = self._device.compute_capability
         self.architecture = f"sm_{major}{minor}"
         self.name = self._device.name
@@ -113,14 +114,15 @@ class Gpu:
             for expression in expressions:
                 self._functions[(source, expression)] = code.get_kernel(expression)
 
-    def launch(self, kernel: Kernel, pointers: Sequence[int]) -> None:
+    def launch(self, kernel: Kernel, pointers: Sequence[int], side: bool = False) -> None:
         """Enqueue a kernel on these device addresses."""
         function = self._functions.get((kernel.source, kernel.expression))
         if function is None:
             self.compile([kernel])
             function = self._functions[(kernel.source, kernel.expression)]
         config = LaunchConfig(grid=kernel.grid, block=kernel.block, shmem_size=kernel.shared)
-        launch(self._core_stream, config, function, *pointers, *kernel.scalars)
+        stream = self._side if side else self._main
+        launch(stream, config, function, *pointers, *kernel.scalars)
 
     def _object_code(self, source: str, expressions: list[str]) -> ObjectCode:
         compiler = checked_compiler(nvrtc.nvrtcVersion())
@@ -166,11 +168,25 @@ class Gpu:
         """Enqueue the event."""
         checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
 
-    def record_within(self, event: Any) -> None:
-        """Enqueue the event as a step of the graph that is being captured, so that it happens with
-        every replay."""
-        flag = driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
-        checked(driver.cuEventRecordWithFlags(event, self.stream, flag), "cuEventRecordWithFlags")
+    def fork(self) -> None:
+        """Let what is enqueued beside wait for all that is on the main stream now."""
+        self._order(self.stream, self.side)
+
+    def beside(self) -> Any:
+        """An event behind all that is enqueued beside now."""
+        event = self.event()
+        checked(driver.cuEventRecord(event, self.side), "cuEventRecord")
+        return event
+
+    def join(self, event: Any) -> None:
+        """Let the main stream wait for an event of `beside`."""
+        checked(driver.cuStreamWaitEvent(self.stream, event, 0), "cuStreamWaitEvent")
+
+    def _order(self, first: int, second: int) -> None:
+        event = self.event()
+        checked(driver.cuEventRecord(event, first), "cuEventRecord")
+        checked(driver.cuStreamWaitEvent(second, event, 0), "cuStreamWaitEvent")
+        checked(driver.cuEventDestroy(event), "cuEventDestroy")  # once it has happened
 
     def time(self, graph: Graph, runs: int) -> float:
         """Nanoseconds of the fastest of so many replays."""

@@ -36,8 +36,8 @@ class Engine(Protocol):
     name: str
     workspace: int
 
-    def run(self, addresses: Sequence[int], workspace: int) -> None:
-        """Enqueue it."""
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        """Enqueue it, on the main stream or beside it."""
 
     def stored(self) -> bytes:
         """What makes the same engine again without a search."""
@@ -60,15 +60,16 @@ class MatrixEngine:
         self.workspace = algorithm.workspace
         self.name = "cublaslt"
 
-    def run(self, addresses: Sequence[int], workspace: int) -> None:
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         """Enqueue it: a, b[, bias][, c] -> d."""
         problem = self._matmul.problem
         a, b, *others, d = addresses
         rest = iter(others)
         bias = next(rest) if problem.bias or problem.bias_gradient else 0
         c = next(rest) if problem.residual else 0
+        stream = self._gpu.side if side else self._gpu.stream
         self._matmul.run(
-            self._algorithm, a=a, b=b, c=c, d=d, bias=bias, stream=self._gpu.stream,
+            self._algorithm, a=a, b=b, c=c, d=d, bias=bias, stream=stream,
             workspace=workspace if self.workspace else 0,
         )  # fmt: skip
 

@@ -10,13 +10,25 @@ from typing import Any
 import numpy as np
 
 from golow.levels.bundle_arrays import Batch, Read
-from golow.levels.cudnn.builder import Built, Call, EngineCall, FlatCall, KernelCall, Tensor
+from golow.levels.cudnn.builder import (
+    WINDOW,
+    Built,
+    Call,
+    EngineCall,
+    FlatCall,
+    KernelCall,
+    Tensor,
+)
 from golow.levels.cudnn.device import Gpu, Graph, Region
 from golow.levels.cudnn.kernels import ITEM_BYTES
+from golow.levels.cudnn.kernels.delay import delay
 from golow.levels.cudnn.kernels.layout import cast
 from golow.levels.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import GraphInput, Ref
+
+# What the host takes at most to enqueue a step and an event.
+ENQUEUE_NS = 60_000
 
 
 class Execution:
@@ -56,33 +68,52 @@ class Execution:
             self.gpu.replay(self._graph)
 
     def run_timed(self, batch: int) -> list[int]:
-        """One iteration, by the GPU's clock: nanoseconds of each step."""
+        """One iteration step by step, by the GPU's clock: nanoseconds of each step. The GPU is kept
+        busy until all steps are enqueued, so that none waits for the host."""
         events = [self.gpu.event() for _ in range(len(self.built.calls) + 1)]
-
-        def enqueue() -> None:
-            self.gpu.record_within(events[0])
-            for call, event in zip(self.built.calls, events[1:], strict=True):
-                self._step(call)
-                self.gpu.record_within(event)
-
         if (cell := self.built.cells.get("position")) is not None:
             self.gpu.write_word(self.address(cell), batch)
-        self.gpu.replay(self.gpu.capture(enqueue))
+        self.gpu.launch(delay(ENQUEUE_NS * len(events)), [])
+        self.gpu.record(events[0])
+        for call, event in zip(self.built.calls, events[1:], strict=True):
+            self._step(call)
+            self.gpu.record(event)
         self.gpu.synchronize()
         return [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
 
     def _enqueue(self) -> None:
-        for call in self.built.calls:
-            self._step(call)
+        """All steps; those that may run beside others join again before somebody reads what they
+        wrote or writes over what they read."""
+        beside: dict[int, Any] = {}
+        for position, call in enumerate(self.built.calls):
+            for started in list(beside):
+                if self._must_join(started, position):
+                    self.gpu.join(beside.pop(started))
+            side = isinstance(call, EngineCall) and call.side
+            if side:
+                self.gpu.fork()
+            self._step(call, side)
+            if side:
+                beside[position] = self.gpu.beside()
+        for event in beside.values():
+            self.gpu.join(event)
 
-    def _step(self, call: Call) -> None:
+    def _must_join(self, started: int, position: int) -> bool:
+        """Whether the step at a position has to wait for one that was started beside."""
+        if position >= started + WINDOW or isinstance(self.built.calls[position], FlatCall):
+            return True
+        written = {operand.buffer for operand in self.plan.steps[started].writes}
+        step = self.plan.steps[position]
+        return any(operand.buffer in written for operand in (*step.reads, *step.writes))
+
+    def _step(self, call: Call, side: bool = False) -> None:
         if isinstance(call, FlatCall):
             self._flat(call)
             return
         addresses = [self.address(tensor) if tensor else 0 for tensor in call.arguments]
         if isinstance(call, EngineCall):
             workspace = self.address(call.workspace) if call.workspace else 0
-            call.engine.run(addresses, workspace)
+            call.engine.run(addresses, workspace, side)
         else:
             self.gpu.launch(call.kernel, addresses)
 

@@ -30,8 +30,10 @@ class Plan:
 
     kind = "cudnn"
 
-    def __init__(self, graph: Any, index: int | None, operands: Sequence[int], handle: int) -> None:
-        self._graph, self._index, self._operands, self._handle = graph, index, operands, handle
+    def __init__(
+        self, graph: Any, index: int | None, operands: Sequence[int], handles: tuple[int, int]
+    ) -> None:
+        self._graph, self._index, self._operands, self._handles = graph, index, operands, handles
         if index is None:
             self.workspace = int(graph.get_workspace_size())
             self.name = "cudnn"
@@ -39,13 +41,13 @@ class Plan:
             self.workspace = int(graph.get_workspace_size_plan_at_index(index))
             self.name = f"cudnn {graph.get_plan_name_at_index(index)}"
 
-    def run(self, addresses: Sequence[int], workspace: int) -> None:
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         """Enqueue it on these operands, in the order of `Convolution`."""
-        pack = dict(zip(self._operands, addresses, strict=True))
+        pack, handle = dict(zip(self._operands, addresses, strict=True)), self._handles[side]
         if self._index is None:
-            self._graph.execute(pack, workspace, handle=self._handle)
+            self._graph.execute(pack, workspace, handle=handle)
         else:
-            self._graph.execute_plan_at_index(pack, workspace, self._index, handle=self._handle)
+            self._graph.execute_plan_at_index(pack, workspace, self._index, handle=handle)
 
     def stored(self) -> bytes:
         """The compiled plan, for `Frontend.restored`."""
@@ -55,15 +57,13 @@ class Plan:
 
 
 class Frontend:
-    """cuDNN on one GPU's stream."""
+    """cuDNN on one GPU's two streams; its handles live as long as the process."""
 
     def __init__(self, gpu: Gpu) -> None:
-        self.handle = cudnn.create_handle()
+        self.handle, beside = cudnn.create_handle(), cudnn.create_handle()
         cudnn.set_stream(handle=self.handle, stream=gpu.stream)
-
-    def __del__(self) -> None:
-        if handle := getattr(self, "handle", 0):
-            cudnn.destroy_handle(handle)
+        cudnn.set_stream(handle=beside, stream=gpu.side)
+        self._handles = (self.handle, beside)
 
     @property
     def version(self) -> str:
@@ -84,7 +84,7 @@ class Frontend:
                 graph.build_plan_at_index(index)
             except (cudnn.cudnnGraphNotSupportedError, RuntimeError):
                 continue
-            yield Plan(graph, index, operands, self.handle)
+            yield Plan(graph, index, operands, self._handles)
             found += 1
             if found == most:
                 return
@@ -93,7 +93,7 @@ class Frontend:
         """The plan that an earlier process stored."""
         graph = cudnn.pygraph(handle=self.handle)
         graph.deserialize(self.handle, list(data))
-        return Plan(graph, None, _operands(operation), self.handle)
+        return Plan(graph, None, _operands(operation), self._handles)
 
     def _graph(self, operation: Convolution) -> tuple[Any, tuple[int, ...]]:
         graph = cudnn.pygraph(

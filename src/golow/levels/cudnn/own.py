@@ -26,11 +26,11 @@ class OwnConvolution:
         self._launches = self._made()
         self.workspace = 4 * self._launches.scratch
 
-    def run(self, addresses: Sequence[int], workspace: int) -> None:
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         """Enqueue it on the operands in the order of `Convolution`."""
         pointers = self._pointers(addresses, workspace)
         for kernel in self._launches.kernels:
-            self._gpu.launch(kernel, pointers)
+            self._gpu.launch(kernel, pointers, side)
 
     def stored(self) -> bytes:
         """Nothing: it is made anew in no time."""

@@ -15,9 +15,10 @@
 // rows and exchange sums through distributed shared memory; the second reading comes out of the
 // cache. In parts: one kernel for the sums of parts, one that joins them, one for the result.
 //
-// Absent operands are null: residual, scale (1), shift (0), running statistics. No pointer to
-// images is __restrict__: y may take the place of x or of residual, since a thread reads what it
-// overwrites.
+// Absent operands are null: residual, scale (1), shift (0), running statistics, mask. The mask has
+// a byte for each vector of V channels, in which bit i says that channel i was not clipped. No
+// pointer to images is __restrict__: y may take the place of x or of residual, since a thread reads
+// what it overwrites.
 
 constexpr int AHEAD = 4;  // rows that a thread has under way
 
@@ -45,28 +46,15 @@ template <typename Part> __device__ Moments join(int first, int parts, int step,
   return {count, mean, spread};
 }
 
-// Of the block's rows, one channel for each thread t < X * V; other threads get nothing of use.
-template <typename T, int V, int X, int Y>
-__device__ Moments moments_of_block(const T* x, const Walk& at, int channels) {
+// Joins what each thread of a block has of V channels: one channel for each thread t < X * V;
+// other threads get nothing of use.
+template <int V, int X, int Y>
+__device__ Moments joined(float count, const float (&mean)[V], const float (&spread)[V]) {
   constexpr int WARPS = X * Y / 32, TILE = X * V;
-  __shared__ float counts[WARPS], means[WARPS][TILE], spreads[WARPS][TILE];
-  float count = 0.f, mean[V] = {}, spread[V] = {};
-  if (at.channel < channels) {
-#pragma unroll AHEAD
-    for (int row = at.first; row < at.last; row += at.step) {
-      const Vector<T, V> vector = load<V>(x + (size_t)row * channels + at.channel);
-      const float share = 1.f / (count += 1.f);
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const float value = convert<float>(vector.item[i]), distance = value - mean[i];
-        mean[i] += distance * share;
-        spread[i] += distance * (value - mean[i]);
-      }
-    }
-  }
+  __shared__ float counts[WARPS][X], means[WARPS][TILE], spreads[WARPS][TILE];
   const int thread = threadIdx.y * X + threadIdx.x, warp = thread / 32;
   const float total = sum_of_lanes(count), share = total > 0.f ? 1.f / total : 0.f;
-  if (thread % 32 == 0) counts[warp] = total;
+  if (thread % 32 < X) counts[warp][threadIdx.x] = total;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const float start = __shfl_sync(0xffffffffu, mean[i], threadIdx.x);
@@ -81,8 +69,27 @@ __device__ Moments moments_of_block(const T* x, const Walk& at, int channels) {
   __syncthreads();
   if (thread >= TILE) return {};
   return join(0, WARPS, 1, [&](int i) -> Moments {
-    return {counts[i], means[i][thread], spreads[i][thread]};
+    return {counts[i][thread / V], means[i][thread], spreads[i][thread]};
   });
+}
+
+template <typename T, int V, int X, int Y>
+__device__ Moments moments_of_block(const T* x, const Walk& at, int channels) {
+  float count = 0.f, mean[V] = {}, spread[V] = {};
+  if (at.channel < channels) {
+#pragma unroll AHEAD
+    for (int row = at.first; row < at.last; row += at.step) {
+      const Vector<T, V> vector = load<V>(x + (size_t)row * channels + at.channel);
+      const float share = 1.f / (count += 1.f);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float value = convert<float>(vector.item[i]), distance = value - mean[i];
+        mean[i] += distance * share;
+        spread[i] += distance * (value - mean[i]);
+      }
+    }
+  }
+  return joined<V, X, Y>(count, mean, spread);
 }
 
 // Writes what is kept of a channel's moments and returns 1 / deviation.
@@ -109,8 +116,9 @@ __device__ inline float keep(const Moments& all, int channel, bool writes, float
 template <int V> struct Affine { float center[V], factor[V], offset[V]; };
 
 template <typename T, int V>
-__device__ void apply(const T* x, const T* residual, T* y, const Walk& at, int channels,
-                      const Affine<V>& by, float low, float high) {
+__device__ void apply(const T* x, const T* residual, T* y, unsigned char* mask, const Walk& at,
+                      int channels, const Affine<V>& by, float low, float high) {
+  const float lowest = convert<float>(convert<T>(low)), highest = convert<float>(convert<T>(high));
   for (int row = at.first; row < at.last; row += AHEAD * at.step) {
     Vector<T, V> vector[AHEAD] = {}, other[AHEAD] = {};
 #pragma unroll
@@ -123,15 +131,20 @@ __device__ void apply(const T* x, const T* residual, T* y, const Walk& at, int c
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; ++a) {
+      unsigned bits = 0;
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const float distance = convert<float>(vector[a].item[i]) - by.center[i];
-        float value = distance * by.factor[i] + by.offset[i];
+        const float x = convert<float>(vector[a].item[i]);
+        float value = normalized(x, by.center[i], by.factor[i], by.offset[i]);
         if (residual) value += convert<float>(other[a].item[i]);
         vector[a].item[i] = convert<T>(clipped(value, low, high));
+        bits |= (unsigned)passes(convert<float>(vector[a].item[i]), lowest, highest) << i;
       }
-      if (row + a * at.step < at.last)
-        store<V>(y + (size_t)(row + a * at.step) * channels + at.channel, vector[a]);
+      if (row + a * at.step < at.last) {
+        const size_t place = (size_t)(row + a * at.step) * channels + at.channel;
+        store<V>(y + place, vector[a]);
+        if (mask) mask[place / V] = bits;
+      }
     }
   }
 }
@@ -140,7 +153,8 @@ template <typename T, int V, int X, int Y, int CLUSTER>
 __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
     at_once(const T* x, const T* residual, const float* scale, const float* shift, T* y,
             float* mean, float* inverse_deviation, float* running_mean, float* running_variance,
-            float*, int rows, int channels, float low, float high, float momentum, float epsilon) {
+            unsigned char* mask, float*, int rows, int channels, float low, float high,
+            float momentum, float epsilon) {
   constexpr int TILE = X * V;
   __shared__ float part[3][TILE], affine[3][TILE];
   const int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER;
@@ -179,7 +193,7 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
       by.factor[i] = affine[1][threadIdx.x * V + i];
       by.offset[i] = affine[2][threadIdx.x * V + i];
     }
-    apply(x, residual, y, at, channels, by, low, high);
+    apply(x, residual, y, mask, at, channels, by, low, high);
   }
   if constexpr (CLUSTER > 1) CLUSTER_WAIT();
 }
@@ -191,7 +205,7 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
 template <typename T, int V, int X, int Y>
 __global__ void __launch_bounds__(X * Y)
     moments_of_parts(const T* x, const T*, const float*, const float*, T*, float*, float*, float*,
-                     float*, float* scratch, int rows, int channels) {
+                     float*, unsigned char*, float* scratch, int rows, int channels) {
   const int thread = threadIdx.y * X + threadIdx.x, channel = blockIdx.y * X * V + thread;
   const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
   const Moments own = moments_of_block<T, V, X, Y>(x, at, channels);
@@ -200,23 +214,23 @@ __global__ void __launch_bounds__(X * Y)
   scratch[((size_t)blockIdx.x * 2 + 1) * channels + channel] = own.spread;
 }
 
-template <int Y>
-__global__ void __launch_bounds__(32 * Y)
+// A block of many threads for few channels: all parts are under way at once.
+template <int X, int Y>
+__global__ void __launch_bounds__(X * Y)
     join_parts(const void*, const void*, const float*, const float*, void*, float* mean,
-               float* inverse_deviation, float* running_mean, float* running_variance,
+               float* inverse_deviation, float* running_mean, float* running_variance, void*,
                const float* scratch, int rows, int channels, int parts, float momentum,
                float epsilon) {
-  __shared__ Moments lanes[Y][32];
-  const int channel = blockIdx.x * 32 + threadIdx.x, size = (rows + parts - 1) / parts;
+  const int channel = blockIdx.x * X + threadIdx.x, size = (rows + parts - 1) / parts;
+  Moments own = {};
   if (channel < channels) {
-    lanes[threadIdx.y][threadIdx.x] = join(threadIdx.y, parts, Y, [&](int i) -> Moments {
+    own = join(threadIdx.y, parts, Y, [&](int i) -> Moments {
       const float* part = scratch + (size_t)i * 2 * channels + channel;
       return {(float)min(size, rows - i * size), part[0], part[channels]};
     });
   }
-  __syncthreads();
-  if (channel >= channels || threadIdx.y > 0) return;
-  const Moments all = join(0, Y, 1, [&](int i) { return lanes[i][threadIdx.x]; });
+  const Moments all = joined<1, X, Y>(own.count, {own.mean}, {own.spread});
+  if (threadIdx.y > 0 || channel >= channels) return;
   keep(all, channel, true, mean, inverse_deviation, running_mean, running_variance, momentum,
        epsilon);
 }
@@ -224,8 +238,8 @@ __global__ void __launch_bounds__(32 * Y)
 template <typename T, int V>
 __global__ void normalize(const T* x, const T* residual, const float* scale, const float* shift,
                           T* y, const float* mean, const float* inverse_deviation, const float*,
-                          const float*, const float*, int rows, int channels, float low,
-                          float high) {
+                          const float*, unsigned char* mask, const float*, int rows, int channels,
+                          float low, float high) {
   const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
   if (at.channel >= channels) return;
   Affine<V> by;
@@ -236,7 +250,7 @@ __global__ void normalize(const T* x, const T* residual, const float* scale, con
     by.factor[i] = scale ? inverse_deviation[channel] * scale[channel] : inverse_deviation[channel];
     by.offset[i] = shift ? shift[channel] : 0.f;
   }
-  apply(x, residual, y, at, channels, by, low, high);
+  apply(x, residual, y, mask, at, channels, by, low, high);
 }
 
 // Inference: y = clip(x * factor + offset + residual).
@@ -253,5 +267,5 @@ __global__ void scale_and_shift(const T* x, const T* residual, const float* fact
     by.factor[i] = factor[at.channel + i];
     by.offset[i] = offset[at.channel + i];
   }
-  apply(x, residual, y, at, channels, by, low, high);
+  apply(x, residual, y, (unsigned char*)nullptr, at, channels, by, low, high);
 }

@@ -6,6 +6,18 @@ __device__ inline float clipped(float value, float low, float high) {
   return value < low ? low : value > high ? high : value;
 }
 
+// Batch norm of a value before residual and activation. Forward and backward share this, and its
+// rounding, so that backward finds the very same result again.
+__device__ inline float normalized(float x, float center, float factor, float offset) {
+  return fmaf(x - center, factor, offset);
+}
+
+// Where a result as it is stored was not clipped; NaN was not. The limits are as stored too, and
+// NaN where there are none, since no comparison with that holds: infinity then is no limit.
+__device__ inline bool passes(float result, float low, float high) {
+  return !(result <= low || result >= high);
+}
+
 // ------------------------------------------------------------ walking over rows
 
 // First and last row of a thread, the rows to the next, and its first channel.

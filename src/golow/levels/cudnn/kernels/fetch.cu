@@ -18,6 +18,32 @@ __device__ const S* current(const S* base, const int* position, size_t batch) {
   return base + static_cast<size_t>(*position) * batch;
 }
 
+// The image in blocks of 2x2 pixels: channel 4 c + 2 dy + dx of block (h, w) is channel c of pixel
+// (2 h + dy, 2 w + dx), as PyTorch's pixel_unshuffle has it; channels from 4 C on are zero.
+template <typename S, typename T, int PADDED>
+__global__ void fetch_blocks(
+    const S* base, const int* position, T* out, size_t batch, int channels, int height,
+    int width) {
+  const S* in = current(base, position, batch);
+  const int row = blockIdx.x;  // of blocks, over all images
+  const int rows = height / 2, columns = width / 2;
+  const int column = blockIdx.y * blockDim.x + threadIdx.x;
+  if (column >= columns) return;
+  const S* image = in + static_cast<size_t>(row / rows) * channels * height * width;
+  const S* corner = image + static_cast<size_t>(row % rows) * 2 * width + 2 * column;
+  Vector<T, PADDED> block;
+#pragma unroll
+  for (int k = 0; k < PADDED; ++k) {
+    const int c = k / 4, dy = k / 2 % 2, dx = k % 2;
+    const bool inside = c < channels;
+    const size_t index = (static_cast<size_t>(c) * height + dy) * width + dx;
+    block.item[k] = inside ? convert<T>(corner[index]) : convert<T>(0.0f);
+  }
+  T* place = out + (static_cast<size_t>(row) * columns + column) * PADDED;
+#pragma unroll
+  for (int k = 0; k < PADDED; ++k) place[k] = block.item[k];
+}
+
 template <typename S, typename T>
 __global__ void fetch_tiled(
     const S* base, const int* position, T* out, size_t batch, int channels, int pixels,

@@ -45,6 +45,18 @@ def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
     return Kernel("fetch.cu", name, *flat(count, each), (np.uint64(count),), code=CODE)
 
 
+def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
+    """Pointers: as `fetch_image` -> [n, h / 2, w / 2, padded] of ``dtype``: the image in blocks of
+    2x2 pixels, 4 c channels and zeros. Raises ValueError for an image of odd size."""
+    require_image(source, dtype, n, c, h, w, padded)
+    if h % 2 or w % 2 or padded < 4 * c:
+        raise ValueError(f"an image of {h} x {w} with {c} channels has no blocks in {padded}")
+    grid, block = rows_of(n * h // 2, w // 2)
+    expression = f"fetch_blocks<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
+    scalars = (np.uint64(n * c * h * w), np.int32(c), np.int32(h), np.int32(w))
+    return Kernel("fetch.cu", expression, grid, block, scalars, code=CODE)
+
+
 def _image(name: str, types: str, n: int, c: int, pixels: int, padded: int) -> Kernel:
     batch = np.uint64(n * c * pixels)
     sizes = (np.int32(c), np.int32(pixels))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from golow.levels.cudnn.kernels.geometry import (
 
 Pair = tuple[int, int]
 MOST_TAPS = 255  # a winner is kept in one byte, and 255 says none
+MOST_TILE_WORK = 16  # 3x3 windows at a stride of 2; more would not fit in the registers
 # Past this many vectors of one image a block of the global average takes 1024 threads.
 LONG_SUM = 2048
 
@@ -55,8 +57,28 @@ def max_pool(dtype: str, images: Images, window: Window, taps: bool) -> Kernel:
 
 
 def max_pool_backward(dtype: str, images: Images, window: Window) -> Kernel:
-    """Pointers: dy, taps -> dx."""
-    return _backward("max_pool_backward", dtype, images, _axes(images, window))
+    """Pointers: dy, taps -> dx. taps are what `max_pool` left.
+
+    Windows that are small against their stride have a kernel that knows them when it is compiled.
+    """
+    axes = _axes(images, window)
+    if window.dilation != (1, 1) or _work_of_a_tile(window) > MOST_TILE_WORK:
+        return _backward("max_pool_backward", dtype, images, axes)
+    groups, each = _groups(dtype, images)
+    down = -(-(images.h + window.padding[0]) // window.stride[0])
+    across = -(-(images.w + window.padding[1]) // window.stride[1])
+    rows = images.h, images.out_h, window.padding[0], down
+    columns = images.w, images.out_w, window.padding[1], across
+    numbers = ", ".join(str(number) for axis in zip(*window[:2], strict=True) for number in axis)
+    name = f"max_pool_backward_tiles<{C_TYPES[dtype]}, {each}, {numbers}>"
+    grid, block = rows_of(images.n * down, across * groups)
+    return _kernel(name, grid, block, (groups, *rows, *columns))
+
+
+def _work_of_a_tile(window: Window) -> int:
+    """Pixels between the starts of two windows, times the windows that cover them."""
+    axes = zip(window.kernel, window.stride, strict=True)
+    return prod(stride * -(-kernel // stride) for kernel, stride in axes)
 
 
 def average_pool(

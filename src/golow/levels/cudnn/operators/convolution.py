@@ -3,6 +3,7 @@ be had."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 # Channels that one 16-byte load takes: an image of three is padded to these.
 PADDED = {"float32": 4, "bfloat16": 8, "float16": 8}
+
+
+# Elements of a result that a large GPU computes at once: 132 multiprocessors, a few tiles of
+# 128 x 128 on each.
+SMALL = 8_000_000
 
 
 def convolution(build: Builder, node: Node) -> None:
@@ -75,6 +81,14 @@ def convolution_backward(build: Builder, node: Node) -> None:
     sides = padding if len(padding) == 2 else padding * 2
     geometry = (stride, (*sides, *sides), dilation, groups)
     plain = _plain(build, (x, weight), outer.shape, geometry)
+    if wanted[1] is True and node.outputs[1] is not None:
+        done = msgspec.structs.replace(plain, direction="backward_weight")
+        engine = _engine(build, done)
+        dtype = "float32" if isinstance(engine, OwnConvolution) else done.result
+        result = build.result(1, Layout(dtype, "channels_last", done.weight[1]))
+        reads = [_image(build, x, done), outer]
+        build.engine(engine, reads, [result], "convolution_backward_weight", _leaves_room(done))
+        build.define(1, result)
     if wanted[0] is True and node.outputs[0] is not None:
         done = msgspec.structs.replace(plain, direction="backward_data")
         layout = Layout(done.result, "channels_last", done.image[1])
@@ -82,17 +96,15 @@ def convolution_backward(build: Builder, node: Node) -> None:
         reads = [outer, _weight(build, weight, done)]
         build.engine(_engine(build, done), reads, [result], "convolution_backward_data")
         build.define(0, result)
-    if wanted[1] is True and node.outputs[1] is not None:
-        done = msgspec.structs.replace(plain, direction="backward_weight")
-        engine = _engine(build, done)
-        dtype = "float32" if isinstance(engine, OwnConvolution) else done.result
-        result = build.result(1, Layout(dtype, "channels_last", done.weight[1]))
-        reads = [_image(build, x, done), outer]
-        build.engine(engine, reads, [result], "convolution_backward_weight")
-        build.define(1, result)
     if wanted[2] is True and node.outputs[2] is not None:
         pixels = outer.elements // outer.shape[1]
         reduced(build, outer, (1, pixels, outer.shape[1]), 2)
+
+
+def _leaves_room(operation: Convolution) -> bool:
+    """Whether the steps that follow find multiprocessors idle beside it. The gradient of a weight
+    is needed at the end of the iteration only."""
+    return math.prod(operation.output) < SMALL
 
 
 def _engine(build: Builder, operation: Convolution) -> Engine:
@@ -117,10 +129,12 @@ def _plain(
     if len(x) != 4:
         raise build.unsupported(f"a convolution over {len(x) - 2} axes")
     stride, padding, dilation, groups = geometry
-    channels = x[1]
-    image = build.is_input(operands[0]) and groups == 1 and weight[0] % 4 == 0
-    if image and channels % PADDED[build.types.computed]:
-        channels = -(-channels // PADDED[build.types.computed]) * PADDED[build.types.computed]
+    channels, each = x[1], PADDED[build.types.computed]
+    if build.is_input(operands[0]):
+        if groups == 1 and weight[0] % 4 == 0:
+            channels = -(-channels // each) * each
+    elif groups == 1:
+        channels = max(channels, build.tensor(operands[0]).layout.channels)
     return Convolution(
         direction="forward",
         image=(x[0], channels, *x[2:]),

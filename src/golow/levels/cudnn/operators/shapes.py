@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from golow.levels.cudnn.builder import Builder, Operator, Tensor
+from golow.levels.cudnn.kernels import ITEM_BYTES
 from golow.levels.cudnn.kernels.dropout import dropout as dropout_kernel
 from golow.levels.cudnn.kernels.pointwise import Operand, number, pointwise
 from golow.levels.cudnn.kernels.reduction import reduction
@@ -87,6 +88,37 @@ def sliced(build: Builder, node: Node) -> None:
     offset = first * strides[place]
     strides[place] *= int(step)  # type: ignore[arg-type]
     _gather(build, tensor, strides, offset)
+
+
+def unshuffled(build: Builder, node: Node) -> None:
+    """Blocks of 2x2 pixels as channels; of an input, taken so from the batch."""
+    x, factor = node.arguments
+    images, depth, height, width = build.output().shape
+    if factor != 2:
+        raise build.unsupported(f"{node.op} by {factor}")
+    if build.is_input(x):
+        # A multiple of what tensor cores load at once.
+        each = 16 // ITEM_BYTES[build.types.computed]
+        result = build.fetched_blocks(x, -(-depth // each) * each)
+        build.define(0, result)
+        return
+    tensor = build.tensor(x)
+    n, c, h, w = tensor.layout.strides(tensor.shape)
+    layout = Layout(tensor.dtype)
+    result = build.new(build.output().name, build.output().shape, layout)
+    area = height * width
+    for row in (0, 1):
+        kernel = strided_copy(
+            tensor.dtype,
+            tensor.dtype,
+            (images, depth // 4, 2, height, width),
+            (n, c, w, 2 * h, 2 * w),
+            (depth * area, 4 * area, area, width, 1),
+            row * h,
+            2 * row * area,
+        )
+        build.kernel(kernel, [tensor], [result])
+    build.define(0, result)
 
 
 def padded(build: Builder, node: Node) -> None:
@@ -239,6 +271,7 @@ OPERATORS: dict[str, Operator] = {
     "aten.sum.default": reduce,
     "aten.mean.dim": reduce,
     "aten.slice.Tensor": sliced,
+    "aten.pixel_unshuffle.default": unshuffled,
     "aten.constant_pad_nd.default": padded,
     "aten.expand.default": expand,
     "aten.ones.default": filled,

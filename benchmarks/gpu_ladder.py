@@ -1,0 +1,158 @@
+"""Every level of the ladder on one GPU, ResNet-50 over batch sizes, resolutions and precisions.
+
+    python benchmarks/gpu_ladder.py                         # all points: hours of compiling
+    python benchmarks/gpu_ladder.py --points 32x32,256x224 --precisions bf16 --modes infer
+    python benchmarks/gpu_ladder.py --show runs/gpu_ladder  # tables from the records alone
+
+Each point is one comparison: every level is proved equal first, then all are timed in turn in one
+race, so that their ratios are of the same minutes of the same card. The records stay in --out, and
+a point that is there is not run again. The last lines compare `cudnn` (timed engines) with the
+best of the others, with eager, and its memory with eager's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from pathlib import Path
+from typing import get_args
+
+from golow import compare
+from golow.record import Comparison, GolowError, Precision, Run
+from golow.store import load
+
+POINTS = tuple((batch, size) for size in (32, 96, 224) for batch in (1, 8, 32, 256))
+LEVELS = {
+    "infer": (
+        "eager:channels_last", "torchscript", "compile", "compile:freezing", "compile:cudagraphs",
+        "compile:freezing-cudagraphs", "cudagraph", "cudagraph:channels_last", "libtorch",
+    ),
+    "train": (
+        "eager:channels_last", "torchscript", "compile", "compile:cudagraphs", "cudagraph",
+        "cudagraph:channels_last", "libtorch",
+    ),
+}  # fmt: skip
+OURS = "cudnn:autotune"
+
+
+def main() -> int:
+    options = arguments()
+    if options.show is None:
+        run(options)
+    comparisons = sorted(stored(options.show or options.out), key=order)
+    if not comparisons:
+        print("there are no records")
+        return 2
+    print("\n".join(table(comparisons)))
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--points", help="BATCHxRESOLUTION, with commas between")
+    parser.add_argument("--modes", default="infer,train")
+    parser.add_argument("--precisions", default="default,tf32,bf16")
+    parser.add_argument("--levels", help="instead of all that PyTorch offers")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of racing at each point")
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds; then no new point")
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu_ladder"))
+    parser.add_argument("--show", type=Path)
+    return parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> None:
+    """Compare at every point that has no record yet."""
+    begun = time.monotonic()
+    points = parsed(options.points) if options.points else POINTS
+    for precision in options.precisions.split(","):
+        assert precision in get_args(Precision)
+        for mode in options.modes.split(","):
+            for batch, size in points:
+                folder = options.out / f"{options.model}-{mode}-{precision}-{batch}x{size}"
+                if folder.exists() or time.monotonic() - begun > options.budget:
+                    continue
+                names = options.levels.split(",") if options.levels else LEVELS[mode]
+                print(f"{folder.name}: {len(names) + 1} levels", flush=True)
+                try:
+                    found = compare(
+                        options.model, batch=batch, resolution=size, mode=mode, device="cuda",
+                        precision=precision, levels=[*names, OURS], time_limit=options.seconds,
+                    )  # fmt: skip
+                except GolowError as error:
+                    print(f"  {error.message}", file=sys.stderr)
+                    continue
+                found.save(folder)
+
+
+def parsed(text: str) -> list[tuple[int, int]]:
+    pairs = (point.split("x") for point in text.split(","))
+    return [(int(batch), int(size)) for batch, size in pairs]
+
+
+def stored(folder: Path) -> list[Comparison]:
+    return [load(path.parent) for path in sorted(folder.glob("*/*/comparison.json"))]
+
+
+def order(comparison: Comparison) -> tuple[str, str, int, int]:
+    workload = comparison.workload
+    return workload.mode, workload.precision, workload.inputs[0].shape[2], workload.batch
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def table(comparisons: list[Comparison]) -> list[str]:
+    """A row a point: eager, the best other level, ours, the ratios and the memory."""
+    rows = [
+        "| | eager ms | best other | ms | cudnn ms | best / cudnn | eager / cudnn | images/s "
+        "| cudnn MiB / eager's |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    gains: dict[tuple[str, str], list[float]] = {}
+    for comparison in comparisons:
+        workload = comparison.workload
+        point = f"{workload.batch}x{workload.inputs[0].shape[2]}"
+        name = f"{workload.mode} {workload.precision} {point}"
+        runs = {run.level: run for run in comparison.runs}
+        ours, eager = runs.get(OURS), runs["eager"]
+        timed = {
+            level: run.time.value
+            for level, run in runs.items()
+            if run.time is not None and not level.startswith("cudnn")
+        }
+        if ours is None or ours.time is None or not timed:
+            reason = ours.check.reason if ours else "did not take part"
+            rows.append(f"| {name} | cudnn: {reason} | | | | | | | |")
+            continue
+        best = min(timed, key=timed.__getitem__)
+        gain = timed[best] / ours.time.value
+        gains.setdefault((workload.mode, workload.precision), []).append(gain)
+        rows.append(
+            f"| {name} | {timed['eager'] * 1e3:.3g} | {best} | {timed[best] * 1e3:.3g} "
+            f"| {ours.time.value * 1e3:.3g} | **{gain:.2f}** "
+            f"| {timed['eager'] / ours.time.value:.2f} | {workload.batch / ours.time.value:,.0f} "
+            f"| {memory(ours, eager)} |"
+        )
+    rows.append("")
+    for (mode, precision), found in gains.items():
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        rows.append(
+            f"{mode}, {precision}: geometric mean of best / cudnn over {len(found)} points "
+            f"{mean:.3f}, lowest {min(found):.3f}"
+        )
+    return rows
+
+
+def memory(ours: Run, eager: Run) -> str:
+    """Device memory of both processes, as NVML counts it."""
+    found = [run.quantity("device_used") or run.quantity("device_added") for run in (ours, eager)]
+    if found[0] is None or found[1] is None:
+        return "-"
+    return f"{found[0] / 2**20:.0f} / {found[1] / 2**20:.0f} = {found[0] / found[1]:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
