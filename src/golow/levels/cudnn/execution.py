@@ -51,7 +51,7 @@ class Execution:
             if buffer.place == "input"
         }
         self._fill(sources, read)
-        self._upload_batches(batches)
+        self.take_batches(batches)
         gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
         self._graph: Graph | None = None
 
@@ -188,7 +188,8 @@ class Execution:
             number = isinstance(wanted, float)
             self.write(tensor, np.array(wanted, np.float32) if number else value(str(wanted)))
 
-    def _upload_batches(self, batches: Sequence[Batch]) -> None:
+    def take_batches(self, batches: Sequence[Batch]) -> None:
+        """Put these batches, as many as the plan was built for, where iterations take them."""
         for (kind, target), tensor in self.built.inputs.items():
             if kind in ("input", "target"):
                 arrays = [batch[(kind, target)] for batch in batches]
