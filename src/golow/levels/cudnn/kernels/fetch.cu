@@ -31,17 +31,21 @@ __global__ void fetch_blocks(
   if (column >= columns) return;
   const S* image = in + static_cast<size_t>(row / rows) * channels * height * width;
   const S* corner = image + static_cast<size_t>(row % rows) * 2 * width + 2 * column;
-  Vector<T, PADDED> block;
-#pragma unroll
-  for (int k = 0; k < PADDED; ++k) {
-    const int c = k / 4, dy = k / 2 % 2, dx = k % 2;
-    const bool inside = c < channels;
-    const size_t index = (static_cast<size_t>(c) * height + dy) * width + dx;
-    block.item[k] = inside ? convert<T>(corner[index]) : convert<T>(0.0f);
-  }
   T* place = out + (static_cast<size_t>(row) * columns + column) * PADDED;
+  constexpr int N = 16 / sizeof(T);  // elements of one store, whole pairs of rows
 #pragma unroll
-  for (int k = 0; k < PADDED; ++k) place[k] = block.item[k];
+  for (int first = 0; first < PADDED; first += N) {
+    Vector<T, N> part;
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {
+      const int c = (first + k) / 4, dy = (first + k) / 2 % 2;
+      Vector<S, 2> pair{};
+      if (c < channels) pair = load<2>(corner + (static_cast<size_t>(c) * height + dy) * width);
+      part.item[k] = convert<T>(pair.item[0]);
+      part.item[k + 1] = convert<T>(pair.item[1]);
+    }
+    store(place + first, part);
+  }
 }
 
 template <typename S, typename T>

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from golow.levels.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
 from golow.levels.cudnn.kernels.geometry import VECTOR, flat, require_count, rows_of, vector
 from golow.levels.cudnn.kernels.layout import (
     NARROW,
@@ -49,7 +49,7 @@ def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded
     """Pointers: as `fetch_image` -> [n, h / 2, w / 2, padded] of ``dtype``: the image in blocks of
     2x2 pixels, 4 c channels and zeros. Raises ValueError for an image of odd size."""
     require_image(source, dtype, n, c, h, w, padded)
-    if h % 2 or w % 2 or padded < 4 * c:
+    if h % 2 or w % 2 or padded < 4 * c or padded % (16 // ITEM_BYTES[dtype]):
         raise ValueError(f"an image of {h} x {w} with {c} channels has no blocks in {padded}")
     grid, block = rows_of(n * h // 2, w // 2)
     expression = f"fetch_blocks<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
