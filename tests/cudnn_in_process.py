@@ -17,7 +17,8 @@ from golow.levels.cudnn.kernels.dropout import CONTROL
 from golow.levels.cudnn.kernels.update import SCALER
 from golow.levels.cudnn.operators import OPERATORS
 from golow.levels.cudnn.precision import TYPES
-from golow.lower.normalization import fuse_batch_norm_activation
+from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
+from golow.lower.stem import block_first_convolution
 from golow.record import Mode, Optimizer, Precision
 from in_process import OPTIMIZER, STEPS, Network, Tensors, lower
 
@@ -39,7 +40,10 @@ def lowered(
     optimizer: Optimizer = OPTIMIZER,
 ) -> Network:
     """As this level lowers it."""
-    return lower(module, inputs, mode, optimizer, further=(fuse_batch_norm_activation,))
+    further = (fuse_batch_norm_activation, fuse_gradient_sum)
+    if mode == "infer":
+        further = (block_first_convolution,)
+    return lower(module, inputs, mode, optimizer, further=further)
 
 
 class Running:

@@ -3,6 +3,7 @@ float64."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from math import inf, isnan
@@ -17,6 +18,7 @@ from golow.levels.cudnn.kernels.batch_norm import (
     batch_norm,
     batch_norm_backward,
     batch_norm_inference,
+    mask_bytes,
 )
 from golow.levels.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
 from kernel_compilation import assert_compile
@@ -52,6 +54,10 @@ def kernels(clusters: bool = True) -> Iterator[Kernel]:
     for dtype, (rows, channels) in product(TYPES, SHAPES):
         for launches in training(dtype, rows, channels, clusters):
             yield from launches.kernels
+        for masked in (False, True):
+            yield from batch_norm_backward(
+                dtype, rows, channels, clip=RELU, masked=masked, clusters=clusters
+            ).kernels
         yield batch_norm_inference(dtype, rows, channels)
 
 
@@ -96,7 +102,7 @@ def test_what_stays_in_the_cache_is_one_launch(rows: int, channels: int, launche
 def test_the_grid_covers_rows_and_channels(dtype: str, rows: int, channels: int) -> None:
     for launches in training(dtype, rows, channels):
         first, *others = launches.kernels
-        numbers = [int(number) for number in first.expression[:-1].split(", ")[1:]]
+        numbers = [int(number) for number in re.findall(r"\b\d+\b", first.expression)]
         width, lanes, walkers = numbers[:3]
         assert channels % width == 0 and width * ITEM_BYTES[dtype] <= 16
         assert first.block == (lanes, walkers, 1)
@@ -118,10 +124,28 @@ def test_gpus_without_clusters_get_none() -> None:
         assert launches.kernels[0].expression.endswith(", 1>")
 
 
-def test_gradients_pass_an_infinite_result() -> None:
-    (kernel,) = batch_norm_backward("float16", 10, 8, clip=RELU).kernels
-    low, high = kernel.scalars[-2:]
-    assert low == 0 and isnan(high)
+def test_an_infinite_result_is_not_clipped() -> None:
+    (backward,) = batch_norm_backward("float16", 10, 8, clip=RELU).kernels
+    (forward,) = batch_norm("float16", 10, 8, momentum=MOMENTUM, epsilon=EPSILON, clip=RELU).kernels
+    for kernel in (backward, forward):
+        low, high = kernel.scalars[2:4]
+        assert low == 0 and isnan(high)
+
+
+def test_what_was_clipped_is_found_where_it_can_be() -> None:
+    for clip, masked, word in (
+        (NO_CLIP, False, "NONE"),
+        (RELU, False, "AGAIN"),
+        (RELU, True, "BITS"),
+    ):
+        (kernel,) = batch_norm_backward("float32", 10, 8, clip=clip, masked=masked).kernels
+        assert f"<float, {word}, " in kernel.expression
+
+
+def test_the_mask_has_a_byte_for_each_vector() -> None:
+    assert mask_bytes("bfloat16", 10, 64) == 10 * 8
+    assert mask_bytes("float32", 10, 64) == 10 * 16
+    assert mask_bytes("float16", 10, 7) == 10 * 7
 
 
 def test_bad_arguments_are_named() -> None:
@@ -170,18 +194,23 @@ def limit_of(dtype: str, rows: int) -> float:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("rows", "channels"), SHAPES[:-2])
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_training(gpu: Any, dtype: str, clip: Clip, rows: int, channels: int) -> None:
+def test_training(
+    gpu: Any, dtype: str, clip: Clip, residual: bool, rows: int, channels: int
+) -> None:
     x = (drawn(rows, channels) + 3 * drawn(channels)).to(torch_type(dtype))
-    residual = drawn(rows, channels, dtype=dtype, seed=1)
+    added = drawn(rows, channels, dtype=dtype, seed=1) if residual else NOTHING
     scale, shift = drawn(channels, seed=2).abs() + 0.5, drawn(channels, seed=3)
     y, mean, inverse = unset(x), unset(scale), unset(scale)
     running_mean, running_variance = drawn(channels, seed=4), drawn(channels, seed=5).abs()
     before = running_mean.double(), running_variance.double()
+    masked = residual and clip != NO_CLIP
+    mask = torch.zeros(mask_bytes(dtype, rows, channels) if masked else 0, dtype=torch.uint8)
     forward = batch_norm(dtype, rows, channels, momentum=MOMENTUM, epsilon=EPSILON, clip=clip)
     statistics = [mean, inverse, running_mean, running_variance]
-    launch(gpu, forward, [x, residual, scale, shift, y, *statistics])
+    launch(gpu, forward, [x, added, scale, shift, y, *statistics, mask])
 
     n, true_mean, true_inverse = normalized(x)
     assert_near(mean, true_mean, 1e-6)
@@ -189,25 +218,96 @@ def test_training(gpu: Any, dtype: str, clip: Clip, rows: int, channels: int) ->
     assert_near(running_mean, 0.9 * before[0] + 0.1 * true_mean, 1e-6)
     variance = x.double().var(0, unbiased=rows > 1)
     assert_near(running_variance, 0.9 * before[1] + 0.1 * variance, 1e-5)
-    expected = n * scale.double() + shift.double() + residual.double()
+    expected = n * scale.double() + shift.double() + (added.double() if residual else 0)
     assert_near(y, expected.clamp(*clip), limit_of(dtype, rows))
 
     gradient = drawn(rows, channels, dtype=dtype, seed=6)
-    dx, dresidual, dscale, dshift = unset(x), unset(x), unset(scale), unset(scale)
-    backward = batch_norm_backward(dtype, rows, channels, clip=clip)
-    tensors = [gradient, y if clip != NO_CLIP else NOTHING, x, scale, mean, inverse]
-    launch(gpu, backward, [*tensors, dx, dscale, dshift, dresidual])
-
+    backward = batch_norm_backward(dtype, rows, channels, clip=clip, masked=masked)
     g = gradient.double() * ((y.double() > clip[0]) & (y.double() < clip[1]))
+    operands = [mask, x, scale, shift, mean, inverse]
+    found = gradients(gpu, backward, [gradient, NOTHING, *operands])
+    assert torch.equal(found[3].double(), g)
+    assert_gradients(found, g, operands)
+
+
+def gradients(gpu: Any, backward: Launches, operands: list[Tensor]) -> list[Tensor]:
+    """Of x, scale, shift and residual."""
+    x, scale = operands[3:5]
+    found = [unset(x), unset(scale), unset(scale), unset(x)]
+    launch(gpu, backward, [*operands, *found])
+    return found
+
+
+def assert_gradients(found: list[Tensor], g: Tensor, operands: list[Tensor]) -> None:
+    """g: the gradient in float64 where nothing was clipped."""
+    _, x, scale, _, mean, inverse = operands
+    dx, dscale, dshift, _ = found
+    rows, dtype = x.shape[0], str(x.dtype).removeprefix("torch.")
     n = (x.double() - mean.double()) * inverse.double()
     sums = float(g.abs().sum(0).max()) + 1e-6
     assert float((dshift - g.sum(0)).abs().max()) <= 1e-5 * sums
     assert float((dscale - (g * n).sum(0)).abs().max()) <= 1e-5 * sums
-    assert torch.equal(dresidual.double(), g)
     factor = scale.double() * inverse.double()
     exact = factor * (g - (g.sum(0) + n * (g * n).sum(0)) / rows)
     reach = float((factor * g).abs().max()) + 1e-6  # dx of few rows is a small difference
     assert float((dx.double() - exact).abs().max()) <= limit_of(dtype, rows) * reach
+
+
+def clipped_image(gpu: Any, dtype: str, rows: int, channels: int) -> list[Tensor]:
+    """What backward needs of a batch norm with residual and relu: gradient, mask, x, scale, shift,
+    mean and inverse deviation; and its result."""
+    x, gradient, residual = (drawn(rows, channels, dtype=dtype, seed=seed) for seed in range(3))
+    scale, shift = drawn(channels, seed=3).abs() + 0.5, drawn(channels, seed=4)
+    y, mean, inverse = unset(x), unset(scale), unset(scale)
+    mask = torch.zeros(mask_bytes(dtype, rows, channels), dtype=torch.uint8)
+    forward = batch_norm(dtype, rows, channels, momentum=MOMENTUM, epsilon=EPSILON, clip=RELU)
+    launch(gpu, forward, [x, residual, scale, shift, y, mean, inverse, NOTHING, NOTHING, mask])
+    return [gradient, mask, x, scale, shift, mean, inverse, y]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "channels"), [(100, 24), (3000, 264), (70001, 3)])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_sum_of_two_gradients(gpu: Any, dtype: str, rows: int, channels: int) -> None:
+    gradient, *operands, y = clipped_image(gpu, dtype, rows, channels)
+    second = drawn(rows, channels, dtype=dtype, seed=7)
+    total = (gradient.float() + second.float()).to(gradient.dtype)
+    backward = batch_norm_backward(dtype, rows, channels, clip=RELU, masked=True)
+    found = gradients(gpu, backward, [gradient, second, *operands])
+    alone = gradients(gpu, backward, [total, NOTHING, *operands])
+    assert all(torch.equal(one, other) for one, other in zip(found, alone, strict=True))
+    g = total.double() * (y.double() > 0)
+    assert torch.equal(found[3].double(), g)
+    assert_gradients(found, g, operands)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "channels"), [(100, 24), (20011, 8)])
+def test_without_the_gradient_of_the_residual(gpu: Any, rows: int, channels: int) -> None:
+    gradient, *operands, _ = clipped_image(gpu, "bfloat16", rows, channels)
+    second = drawn(rows, channels, dtype="bfloat16", seed=7)
+    backward = batch_norm_backward("bfloat16", rows, channels, clip=RELU, masked=True)
+    operands = [gradient, second, *operands]
+    whole = gradients(gpu, backward, operands)
+    found = [unset(tensor) for tensor in whole[:3]]
+    launch(gpu, backward, [*operands, *found, NOTHING])
+    assert all(torch.equal(*pair) for pair in zip(found, whole[:3], strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_result_exactly_at_a_limit_has_no_gradient(gpu: Any, dtype: str) -> None:
+    rows, shift = 20011, torch.tensor([-1.0, 0.0, 1.0, 2.0, 5.0, 6.0, 7.0, torch.nan])
+    x = torch.ones(rows, 8, dtype=torch_type(dtype))  # without variance: y is the shift
+    gradient, scale = drawn(rows, 8, dtype=dtype), torch.ones(8)
+    y, mean, inverse = unset(x), unset(scale), unset(scale)
+    forward = batch_norm(dtype, rows, 8, momentum=MOMENTUM, epsilon=EPSILON, clip=(0.0, 6.0))
+    launch(gpu, forward, [x, NOTHING, scale, shift, y, mean, inverse, *[NOTHING] * 3])
+    backward = batch_norm_backward(dtype, rows, 8, clip=(0.0, 6.0))
+    operands = [gradient, NOTHING, NOTHING, x, scale, shift, mean, inverse]
+    found = gradients(gpu, backward, operands)[3]
+    passed = torch.tensor([0, 0, 1, 1, 1, 0, 0, 1], dtype=x.dtype)
+    assert torch.equal(found, gradient * passed)
 
 
 @pytest.mark.gpu
@@ -217,12 +317,12 @@ def test_absent_operands(gpu: Any, clusters: bool, rows: int, channels: int) -> 
     x, y = drawn(rows, channels), torch.full((rows, channels), torch.nan)
     mean, inverse = torch.empty(channels), torch.empty(channels)
     forward, backward = training("float32", rows, channels, clusters)
-    launch(gpu, forward, [x, NOTHING, NOTHING, NOTHING, y, mean, inverse, NOTHING, NOTHING])
+    launch(gpu, forward, [x, *[NOTHING] * 3, y, mean, inverse, *[NOTHING] * 3])
     n, _, true_inverse = normalized(x)
     assert_near(y, n, 1e-5)
     gradient, dx, dscale, dshift = drawn(rows, channels, seed=1), unset(x), unset(mean), unset(mean)
-    tensors = [gradient, NOTHING, x, NOTHING, mean, inverse, dx, dscale, dshift, NOTHING]
-    launch(gpu, backward, tensors)
+    operands = [gradient, NOTHING, NOTHING, x, NOTHING, NOTHING, mean, inverse]
+    launch(gpu, backward, [*operands, dx, dscale, dshift, NOTHING])
     g = gradient.double()
     assert_near(dx, true_inverse * (g - g.mean(0) - n * (g * n).mean(0)), 1e-5)
 
@@ -232,7 +332,7 @@ def test_statistics_of_a_million_pixels_far_from_zero(gpu: Any) -> None:
     x = drawn(1_000_003, 3) + 1000
     y, mean, inverse = unset(x), torch.empty(3), torch.empty(3)
     forward = batch_norm("float32", *x.shape, momentum=MOMENTUM, epsilon=EPSILON)
-    launch(gpu, forward, [x, NOTHING, NOTHING, NOTHING, y, mean, inverse, NOTHING, NOTHING])
+    launch(gpu, forward, [x, *[NOTHING] * 3, y, mean, inverse, *[NOTHING] * 3])
     n, true_mean, true_inverse = normalized(x)
     assert_near(mean, true_mean, 2 * ROUNDING["float32"])
     assert_near(inverse, true_inverse, 1e-6)
@@ -246,7 +346,7 @@ def test_repeats_bitwise(gpu: Any) -> None:
     for _ in range(3):
         y, mean, inverse = unset(x), torch.empty(8), torch.empty(8)
         forward = batch_norm("float32", *x.shape, momentum=MOMENTUM, epsilon=EPSILON)
-        launch(gpu, forward, [x, NOTHING, NOTHING, NOTHING, y, mean, inverse, NOTHING, NOTHING])
+        launch(gpu, forward, [x, *[NOTHING] * 3, y, mean, inverse, *[NOTHING] * 3])
         results.append(y)
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 

@@ -9,7 +9,12 @@ from torch import Tensor, nn
 
 from golow.lower.fusion import drop_copies, fuse_activation, make_functional, name_convolutions
 from golow.lower.graph import Graph
-from golow.lower.normalization import ACTIVATED, ACTIVATED_BACKWARD, fuse_batch_norm_activation
+from golow.lower.normalization import (
+    ACTIVATED,
+    ACTIVATED_BACKWARD,
+    fuse_batch_norm_activation,
+    fuse_gradient_sum,
+)
 from golow.lower.passes import drop_identities, eliminate_dead_code
 from golow.lower.training import (
     BATCH_NORM,
@@ -109,3 +114,28 @@ def test_a_norm_that_others_read_stays() -> None:
 
 def test_other_activations_stay() -> None:
     assert norms(case(Block("itself", nn.Tanh())).after(*AFTER))[:2] == (0, 0)
+
+
+def test_the_sum_of_two_gradients_goes_into_the_norm_before_it() -> None:
+    graph = case(TwoBlocks()).after(*BEFORE, fuse_batch_norm_activation, fuse_gradient_sum)
+    fused = [node for node in graph.nodes if node.op == ACTIVATED_BACKWARD]
+    assert sorted(len(node.arguments) for node in fused) == [9, 10]
+    # What is left is the gradient of the stem, which no norm reads.
+    assert sum(n.op == "aten.add.Tensor" and n.phase == "backward" for n in graph.nodes) == 1
+
+
+class TwoBlocks(nn.Module):
+    """One residual block after the other: the gradient of what is between is a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(2))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4, track_running_stats=True) for _ in range(2))
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = torch.relu(norm(conv(x)) + x)
+        return self.head(x.mean((2, 3)))

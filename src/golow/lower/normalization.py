@@ -1,4 +1,4 @@
-"""A pass for the training step on a GPU: batch norm with the residual and the activation that
+"""Passes for the training step on a GPU: batch norm with the residual and the activation that
 follow it, in both directions. One kernel then writes what three would write and read again."""
 
 from __future__ import annotations
@@ -103,3 +103,28 @@ def _fused_backward(
         absorbed=absorbing(links.nodes[norm], gradient),
     )
     return {outer: (new,), norm: ()}
+
+
+def fuse_gradient_sum(graph: Graph) -> Graph:
+    """Put the sum of two gradients, where a block's input was read twice, into the gradient of the
+    norm that alone reads it."""
+    links = Links(graph)
+    replaced: dict[int, tuple[Node, ...]] = {}
+    for position, node in enumerate(graph.nodes):
+        if node.op != ACTIVATED_BACKWARD or len(node.arguments) > 9:
+            continue
+        maker = links.made_by(node.arguments[0], "aten.add.Tensor")
+        if maker is None or links.only_reader(result(links.nodes[maker])) != position:
+            continue
+        added = links.nodes[maker]
+        one, *others = added.arguments
+        shape = links.values[result(added)].shape
+        if added.keywords or len(others) != 1 or not isinstance(others[0], Ref):
+            continue
+        if not isinstance(one, Ref) or {links.values[r.name].shape for r in (one, others[0])} != {
+            shape
+        }:
+            continue
+        fused = msgspec.structs.replace(node, arguments=(one, *node.arguments[1:], others[0]))
+        replaced |= {maker: (), position: (fused,)}
+    return rewritten(graph, replaced)

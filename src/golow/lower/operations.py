@@ -205,10 +205,13 @@ def batch_norm_activated_backward(
     epsilon: float,
     activation: Activation,
     wanted: Sequence[bool],
+    second: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Gradients of x, scale, shift and residual of `batch_norm_activated`."""
+    """Gradients of x, scale, shift and residual of `batch_norm_activated`. second: what is to be
+    added to the gradient first."""
     *of_norm, _ = wanted
-    inner = activation_backward(gradient, result, activation)
+    total = gradient if second is None else gradient + second
+    inner = activation_backward(total, result, activation)
     found = torch.ops.aten.native_batch_norm_backward.default(
         inner, x, scale, None, None, mean, inverse_deviation, True, epsilon, of_norm
     )

@@ -54,13 +54,14 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """What both vendor levels do to the captured graph, and the fusions that only a GPU has
     kernels for."""
-    from golow.lower.normalization import fuse_batch_norm_activation
+    from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
     from golow.lower.stem import block_first_convolution
     from golow.lower.vendor import vendor_passes
 
-    infers = workload.mode == "infer"
-    further = block_first_convolution if infers else fuse_batch_norm_activation
-    return vendor_passes(workload.mode, workload.optimizer, (further,))
+    further: tuple[Callable[[Graph], Graph], ...] = (fuse_batch_norm_activation, fuse_gradient_sum)
+    if workload.mode == "infer":
+        further = (block_first_convolution,)
+    return vendor_passes(workload.mode, workload.optimizer, further)
 
 
 def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:

@@ -67,6 +67,7 @@ class Gpu:
         self.cache_bytes = int(self._device.properties.l2_cache_size)
         self._cache = cache
         self._functions: dict[tuple[str, str], Any] = {}
+        self._loaded: list[ObjectCode] = []  # a function does not keep the code that it is in
 
     # ------------------------------------------------------------ memory
 
@@ -111,6 +112,7 @@ class Gpu:
                 wanted[kernel.source].add(kernel.expression)
         for source, expressions in wanted.items():
             code = self._object_code(source, sorted(expressions))
+            self._loaded.append(code)
             for expression in expressions:
                 self._functions[(source, expression)] = code.get_kernel(expression)
 

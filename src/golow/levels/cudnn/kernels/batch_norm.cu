@@ -115,6 +115,16 @@ __device__ inline float keep(const Moments& all, int channel, bool writes, float
 // What a thread multiplies its channels by: y = (x - center) * factor + offset.
 template <int V> struct Affine { float center[V], factor[V], offset[V]; };
 
+// Bit i: channel i was not clipped.
+template <typename T, int V>
+__device__ unsigned char bits_of(const Vector<T, V>& result, float low, float high) {
+  unsigned bits = 0;
+#pragma unroll
+  for (int i = 0; i < V; ++i)
+    bits |= (unsigned)passes(convert<float>(result.item[i]), low, high) << i;
+  return bits;
+}
+
 template <typename T, int V>
 __device__ void apply(const T* x, const T* residual, T* y, unsigned char* mask, const Walk& at,
                       int channels, const Affine<V>& by, float low, float high) {
@@ -131,19 +141,17 @@ __device__ void apply(const T* x, const T* residual, T* y, unsigned char* mask, 
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; ++a) {
-      unsigned bits = 0;
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const float x = convert<float>(vector[a].item[i]);
         float value = normalized(x, by.center[i], by.factor[i], by.offset[i]);
         if (residual) value += convert<float>(other[a].item[i]);
         vector[a].item[i] = convert<T>(clipped(value, low, high));
-        bits |= (unsigned)passes(convert<float>(vector[a].item[i]), lowest, highest) << i;
       }
       if (row + a * at.step < at.last) {
         const size_t place = (size_t)(row + a * at.step) * channels + at.channel;
         store<V>(y + place, vector[a]);
-        if (mask) mask[place / V] = bits;
+        if (mask) mask[place / V] = bits_of(vector[a], lowest, highest);
       }
     }
   }

@@ -25,7 +25,7 @@ from golow.levels.cudnn.kernels.geometry import channel_vector, require_floating
 FORWARD = "batch_norm.cu"
 BACKWARD = "batch_norm_backward.cu"
 LARGEST_CLUSTER = 8  # what every GPU with clusters has
-JOINING_LANES = 16
+JOINING = (8, 64)  # channels of a block that joins parts, and threads for each
 
 
 class Tiling(NamedTuple):
@@ -56,53 +56,68 @@ def batch_norm(
     """Training: y = clip((x - mean) / sqrt(variance + epsilon) * scale + shift + residual).
 
     Pointers: x, residual, scale, shift, y, mean, inverse_deviation, running_mean, running_variance,
-    scratch. Images are [rows, channels] of the dtype, all others [channels] of float32. residual,
-    scale, shift and the running statistics may be 0: absent. The latter are updated in place by
+    mask, scratch. Images are [rows, channels] of the dtype, all others [channels] of float32, but
+    for the mask of `mask_bytes`, which says where y was clipped. residual, scale, shift, the
+    running statistics and mask may be 0: absent. The running statistics are updated in place by
     momentum, with the unbiased variance. y may stand in the place of x or residual.
 
     clusters: whether the GPU has them (sm_90 and later). Raises ValueError for other dtypes and for
     empty images.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
-    sizes, limits = integers(rows, channels), floats(*clip)
-    statistics = floats(momentum, epsilon)
+    sizes, limits = integers(rows, channels), _limits(clip)
+    kind, statistics = C_TYPES[dtype], floats(momentum, epsilon)
     if at_once:
-        return Launches((_at_once(FORWARD, dtype, tiling, (*sizes, *limits, *statistics)),))
-    joined = integers(rows, channels, tiling.parts)
+        return Launches((_at_once(FORWARD, kind, tiling, (*sizes, *limits, *statistics)),))
     return Launches(
         (
-            _sums(FORWARD, "moments_of_parts", dtype, tiling, sizes),
-            _join(FORWARD, channels, (*joined, *statistics)),
-            _result(FORWARD, "normalize", dtype, rows, channels, limits),
+            _sums(FORWARD, "moments_of_parts", kind, tiling, sizes),
+            _join(FORWARD, "", channels, (*sizes, np.int32(tiling.parts), *statistics)),
+            _result(FORWARD, "normalize", kind, tiling, (*sizes, *limits)),
         ),
         scratch=2 * tiling.parts * channels,
     )
 
 
 def batch_norm_backward(
-    dtype: str, rows: int, channels: int, *, clip: Clip = NO_CLIP, clusters: bool = True
+    dtype: str,
+    rows: int,
+    channels: int,
+    *,
+    clip: Clip = NO_CLIP,
+    masked: bool = False,
+    clusters: bool = True,
 ) -> Launches:
     """The gradients of `batch_norm` with that clip.
 
-    Pointers: gradient, y, x, scale, mean, inverse_deviation, dx, dscale, dshift, dresidual,
-    scratch. gradient, y, x, dx and dresidual are [rows, channels] of the dtype, all others
-    [channels] of float32. y, which says where it was clipped, is 0 without a clip; scale and
-    dresidual may be 0: absent. dx and dresidual may stand in the place of gradient, y or x.
+    Pointers: gradient, second, mask, x, scale, shift, mean, inverse_deviation, dx, dscale, dshift,
+    dresidual, scratch. gradient, second, x, dx and dresidual are [rows, channels] of the dtype, all
+    others [channels] of float32, but for the mask. second (0: absent) is added to the gradient.
+    scale, shift and dresidual may be 0: absent. dx may stand in the place of gradient, second or x,
+    dresidual in that of gradient or second.
+
+    masked: the mask that `batch_norm` wrote says where y was clipped. Else mask is 0, and what was
+    clipped is found from x, scale and shift, which holds where no residual was added.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
-    # NaN: no comparison with it holds, so an infinite y passes its gradient on, as in PyTorch.
-    limits = floats(*(nan if isinf(limit) else limit for limit in clip))
-    scalars = (*integers(rows, channels), *limits)
+    mask = "NONE" if clip == NO_CLIP else "BITS" if masked else "AGAIN"
+    sizes, limits = integers(rows, channels), _limits(clip)
+    kind = f"{C_TYPES[dtype]}, {mask}"
     if at_once:
-        return Launches((_at_once(BACKWARD, dtype, tiling, scalars),))
+        return Launches((_at_once(BACKWARD, kind, tiling, (*sizes, *limits)),))
     return Launches(
         (
-            _sums(BACKWARD, "sums_of_parts", dtype, tiling, scalars),
-            _join(BACKWARD, channels, integers(channels, tiling.parts)),
-            _result(BACKWARD, "differentiate", dtype, rows, channels, limits),
+            _sums(BACKWARD, "sums_of_parts", kind, tiling, (*sizes, *limits)),
+            _join(BACKWARD, f"{C_TYPES[dtype]}, ", channels, (*sizes, np.int32(tiling.parts))),
+            _result(BACKWARD, "differentiate", kind, tiling, (*sizes, *limits)),
         ),
         scratch=2 * tiling.parts * channels,
     )
+
+
+def mask_bytes(dtype: str, rows: int, channels: int) -> int:
+    """Size of the mask that says where a result was clipped: a byte for each vector."""
+    return rows * channels // channel_vector(dtype, channels)
 
 
 def batch_norm_inference(dtype: str, rows: int, channels: int, *, clip: Clip = NO_CLIP) -> Kernel:
@@ -111,7 +126,9 @@ def batch_norm_inference(dtype: str, rows: int, channels: int, *, clip: Clip = N
     Pointers: x, residual (0: absent), factor [channels], offset [channels] (float32), y.
     """
     _check(rows, channels)
-    return _result(FORWARD, "scale_and_shift", dtype, rows, channels, floats(*clip))
+    tiling = _tiling_in_parts(dtype, rows, channels)
+    scalars = (*integers(rows, channels), *_limits(clip))
+    return _result(FORWARD, "scale_and_shift", C_TYPES[dtype], tiling, scalars)
 
 
 # ------------------------------------------------------------ tilings
@@ -152,6 +169,12 @@ def _tiling_in_parts(dtype: str, rows: int, channels: int) -> Tiling:
     return Tiling(width, lanes, walkers, tiles, parts)
 
 
+def _limits(clip: Clip) -> tuple[np.generic, ...]:
+    """NaN for a limit that does not exist: no comparison with it holds, so an infinite result was
+    not clipped, as in PyTorch."""
+    return floats(*(nan if isinf(limit) else limit for limit in clip))
+
+
 def _check(rows: int, channels: int) -> None:
     if rows < 1 or channels < 1:
         raise ValueError(f"batch norm of {rows} rows, {channels} channels: at least one of each")
@@ -160,51 +183,30 @@ def _check(rows: int, channels: int) -> None:
 # ------------------------------------------------------------ kernels
 
 
-def _at_once(file: str, dtype: str, tiling: Tiling, scalars: tuple[np.generic, ...]) -> Kernel:
+def _at_once(file: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]) -> Kernel:
     numbers = f"{tiling.width}, {tiling.lanes}, {tiling.walkers}, {tiling.parts}"
-    return Kernel(
-        file,
-        f"at_once<{C_TYPES[dtype]}, {numbers}>",
-        (tiling.tiles * tiling.parts, 1, 1),
-        tiling.block,
-        scalars,
-        code=CODE,
-    )
+    grid = (tiling.tiles * tiling.parts, 1, 1)
+    return Kernel(file, f"at_once<{kind}, {numbers}>", grid, tiling.block, scalars, code=CODE)
 
 
 def _sums(
-    file: str, name: str, dtype: str, tiling: Tiling, scalars: tuple[np.generic, ...]
+    file: str, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
 ) -> Kernel:
-    return Kernel(
-        file,
-        f"{name}<{C_TYPES[dtype]}, {tiling.width}, {tiling.lanes}, {tiling.walkers}>",
-        (tiling.parts, tiling.tiles, 1),
-        tiling.block,
-        scalars,
-        code=CODE,
-    )
+    expression = f"{name}<{kind}, {tiling.width}, {tiling.lanes}, {tiling.walkers}>"
+    grid = (tiling.parts, tiling.tiles, 1)
+    return Kernel(file, expression, grid, tiling.block, scalars, code=CODE)
 
 
-def _join(file: str, channels: int, scalars: tuple[np.generic, ...]) -> Kernel:
-    return Kernel(
-        file,
-        f"join_parts<{JOINING_LANES}>",
-        (ceiling(channels, 32), 1, 1),
-        (32, JOINING_LANES, 1),
-        scalars,
-        code=CODE,
-    )
+def _join(file: str, kind: str, channels: int, scalars: tuple[np.generic, ...]) -> Kernel:
+    width, lanes = JOINING
+    expression = f"join_parts<{kind}{width}, {lanes}>"
+    grid = (ceiling(channels, width), 1, 1)
+    return Kernel(file, expression, grid, (width, lanes, 1), scalars, code=CODE)
 
 
 def _result(
-    file: str, name: str, dtype: str, rows: int, channels: int, limits: tuple[np.generic, ...]
+    file: str, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
 ) -> Kernel:
-    tiling = _tiling_in_parts(dtype, rows, channels)
-    return Kernel(
-        file,
-        f"{name}<{C_TYPES[dtype]}, {tiling.width}>",
-        (tiling.parts, tiling.tiles, 1),
-        tiling.block,
-        (*integers(rows, channels), *limits),
-        code=CODE,
-    )
+    expression = f"{name}<{kind}, {tiling.width}>"
+    grid = (tiling.parts, tiling.tiles, 1)
+    return Kernel(file, expression, grid, tiling.block, scalars, code=CODE)

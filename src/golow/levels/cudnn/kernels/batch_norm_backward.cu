@@ -7,59 +7,82 @@
 //
 // The strategies are those of batch_norm.cu: at once by clusters, or in parts by three kernels.
 //
-// Absent operands are null: y (nothing was clipped), scale (1), dresidual. A limit that does not
-// exist is NaN, since no comparison with it holds. No pointer to images is __restrict__: dx and
-// dresidual may take the place of the gradient, of y or of x, since a thread reads what it
-// overwrites.
+// y itself is not read. Where it was clipped follows from x when nothing was added to it, by the
+// same operations as in batch_norm.cu; else forward has left a bit for each element. The gradient
+// of y may come as two tensors, whose sum is rounded to storage as if it had been stored. Who
+// wants dresidual gets it from the first reading, and the second reads it instead of those two.
+//
+// Absent operands are null: second, mask, scale (1), shift (0), dresidual. A limit that does not
+// exist is NaN. No pointer to images is __restrict__: dx may take the place of either gradient or
+// of x, dresidual that of either gradient, since a thread reads what it overwrites.
 
 constexpr int AHEAD = 2;  // rows that a thread has under way
 
+enum Mask { NONE, AGAIN, BITS };  // nothing was clipped; compute y again; read the bits
+
 struct Sums { float shift, scale; };
 
-template <typename T> struct Images {
-  const T *gradient, *y, *x;
-  float low, high;
+template <typename T, int V> struct Row {
+  Vector<T, V> gradient, second, x;
+  unsigned bits;
+};
 
-  __device__ Images(const T* gradient, const T* y, const T* x, float low, float high)
-      : gradient(gradient), y(y), x(x),
+// What a thread reads, and what it must know of its channels: y = (x - center) * factor + offset.
+template <typename T, int V, Mask MASK> struct Images {
+  const T *gradient, *second;
+  const unsigned char* mask;
+  const T* x;
+  float low, high;
+  float center[V] = {}, factor[V] = {}, offset[V] = {};
+
+  __device__ Images(const T* gradient, const T* second, const unsigned char* mask, const T* x,
+                    float low, float high)
+      : gradient(gradient), second(second), mask(mask), x(x),
         // What was clipped stands in y as the limit in storage.
         low(convert<float>(convert<T>(low))), high(convert<float>(convert<T>(high))) {}
 
-  template <int V> __device__ void read(size_t place, Vector<T, V>& g, Vector<T, V>& value) const {
-    g = load<V>(gradient + place);
-    value = load<V>(x + place);
-    if (!y) return;
-    const Vector<T, V> result = load<V>(y + place);
+  __device__ void know(const float* scale, const float* shift, const float* mean,
+                       const float* inverse_deviation, int channel) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const float clipped = convert<float>(result.item[i]);
-      if (clipped <= low || clipped >= high) g.item[i] = convert<T>(0.f);
+      const float inverse = inverse_deviation[channel + i];
+      center[i] = mean[channel + i];
+      factor[i] = scale ? inverse * scale[channel + i] : inverse;
+      offset[i] = shift ? shift[channel + i] : 0.f;
+    }
+  }
+
+  __device__ Row<T, V> read(size_t place) const {
+    Row<T, V> row = {};
+    row.gradient = load<V>(gradient + place);
+    if (second) row.second = load<V>(second + place);
+    row.x = load<V>(x + place);
+    if constexpr (MASK == BITS) row.bits = mask[place / V];
+    return row;
+  }
+
+  __device__ void unclipped(const Row<T, V>& row, float (&g)[V]) const {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      g[i] = convert<float>(row.gradient.item[i]);
+      if (second) g[i] = convert<float>(convert<T>(g[i] + convert<float>(row.second.item[i])));
+      if constexpr (MASK == BITS) g[i] = row.bits >> i & 1 ? g[i] : 0.f;
+      if constexpr (MASK == AGAIN) {
+        const float y = normalized(convert<float>(row.x.item[i]), center[i], factor[i], offset[i]);
+        g[i] = passes(convert<float>(convert<T>(y)), low, high) ? g[i] : 0.f;
+      }
     }
   }
 };
 
-// The sums over the block's rows, one channel for each thread t < X * V.
-template <typename T, int V, int X, int Y>
-__device__ Sums sums_of_block(const Images<T>& images, const float* mean,
-                              const float* inverse_deviation, const Walk& at, int channels) {
+// ------------------------------------------------------------ sums
+
+// Joins what each thread of a block has of V channels: one channel for each thread t < X * V;
+// other threads get nothing of use.
+template <int V, int X, int Y>
+__device__ Sums joined(const float (&shift)[V], const float (&scale)[V]) {
   constexpr int WARPS = X * Y / 32, TILE = X * V;
   __shared__ float shifts[WARPS][TILE], scales[WARPS][TILE];
-  float shift[V] = {}, scale[V] = {};
-  if (at.channel < channels) {
-    float center[V];
-#pragma unroll
-    for (int i = 0; i < V; ++i) center[i] = mean[at.channel + i];
-#pragma unroll AHEAD
-    for (int row = at.first; row < at.last; row += at.step) {
-      Vector<T, V> g, x;
-      images.read((size_t)row * channels + at.channel, g, x);
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        shift[i] += convert<float>(g.item[i]);
-        scale[i] += convert<float>(g.item[i]) * (convert<float>(x.item[i]) - center[i]);
-      }
-    }
-  }
   const int thread = threadIdx.y * X + threadIdx.x, warp = thread / 32;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
@@ -70,71 +93,110 @@ __device__ Sums sums_of_block(const Images<T>& images, const float* mean,
     }
   }
   __syncthreads();
-  const int channel = at.channel - (int)threadIdx.x * V + thread;
-  if (thread >= TILE || channel >= channels) return {};
+  if (thread >= TILE) return {};
   Sums sums = {};
 #pragma unroll
   for (int i = 0; i < WARPS; ++i) {
     sums.shift += shifts[i][thread];
     sums.scale += scales[i][thread];
   }
-  sums.scale *= inverse_deviation[channel];
   return sums;
 }
 
-// dx = factor * g - constant - slope * (x - center)
-template <int V> struct Affine {
-  float center[V], factor[V], constant[V], slope[V];
-
-  __device__ void set(int i, Sums sums, const float* scale, const float* mean,
-                      const float* inverse_deviation, int channel, int rows) {
-    const float inverse = inverse_deviation[channel];
-    center[i] = mean[channel];
-    factor[i] = scale ? scale[channel] * inverse : inverse;
-    constant[i] = factor[i] * (sums.shift / rows);
-    slope[i] = factor[i] * inverse * (sums.scale / rows);
-  }
-};
-
-template <typename T, int V>
-__device__ void apply(const Images<T>& images, T* dx, T* dresidual, const Walk& at, int channels,
-                      const Affine<V>& by) {
-  for (int row = at.first; row < at.last; row += AHEAD * at.step) {
-    Vector<T, V> g[AHEAD] = {}, x[AHEAD] = {};
+template <typename T, int V, int X, int Y, Mask MASK>
+__device__ Sums sums_of_block(const Images<T, V, MASK>& images, T* dresidual,
+                              const float* inverse_deviation, const Walk& at, int channels) {
+  float shift[V] = {}, scale[V] = {};
+  // Rows behind the last one are zero, and add nothing.
+  for (int row = at.first; at.channel < channels && row < at.last; row += AHEAD * at.step) {
+    Row<T, V> ahead[AHEAD] = {};
 #pragma unroll
     for (int a = 0; a < AHEAD; ++a) {
       if (row + a * at.step < at.last)
-        images.read((size_t)(row + a * at.step) * channels + at.channel, g[a], x[a]);
+        ahead[a] = images.read((size_t)(row + a * at.step) * channels + at.channel);
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; ++a) {
-      if (row + a * at.step < at.last) {
-        const size_t place = (size_t)(row + a * at.step) * channels + at.channel;
-        if (dresidual) store<V>(dresidual + place, g[a]);
+      float g[V];
+      images.unclipped(ahead[a], g);
+      Vector<T, V> stored;
 #pragma unroll
-        for (int i = 0; i < V; ++i) {
-          const float distance = convert<float>(x[a].item[i]) - by.center[i];
-          x[a].item[i] = convert<T>(by.factor[i] * convert<float>(g[a].item[i]) - by.constant[i] -
-                                   by.slope[i] * distance);
-        }
-        store<V>(dx + place, x[a]);
+      for (int i = 0; i < V; ++i) {
+        shift[i] += g[i];
+        scale[i] += g[i] * (convert<float>(ahead[a].x.item[i]) - images.center[i]);
+        stored.item[i] = convert<T>(g[i]);
       }
+      if (dresidual && row + a * at.step < at.last)
+        store<V>(dresidual + (size_t)(row + a * at.step) * channels + at.channel, stored);
+    }
+  }
+  Sums sums = joined<V, X, Y>(shift, scale);
+  const int thread = threadIdx.y * X + threadIdx.x;
+  const int channel = at.channel - (int)threadIdx.x * V + thread;
+  if (thread < X * V && channel < channels) sums.scale *= inverse_deviation[channel];
+  return sums;
+}
+
+// ------------------------------------------------------------ the result
+
+// dx = factor * g - constant - slope * (x - center)
+template <int V> struct Affine {
+  float constant[V], slope[V];
+
+  __device__ void set(int i, Sums sums, float factor, float inverse_deviation, int rows) {
+    constant[i] = factor * (sums.shift / rows);
+    slope[i] = factor * inverse_deviation * (sums.scale / rows);
+  }
+};
+
+template <typename T, int V, Mask MASK>
+__device__ void apply(Images<T, V, MASK>& images, T* dx, const T* dresidual, const Walk& at,
+                      int channels, const Affine<V>& by) {
+  if (dresidual) {  // the clip, which it went through, changes nothing any more
+    images.gradient = dresidual;
+    images.second = nullptr;
+  }
+  for (int row = at.first; row < at.last; row += AHEAD * at.step) {
+    Row<T, V> ahead[AHEAD] = {};
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      if (row + a * at.step < at.last)
+        ahead[a] = images.read((size_t)(row + a * at.step) * channels + at.channel);
+    }
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      float g[V];
+      images.unclipped(ahead[a], g);
+      Vector<T, V> result;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float distance = convert<float>(ahead[a].x.item[i]) - images.center[i];
+        result.item[i] =
+            convert<T>(images.factor[i] * g[i] - by.constant[i] - by.slope[i] * distance);
+      }
+      if (row + a * at.step < at.last)
+        store<V>(dx + (size_t)(row + a * at.step) * channels + at.channel, result);
     }
   }
 }
 
-template <typename T, int V, int X, int Y, int CLUSTER>
+#define OPERANDS                                                                               \
+  const T *gradient, const T *second, const unsigned char *mask, const T *x,                   \
+      const float *scale, const float *shift, const float *mean,                               \
+      const float *inverse_deviation, T *dx, float *dscale, float *dshift, T *dresidual,       \
+      float *scratch, int rows, int channels
+
+template <typename T, Mask MASK, int V, int X, int Y, int CLUSTER>
 __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
-    at_once(const T* gradient, const T* y, const T* x, const float* scale, const float* mean,
-            const float* inverse_deviation, T* dx, float* dscale, float* dshift, T* dresidual,
-            float*, int rows, int channels, float low, float high) {
+    at_once(OPERANDS, float low, float high) {
   constexpr int TILE = X * V;
   __shared__ float part[2][TILE], whole[2][TILE];
   const int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER;
   const int thread = threadIdx.y * X + threadIdx.x, channel = tile * TILE + thread;
   const Walk at = walk<V>(rank, CLUSTER, tile, rows);
-  const Images<T> images(gradient, y, x, low, high);
-  Sums sums = sums_of_block<T, V, X, Y>(images, mean, inverse_deviation, at, channels);
+  Images<T, V, MASK> images(gradient, second, mask, x, low, high);
+  if (at.channel < channels) images.know(scale, shift, mean, inverse_deviation, at.channel);
+  Sums sums = sums_of_block<T, V, X, Y>(images, dresidual, inverse_deviation, at, channels);
   if constexpr (CLUSTER > 1) {
     if (thread < TILE) {
       part[0][thread] = sums.shift;
@@ -166,8 +228,8 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const int place = threadIdx.x * V + i;
-      by.set(i, {whole[0][place], whole[1][place]}, scale, mean, inverse_deviation,
-             at.channel + i, rows);
+      by.set(i, {whole[0][place], whole[1][place]}, images.factor[i],
+             inverse_deviation[at.channel + i], rows);
     }
     apply(images, dx, dresidual, at, channels, by);
   }
@@ -177,59 +239,46 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
 // ------------------------------------------------------------ in parts
 
 // scratch is [parts, 2, channels]: the parts of dshift and of dscale.
-template <typename T, int V, int X, int Y>
-__global__ void __launch_bounds__(X * Y)
-    sums_of_parts(const T* gradient, const T* y, const T* x, const float*, const float* mean,
-                  const float* inverse_deviation, T*, float*, float*, T*, float* scratch, int rows,
-                  int channels, float low, float high) {
+template <typename T, Mask MASK, int V, int X, int Y>
+__global__ void __launch_bounds__(X * Y) sums_of_parts(OPERANDS, float low, float high) {
   const int thread = threadIdx.y * X + threadIdx.x, channel = blockIdx.y * X * V + thread;
   const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
-  const Images<T> images(gradient, y, x, low, high);
-  const Sums own = sums_of_block<T, V, X, Y>(images, mean, inverse_deviation, at, channels);
+  Images<T, V, MASK> images(gradient, second, mask, x, low, high);
+  if (at.channel < channels) images.know(scale, shift, mean, inverse_deviation, at.channel);
+  const Sums own = sums_of_block<T, V, X, Y>(images, dresidual, inverse_deviation, at, channels);
   if (thread >= X * V || channel >= channels) return;
   scratch[(size_t)blockIdx.x * 2 * channels + channel] = own.shift;
   scratch[((size_t)blockIdx.x * 2 + 1) * channels + channel] = own.scale;
 }
 
-template <int Y>
-__global__ void __launch_bounds__(32 * Y)
-    join_parts(const void*, const void*, const void*, const float*, const float*, const float*,
-               void*, float* dscale, float* dshift, void*, const float* scratch, int channels,
-               int parts) {
-  __shared__ Sums lanes[Y][32];
-  const int channel = blockIdx.x * 32 + threadIdx.x;
-  Sums sums = {};
-  if (channel < channels) {
-#pragma unroll 4
-    for (int i = threadIdx.y; i < parts; i += Y) {
-      sums.shift += scratch[(size_t)i * 2 * channels + channel];
-      sums.scale += scratch[((size_t)i * 2 + 1) * channels + channel];
-    }
+// A block of many threads for few channels: all parts are under way at once.
+template <typename T, int X, int Y>
+__global__ void __launch_bounds__(X * Y) join_parts(OPERANDS, int parts) {
+  const int channel = blockIdx.x * X + threadIdx.x;
+  Sums own = {};
+#pragma unroll 8
+  for (int i = threadIdx.y; i < parts && channel < channels; i += Y) {
+    own.shift += scratch[(size_t)i * 2 * channels + channel];
+    own.scale += scratch[((size_t)i * 2 + 1) * channels + channel];
   }
-  lanes[threadIdx.y][threadIdx.x] = sums;
-  __syncthreads();
-  if (channel >= channels || threadIdx.y > 0) return;
-  for (int i = 1; i < Y; ++i) {
-    sums.shift += lanes[i][threadIdx.x].shift;
-    sums.scale += lanes[i][threadIdx.x].scale;
-  }
-  dshift[channel] = sums.shift;
-  dscale[channel] = sums.scale;
+  const Sums all = joined<1, X, Y>({own.shift}, {own.scale});
+  if (threadIdx.y > 0 || channel >= channels) return;
+  dshift[channel] = all.shift;
+  dscale[channel] = all.scale;
 }
 
-template <typename T, int V>
-__global__ void differentiate(const T* gradient, const T* y, const T* x, const float* scale,
-                              const float* mean, const float* inverse_deviation, T* dx,
-                              const float* dscale, const float* dshift, T* dresidual, const float*,
-                              int rows, int channels, float low, float high) {
+template <typename T, Mask MASK, int V>
+__global__ void differentiate(OPERANDS, float low, float high) {
   const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
   if (at.channel >= channels) return;
-  const Images<T> images(gradient, y, x, low, high);
+  Images<T, V, MASK> images(gradient, second, mask, x, low, high);
+  images.know(scale, shift, mean, inverse_deviation, at.channel);
   Affine<V> by;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const int channel = at.channel + i;
-    by.set(i, {dshift[channel], dscale[channel]}, scale, mean, inverse_deviation, channel, rows);
+    by.set(i, {dshift[channel], dscale[channel]}, images.factor[i], inverse_deviation[channel],
+           rows);
   }
   apply(images, dx, dresidual, at, channels, by);
 }

@@ -3,7 +3,7 @@ folded into a convolution."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from golow.levels.cudnn.builder import Builder, Operator, Tensor
 from golow.levels.cudnn.kernels import batch_norm as kernels
@@ -14,6 +14,14 @@ from golow.levels.cudnn.operators.elementwise import apply, in_place_or_new
 from golow.lower.graph import Argument, Node, Ref
 
 VECTOR = Layout("float32")
+
+
+class Outcome(NamedTuple):
+    """What tells backward where a result was clipped: a mask, or without one the shift, from which
+    and from x it finds the result again."""
+
+    shift: Tensor | None
+    mask: Tensor | None
 
 
 def batch_norm(build: Builder, node: Node) -> None:
@@ -47,8 +55,13 @@ def _forward(
     y = build.new(build.output(0).name, x.shape, x.layout)
     statistics = [build.new(f"{build.node.name}.{i}", (channels,), VECTOR) for i in (1, 2)]
     running = [build.state(a) for a in (running_mean, running_variance)]
+    mask = None
+    if added is not None and clip != NO_CLIP:
+        size = kernels.mask_bytes(x.dtype, rows, channels)
+        mask = build.new(f"{build.node.name}.mask", (size,), Layout("uint8"))
     reads = [x, added, _vector(build, scale), _vector(build, shift)]
-    build.kernels(launches, reads, [y, *statistics, *running])
+    build.kernels(launches, reads, [y, *statistics, *running, mask])
+    build.saved[build.output(0).name] = Outcome(reads[-1], mask)
     for index, tensor in enumerate((y, *statistics, *running)):
         build.define(index, tensor)
 
@@ -77,18 +90,23 @@ def batch_norm_relu_backward(build: Builder, node: Node) -> None:
 
 
 def batch_norm_activated_backward(build: Builder, node: Node) -> None:
-    """Gradients of x, scale, shift and, where anybody reads it, of the residual."""
-    _backward(build, node.arguments[:6], _clip(node.arguments[7]))
+    """Gradients of x, scale, shift and, where anybody reads it, of the residual. A tenth argument
+    is a tensor that is added to the gradient."""
+    second = node.arguments[9] if len(node.arguments) > 9 else None
+    _backward(build, node.arguments[:6], _clip(node.arguments[7]), second)
 
 
-def _backward(build: Builder, operands: tuple[Argument, ...], clip: Clip) -> None:
+def _backward(
+    build: Builder, operands: tuple[Argument, ...], clip: Clip, second: Argument = None
+) -> None:
     gradient, outcome, argument, scale, mean, deviation = operands
     x = normed(build, argument)
     rows, channels = x.elements // x.shape[1], x.shape[1]
     outer = build.wanted(gradient, x.layout)
-    y = build.wanted(outcome, x.layout) if isinstance(outcome, Ref) else None
+    other = build.wanted(second, x.layout) if isinstance(second, Ref) else None
+    shift, mask = build.saved[outcome.name] if isinstance(outcome, Ref) else Outcome(None, None)
     statistics = [build.wanted(a, VECTOR) for a in (mean, deviation)]
-    reads = [outer, y, x, _vector(build, scale), *statistics]
+    reads = [outer, other, mask, x, _vector(build, scale), shift, *statistics]
     inner = in_place_or_new(build, gradient, outer)
     vectors = [
         build.new(f"{build.node.name}.{index}", (channels,), VECTOR)
@@ -100,7 +118,9 @@ def _backward(build: Builder, operands: tuple[Argument, ...], clip: Clip) -> Non
     if len(build.node.outputs) > 3 and build.node.outputs[3] is not None:
         branch = build.new(build.output(3).name, x.shape, x.layout)
         build.define(3, branch)
-    launches = kernels.batch_norm_backward(x.dtype, rows, channels, clip=clip)
+    launches = kernels.batch_norm_backward(
+        x.dtype, rows, channels, clip=clip, masked=mask is not None
+    )
     build.kernels(launches, reads, [inner, *vectors, branch])
     for index, tensor in enumerate((inner, *vectors)):
         build.define(index, tensor)
