@@ -1,6 +1,6 @@
 """Does `cudnn` train ResNet-50 on MNIST as eager does? On a GPU, with the real images.
 
-    python benchmarks/mnist_curves.py DATA_ROOT/MNIST/raw [--epochs 2] [--seeds 3]
+    python benchmarks/mnist_curves.py DATA_ROOT/MNIST/raw [--rates 0.01,0.01,0.001] [--seeds 3]
 
 Both start from the same weights and see the same images in the same order; a seed is an order of
 the images. Prints losses along the way and the accuracy on the 10,000 test images after each epoch,
@@ -43,24 +43,23 @@ EVERY = 39  # steps between the losses that are kept
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--precision", default="default")
-    parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--rates", default="0.01,0.01,0.001", help="of each epoch")
     given = parser.parse_args()
     train, test = images(given.folder, "train"), images(given.folder, "t10k")
     prepared = prepare(
         "resnet50", mode="train", batch=BATCH, resolution=SIDE, channels=1, classes=10,
         device="cuda", precision=given.precision,
-        optimizer=Optimizer(learning_rate=given.learning_rate, momentum=0.9),
+        optimizer=Optimizer(momentum=0.9),
     )  # fmt: skip
     ends: dict[str, list[float]] = {}
     for seed in range(given.seeds):
         for name, runner in (("eager", Eager), ("cudnn", Cudnn)):
             model = runner(prepared, len(train[0]) // BATCH)
-            for epoch in range(given.epochs):
+            for epoch, rate in enumerate(map(float, given.rates.split(","))):
                 begun = time.perf_counter()
-                losses = list(model.epoch(batches(train, seed * 1000 + epoch)))
+                losses = list(model.epoch(batches(train, seed * 1000 + epoch), rate))
                 seconds = time.perf_counter() - begun
                 right = accuracy(model.trained(), test)
                 curve = " ".join(f"{loss:.4f}" for loss in losses)
@@ -121,8 +120,9 @@ class Eager:
             self.module.parameters(), lr=settings.learning_rate, momentum=settings.momentum
         )
 
-    def epoch(self, batches: list[Batch]) -> Iterator[float]:
+    def epoch(self, batches: list[Batch], rate: float) -> Iterator[float]:
         self.module.train()
+        self.optimizer.param_groups[0]["lr"] = rate
         half = torch.bfloat16 if self.precision == "bf16" else torch.float16
         for step, batch in enumerate(batches):
             x, target = (torch.from_numpy(array).cuda() for array in batch.values())
@@ -132,7 +132,7 @@ class Eager:
             loss.backward()
             self.optimizer.step()
             if step % EVERY == 0:
-                yield float(loss)
+                yield float(loss.detach())
 
     def trained(self) -> nn.Module:
         return copy.deepcopy(self.module)
@@ -162,14 +162,13 @@ class Cudnn:
         for (kind, target), tensor in built.inputs.items():
             if kind in ("parameter", "buffer"):
                 self.execution.write(tensor, state[target])
-            elif kind == "learning_rate":
-                rate = np.array(self.workload.optimizer.learning_rate, np.float32)
-                self.execution.write(tensor, rate)
         self.execution.renew_copies()
         self.execution.write_cell("loss_scale", np.array((65536, 0, 0), SCALER))
 
-    def epoch(self, batches: list[Batch]) -> Iterator[float]:
+    def epoch(self, batches: list[Batch], rate: float) -> Iterator[float]:
         self.execution.take_batches(batches)
+        where = self.execution.built.inputs[("learning_rate", "")]
+        self.execution.write(where, np.array(rate, np.float32))
         for step in range(len(batches)):
             self.execution.run(step)
             if step % EVERY == 0:

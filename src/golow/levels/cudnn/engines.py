@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from golow.levels.cudnn import small
 from golow.levels.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.cudnn.device import Gpu, Region, write_whole
 from golow.levels.cudnn.frontend import Frontend, Plan
@@ -117,6 +118,8 @@ class Engines:
         if operation.depthwise and takes(operation):
             yield OwnConvolution(operation, self.gpu)
         yield from self.frontend.plans(operation, most)
+        if self._autotune:  # nothing but the clock ranks these
+            yield from small.small_engines(operation, self.gpu)
         if operation.direction == "forward" and (problem := as_product(operation)) is not None:
             yield from self._products(problem, most)
 
@@ -171,6 +174,8 @@ class Engines:
             return None
         if stored.kind == OwnConvolution.kind and isinstance(operation, Convolution):
             return OwnConvolution(operation, self.gpu)
+        if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
+            return small.restored(operation, self.gpu, stored.data)
         if stored.kind == Plan.kind and isinstance(operation, Convolution):
             return self.frontend.restored(operation, stored.data)
         problem = operation if isinstance(operation, Problem) else as_product(operation)

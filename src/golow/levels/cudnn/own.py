@@ -39,10 +39,10 @@ class OwnConvolution:
     def _made(self) -> Launches:
         operation, dtype = self._operation, self._operation.dtype
         module: Any = depthwise if self._depthwise else direct
-        geometry = _geometry(operation)
+        geometry = geometry_of(operation)
         made: Launches
         if operation.direction == "forward":
-            made = module.forward(dtype, dtype, geometry, clip=_clip(operation.activation))
+            made = module.forward(dtype, dtype, geometry, clip=clip_of(operation.activation))
         elif operation.direction == "backward_data":
             made = module.backward_data(dtype, dtype, geometry)
         else:
@@ -72,13 +72,13 @@ def takes(operation: Convolution) -> bool:
     return fuses(operation.activation) and not (operation.residual and operation.depthwise)
 
 
-def _clip(activation: tuple[str | float, ...]) -> Clip:
+def clip_of(activation: tuple[str | float, ...]) -> Clip:
     if activation == ():
         return NO_CLIP
     return RELU if activation[0] == "relu" else (float(activation[1]), float(activation[2]))
 
 
-def _geometry(operation: Convolution) -> direct.Convolution:
+def geometry_of(operation: Convolution) -> direct.Convolution:
     images, channels, height, width = operation.image
     _, filters, rows, columns = operation.output
     return direct.Convolution(
