@@ -31,6 +31,7 @@ from golow.levels.cudnn.engines import Engines
 from golow.levels.cudnn.execution import Execution
 from golow.levels.cudnn.kernels.update import SCALER
 from golow.levels.cudnn.operators import OPERATORS
+from golow.levels.cudnn.operators.update import finish
 from golow.levels.cudnn.precision import TYPES
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Optimizer
@@ -148,7 +149,9 @@ class Cudnn:
         home = default_cache() / "cudnn"
         gpu = Gpu(home / "kernels")
         engines = Engines(gpu, home / "engines", autotune=True)
-        built = Builder(graph, engines, TYPES[self.workload.precision], count).build(OPERATORS)
+        built = Builder(graph, engines, TYPES[self.workload.precision], count).build(
+            OPERATORS, finish
+        )
         state = {name: tensor.numpy() for name, tensor in self.module.state_dict().items()}
         shapes = {item.target: item.value.shape for item in graph.inputs if item.kind == "input"}
         nothing: Batch = {

@@ -16,6 +16,7 @@ from golow.levels.cudnn.execution import Execution
 from golow.levels.cudnn.kernels.dropout import CONTROL
 from golow.levels.cudnn.kernels.update import SCALER
 from golow.levels.cudnn.operators import OPERATORS
+from golow.levels.cudnn.operators.update import finish
 from golow.levels.cudnn.precision import TYPES
 from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
 from golow.lower.stem import block_first_convolution
@@ -56,7 +57,9 @@ class Running:
             for name, tensor in network.prepared.module.state_dict().items()
         }
         batches = [_arrays(batch) for batch in network.prepared.batches]
-        self.built = Builder(network.graph, on.engines, self.types, len(batches)).build(OPERATORS)
+        self.built = Builder(network.graph, on.engines, self.types, len(batches)).build(
+            OPERATORS, finish
+        )
         sources = {item.value.name: item for item in network.graph.inputs}
         self.execution = Execution(self.built, on.gpu, sources, batches, self._weight)
         self._fill_state()

@@ -18,12 +18,14 @@ from torch import nn
 
 from golow.comparison import capture
 from golow.levels.cudnn import passes
-from golow.levels.cudnn.builder import Builder, Built
+from golow.levels.cudnn.builder import Builder
 from golow.levels.cudnn.cublaslt import Problem
 from golow.levels.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
 from golow.levels.cudnn.operators import OPERATORS
+from golow.levels.cudnn.operators.update import finish
 from golow.levels.cudnn.precision import TYPES
 from golow.levels.cudnn.products import Convolution
+from golow.levels.cudnn.steps import Built
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Precision
@@ -75,7 +77,7 @@ def built(
     graph = lowered(model, mode, shape or (64,))
     engines = AskedEngines()
     builder = Builder(graph, cast("object", engines), TYPES[precision], 4)  # type: ignore[arg-type]
-    return builder.build(OPERATORS), engines
+    return builder.build(OPERATORS, finish), engines
 
 
 def assert_sound(made: Built) -> None:

@@ -71,12 +71,13 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     from golow.levels.cudnn.device import Gpu
     from golow.levels.cudnn.engines import Engines
     from golow.levels.cudnn.operators import OPERATORS
+    from golow.levels.cudnn.operators.update import finish
     from golow.levels.cudnn.precision import TYPES
 
     home = _home(graph, workload, "", cache).parent
     engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=False)
     builder = Builder(graph, engines, TYPES[workload.precision], workload.batches)
-    return builder.build(OPERATORS).plan
+    return builder.build(OPERATORS, finish).plan
 
 
 def _home(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:

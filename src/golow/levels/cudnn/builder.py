@@ -5,24 +5,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from golow.levels.cudnn.kernels import Kernel
 from golow.levels.cudnn.kernels.blocks import Launches
 from golow.levels.cudnn.kernels.counting import count
-from golow.levels.cudnn.kernels.dropout import advance
 from golow.levels.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
 from golow.levels.cudnn.kernels.strided import strided_copy
-from golow.levels.cudnn.kernels.update import find_nonfinite, next_scale, sgd
 from golow.levels.cudnn.layouts import Layout, same_memory
 from golow.levels.cudnn.precision import Types
+from golow.levels.cudnn.steps import (
+    WINDOW,
+    Built,
+    Call,
+    EngineCall,
+    Fill,
+    FlatCall,
+    KernelCall,
+    Tensor,
+)
+from golow.levels.cudnn.training_state import TrainingState
 from golow.levels.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Argument, Graph, Node, Ref, Value
 from golow.lower.lifetimes import last_reads, state_outputs
-from golow.lower.plan import Buffer, Operand, Place, Plan, Step, beside, make_plan
+from golow.lower.plan import Buffer, Operand, Place, Step, beside, make_plan
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
@@ -30,80 +38,7 @@ if TYPE_CHECKING:
 
 LEVEL = "cudnn"
 ALIGNMENT = 256  # bytes; what cuBLASLt wants of a workspace
-# Steps that may be enqueued before one beside them has to be done.
-WINDOW = 12
 CELL_BYTES = 12  # the largest of the small structures that kernels share
-
-
-class Tensor(NamedTuple):
-    """A value in memory. offset: bytes into its buffer."""
-
-    buffer: int
-    shape: tuple[int, ...]
-    layout: Layout
-    offset: int = 0
-
-    @property
-    def dtype(self) -> str:
-        """The type in which it is stored."""
-        return self.layout.dtype
-
-    @property
-    def elements(self) -> int:
-        """How many lie in memory."""
-        return self.layout.elements(self.shape)
-
-
-class KernelCall(NamedTuple):
-    """Launch a kernel on these tensors."""
-
-    kernel: Kernel
-    arguments: tuple[Tensor | None, ...]
-
-
-class EngineCall(NamedTuple):
-    """Run an engine on these tensors. side: beside the steps that follow, at most `WINDOW`."""
-
-    engine: Engine
-    arguments: tuple[Tensor, ...]
-    workspace: Tensor | None
-    side: bool = False
-
-
-class FlatCall(NamedTuple):
-    """Launch a kernel on whole places of the plan, named in the order of its pointers; tensors may
-    stand among them, and None for what is absent. make: the kernel for so many elements of the
-    first place, which are of this dtype."""
-
-    make: Callable[[int], Kernel]
-    arguments: tuple[Place | Tensor | None, ...]
-    dtype: str
-
-
-Call = KernelCall | EngineCall | FlatCall
-
-
-class Fill(NamedTuple):
-    """What a buffer holds from the moment of loading on: a value of the graph that depends on
-    weights alone, or a number."""
-
-    value: str | float
-    tensor: Tensor
-
-
-class Built(NamedTuple):
-    """A plan and what executes it: one call a step; what is filled in when loading; parameters with
-    their copies in half precision; where the graph's ends are; the graph's own nodes that compute
-    from weights alone."""
-
-    plan: Plan
-    calls: tuple[Call, ...]
-    fills: tuple[Fill, ...]
-    copies: tuple[tuple[Tensor, Tensor], ...]
-    inputs: dict[tuple[str, str], Tensor]
-    outputs: dict[tuple[str, str], Tensor]
-    cells: dict[str, Tensor]
-    constants: dict[str, Node]
 
 
 Operator = Callable[["Builder", Node], None]
@@ -125,14 +60,10 @@ class Builder:
         self._calls: list[Call] = []
         self._fills: list[Fill] = []
         self._cells: dict[str, Tensor] = {}
-        self._sgd: tuple[float, float] | None = None
+        self.training = TrainingState(types, self.new)
+        self.sgd: tuple[float, float] | None = None
         self._late: dict[int, int] = {}
-        self._counted: set[int] = set()
-        self._copies: list[tuple[Tensor, Tensor]] = []
-        self._beside: dict[int, int] = {}  # buffers whose offset follows from a master's
-        self._masters: dict[str, Tensor] = {}
-        self._gradients: dict[str, Tensor] = {}
-        self._momenta: dict[str, Tensor] = {}
+        self.counted: set[int] = set()
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
         self._sources = {item.value.name: item for item in graph.inputs}
@@ -145,8 +76,9 @@ class Builder:
             if item.kind == "gradient"
         }
 
-    def build(self, operators: Mapping[str, Operator]) -> Built:
-        """All steps. Raises `Unsupported` for what there is no kernel or engine for."""
+    def build(self, operators: Mapping[str, Operator], finish: Callable[[Builder], None]) -> Built:
+        """All steps; ``finish`` adds those at the end of a training step. Raises `Unsupported` for
+        what there is no kernel or engine for."""
         for position, node in enumerate(self.graph.nodes):
             self.position, self.node = position, node
             if node.op in ARITHMETIC:
@@ -163,16 +95,16 @@ class Builder:
         outputs: dict[tuple[str, str], Tensor] = {
             (item.kind, item.target): self._end(item) for item in self.graph.outputs
         }
-        self._update()
+        finish(self)
         kept = [t.buffer for key, t in outputs.items() if key[0] in ("output", "loss")]
         name, steps = self.graph.name, self._steps
         plan = make_plan(name, steps, self._buffers, kept, ALIGNMENT, self._late)
         return Built(
-            plan=beside(plan, self._beside),
+            plan=beside(plan, self.training.beside),
             calls=tuple(self._calls),
             fills=tuple(self._fills),
-            copies=tuple(self._copies),
-            inputs=self._inputs,
+            copies=tuple(self.training.copies),
+            inputs=self._inputs | self._state_inputs(),
             outputs=outputs,
             cells=self._cells,
             constants=self.constants,
@@ -323,54 +255,37 @@ class Builder:
 
     def update_with(self, momentum: float, weight_decay: float) -> None:
         """End with SGD over all parameters."""
-        self._sgd = momentum, weight_decay
+        self.sgd = momentum, weight_decay
 
     def count(self, argument: Argument, step: int) -> None:
         """Let an integer counter of the state go up at the end of the iteration."""
         tensor = self.state(argument)
         if step != 1 or self._buffers[tensor.buffer].place != "counter":
             raise self.unsupported("integer arithmetic other than counting")
-        if tensor.buffer in self._counted:  # a layer that runs twice
+        if tensor.buffer in self.counted:  # a layer that runs twice
             self.kernel(count(1), [tensor], [])
-        self._counted.add(tensor.buffer)
+        self.counted.add(tensor.buffer)
         self.define(0, tensor)
 
-    def _update(self) -> None:
-        """The steps over whole places: SGD, the next scale of the loss, counters."""
-        scale = self.cell("loss_scale") if self.types.scaled and self._sgd else None
-        groups = sorted({_group(tensor.shape) for tensor in self._masters.values()})
-        for group in groups if scale else ():
-            dtype = self._gradient_type(group)
-            check = partial(find_nonfinite, gradient=dtype)
-            self._flat("find_nonfinite", check, dtype, f"gradient.{group}", scale)
-        for group in groups if self._sgd else ():
-            momentum, decay = self._sgd or (0.0, 0.0)
-            dtype = self._gradient_type(group)
-            kernel = partial(
-                sgd,
-                momentum=momentum,
-                weight_decay=decay,
-                gradient=dtype,
-                copy=self.types.computed,
-            )
-            copied = any(buffer.place == f"copy.{group}" for buffer in self._buffers)
-            flat = [f"{role}.{group}" for role in ("gradient", "master", "momentum")]
-            rate = self._inputs[("learning_rate", "")]
-            copy = f"copy.{group}" if copied else None
-            self._flat("sgd", kernel, dtype, *flat, rate, scale, copy)
-        if scale:
-            self.kernel(next_scale(), [], [scale], "next_scale")
-        for name, cell in self._cells.items():
-            if name.startswith("dropout"):
-                self.kernel(advance(), [], [cell], "advance")
-        if self._counted:
-            self._flat("count", count, "int64", "counter")
-
-    def _flat(
+    def flat(
         self, operation: str, make: Callable[[int], Kernel], dtype: str, *arguments: Any
     ) -> None:
+        """Add a kernel over whole places as a step; see `FlatCall`."""
         self._calls.append(FlatCall(make, arguments, dtype))
         self._steps.append(Step(operation, ("",), "update", (), ()))
+
+    def has_place(self, place: Place) -> bool:
+        """Whether anything lies there."""
+        return any(buffer.place == place for buffer in self._buffers)
+
+    @property
+    def cells(self) -> dict[str, Tensor]:
+        """Those of `cell` that there are."""
+        return dict(self._cells)
+
+    def learning_rate(self) -> Tensor:
+        """The number that SGD reads."""
+        return self._inputs[("learning_rate", "")]
 
     # ------------------------------------------------------------ what comes from outside
 
@@ -392,7 +307,8 @@ class Builder:
         if item.kind in ("input", "target"):
             return self._fetched(item.kind, item.target, value, layout)
         if item.kind == "parameter" and self.trains and item.target in self._trained:
-            return self._trained_parameter(item.target, value, layout)
+            # None where two layers share it and want it differently.
+            return self.training.parameter(item.target, value, layout)
         if item.kind in ("parameter", "buffer") and not (self.trains and item.kind == "buffer"):
             return self._constant(value, layout)
         if self._values[name]:
@@ -440,42 +356,14 @@ class Builder:
             self._inputs[key] = self.new(value.name, shape, Layout(value.dtype), "input")
         return self._inputs[key]
 
-    def _trained_parameter(self, target: str, value: Value, layout: Layout) -> Tensor:
-        """The master, made with momentum and gradient beside it, or its copy in half precision."""
-        if target not in self._masters:
-            self._make_master(target, value, layout)
-        master = self._masters[target]
-        wanted = layout._replace(dtype="float32")
-        if not same_memory(value.shape, master.layout, wanted):
-            return self.copied(master, layout)  # two layers share it and want it differently
-        if layout.dtype == "float32":
-            return master
-        copy = self.new(value.name, value.shape, layout, f"copy.{_group(value.shape)}")
-        self._beside[copy.buffer] = master.buffer
-        self._copies.append((master, copy))
-        return copy
-
-    def _make_master(self, target: str, value: Value, layout: Layout) -> None:
-        group, master = _group(value.shape), layout._replace(dtype="float32")
-        gradient = layout._replace(dtype=self._gradient_type(group))
-        for kept, role, made in (
-            (self._masters, "master", master),
-            (self._momenta, "momentum", master),
-            (self._gradients, "gradient", gradient),
-        ):
-            kept[target] = self.new(value.name, value.shape, made, f"{role}.{group}")
-            self._beside[kept[target].buffer] = self._masters[target].buffer
-        self._inputs[("parameter", target)] = self._masters[target]
-        self._inputs[("momentum", target)] = self._momenta[target]
-
-    def _gradient_type(self, group: str) -> str:
-        return self.types.computed if group == "weights" else "float32"
-
     def _gradient(self, target: str) -> Tensor:
-        if target not in self._gradients:
-            value = next(i.value for i in self._sources.values() if i.target == target)
-            self._make_master(target, value, Layout("float32"))
-        return self._gradients[target]
+        value = next(i.value for i in self._sources.values() if i.target == target)
+        return self.training.gradient(target, value)
+
+    def _state_inputs(self) -> dict[tuple[str, str], Tensor]:
+        state = self.training
+        found = {("parameter", target): tensor for target, tensor in state.masters.items()}
+        return found | {("momentum", target): tensor for target, tensor in state.momenta.items()}
 
     def _end(self, item: Any) -> Tensor:
         """Where something that leaves the graph is; a gradient that lies elsewhere is copied."""
@@ -485,7 +373,8 @@ class Builder:
                 self.copy(tensor, target)
             return target
         if item.kind in ("parameter", "momentum"):
-            return (self._masters if item.kind == "parameter" else self._momenta)[item.target]
+            state = self.training
+            return (state.masters if item.kind == "parameter" else state.momenta)[item.target]
         return self.tensor(Ref(name=item.name))
 
     # ------------------------------------------------------------ steps
@@ -548,11 +437,6 @@ class Builder:
                 implementation,
             )
         )
-
-
-def _group(shape: Sequence[int]) -> str:
-    """Weights have gradients in the type of products, vectors (biases, batch norm) in float32."""
-    return "weights" if len(shape) > 1 else "vectors"
 
 
 def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:

@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from golow.levels.bundle_arrays import Batch, Read
-from golow.levels.cudnn.builder import (
+from golow.levels.cudnn.device import Gpu, Graph, Region
+from golow.levels.cudnn.kernels import ITEM_BYTES
+from golow.levels.cudnn.kernels.delay import delay
+from golow.levels.cudnn.kernels.layout import cast
+from golow.levels.cudnn.layouts import NUMPY_TYPES, packed, unpacked
+from golow.levels.cudnn.steps import (
     WINDOW,
     Built,
     Call,
@@ -19,11 +24,6 @@ from golow.levels.cudnn.builder import (
     KernelCall,
     Tensor,
 )
-from golow.levels.cudnn.device import Gpu, Graph, Region
-from golow.levels.cudnn.kernels import ITEM_BYTES
-from golow.levels.cudnn.kernels.delay import delay
-from golow.levels.cudnn.kernels.layout import cast
-from golow.levels.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import GraphInput, Ref
 

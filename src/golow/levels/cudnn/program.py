@@ -25,6 +25,7 @@ from golow.levels.cudnn.execution import Execution
 from golow.levels.cudnn.kernels.dropout import CONTROL
 from golow.levels.cudnn.kernels.update import SCALER
 from golow.levels.cudnn.operators import OPERATORS
+from golow.levels.cudnn.operators.update import finish
 from golow.levels.cudnn.precision import TYPES
 from golow.lower.graph import decode_graph
 from golow.record import LayerTime
@@ -51,7 +52,7 @@ class CuDnn:
         engines = Engines(self.gpu, self._folder.parent / "engines", self._autotune)
         building = time.perf_counter()
         types = TYPES[self.workload.precision]
-        built = Builder(graph, engines, types, self.workload.batches).build(OPERATORS)
+        built = Builder(graph, engines, types, self.workload.batches).build(OPERATORS, finish)
         batches = bundle_arrays.batches(self.bundle, self.workload.batches)
         sources = {item.value.name: item for item in graph.inputs}
         with bundle_arrays.weights(self.bundle) as read:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from golow.levels.cudnn.builder import Builder, Operator, Tensor
+from golow.levels.cudnn.builder import Builder, Operator
 from golow.levels.cudnn.layouts import Layout
 from golow.levels.cudnn.operators.elementwise import activated
 from golow.levels.cudnn.operators.shapes import reduced
 from golow.levels.cudnn.own import OwnConvolution, takes
 from golow.levels.cudnn.products import Convolution, fuses
+from golow.levels.cudnn.steps import Tensor
 from golow.lower.graph import Argument, Node, Ref
 from golow.lower.rewriting import pair
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from golow.levels.cudnn.builder import Builder, Operator, Tensor
+from golow.levels.cudnn.builder import Builder, Operator
 from golow.levels.cudnn.kernels.pointwise import Operand, number, pointwise
 from golow.levels.cudnn.kernels.pointwise import activation as formula
 from golow.levels.cudnn.kernels.pointwise import activation_backward as gradient_formula
 from golow.levels.cudnn.layouts import Layout
+from golow.levels.cudnn.steps import Tensor
 from golow.lower.fusion import activation_of
 from golow.lower.graph import Argument, Node, Ref
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.cudnn.builder import Builder, Operator, Tensor
+from golow.levels.cudnn.builder import Builder, Operator
 from golow.levels.cudnn.cublaslt import Problem
 from golow.levels.cudnn.layouts import Layout
 from golow.levels.cudnn.operators.elementwise import activated
+from golow.levels.cudnn.steps import Tensor
 from golow.lower.graph import Argument, Node, Ref
 
 if TYPE_CHECKING:

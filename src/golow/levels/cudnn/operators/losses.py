@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from golow.levels.cudnn.builder import Builder, Operator, Tensor
+from golow.levels.cudnn.builder import Builder, Operator
 from golow.levels.cudnn.kernels import losses
 from golow.levels.cudnn.layouts import Layout
+from golow.levels.cudnn.steps import Tensor
 from golow.lower.graph import Argument, Node
 
 MEAN, SUM = 1, 2  # PyTorch's codes of a loss's reduction

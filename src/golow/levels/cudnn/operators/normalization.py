@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from golow.levels.cudnn.builder import Builder, Operator, Tensor
+from golow.levels.cudnn.builder import Builder, Operator
 from golow.levels.cudnn.kernels import batch_norm as kernels
 from golow.levels.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.cudnn.kernels.pointwise import number
 from golow.levels.cudnn.layouts import Layout
 from golow.levels.cudnn.operators.elementwise import apply, in_place_or_new
+from golow.levels.cudnn.steps import Tensor
 from golow.lower.graph import Argument, Node, Ref
 
 VECTOR = Layout("float32")

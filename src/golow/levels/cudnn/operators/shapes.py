@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from golow.levels.cudnn.builder import Builder, Operator, Tensor
+from golow.levels.cudnn.builder import Builder, Operator
 from golow.levels.cudnn.kernels import ITEM_BYTES
 from golow.levels.cudnn.kernels.dropout import dropout as dropout_kernel
 from golow.levels.cudnn.kernels.pointwise import Operand, number, pointwise
 from golow.levels.cudnn.kernels.reduction import reduction
 from golow.levels.cudnn.kernels.strided import strided_copy
 from golow.levels.cudnn.layouts import Layout, Order
+from golow.levels.cudnn.steps import Tensor
 from golow.lower.graph import Node, Ref
 from golow.lower.rewriting import given
 
