@@ -78,6 +78,30 @@ class SharedWeight(nn.Module):
         return self.second(torch.tanh(self.first(x)))
 
 
+class Dropped(nn.Module):
+    """A weight before dropout, so that its gradient shows the mask of the backward pass."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, 100))
+        self.drop = nn.Dropout(probability)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(x * self.weight)
+
+
+class Kept2(nn.Module):
+    """The layer once for itself and once through an activation that may work in place."""
+
+    def __init__(self, between: nn.Module) -> None:
+        super().__init__()
+        self.between = between
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.between(x)
+        return torch.relu(y) * x + y
+
+
 class Case(NamedTuple):
     """A network and the shape of its input, with the batch."""
 

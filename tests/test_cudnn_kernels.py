@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -29,6 +28,7 @@ from golow.levels.cudnn.kernels.pointwise import (
     pointwise,
 )
 from golow.levels.cudnn.kernels.pooling import Images, Window
+from kernel_compilation import assert_compile
 
 FLOATING = ("float32", "bfloat16", "float16")
 MOST_THREADS = 1024
@@ -121,20 +121,7 @@ ALL: dict[str, Callable[[], Iterator[Kernel]]] = {
 
 @pytest.mark.parametrize("family", ALL)
 def test_every_instantiation_compiles(family: str) -> None:
-    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
-    pathfinder = pytest.importorskip("cuda.pathfinder")
-    try:
-        pathfinder.load_nvidia_dynamic_lib("nvrtc")
-    except pathfinder.DynamicLibNotFoundError:
-        pytest.skip("NVRTC is not installed")
-    from golow.levels.cudnn.device import compile_source
-
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for kernel in ALL[family]():
-        wanted[kernel.source].add(kernel.expression)
-    for source, expressions in wanted.items():
-        code = compile_source(source, sorted(expressions), "sm_90")
-        assert set(code.symbol_mapping) == expressions
+    assert_compile(ALL[family]())
 
 
 @pytest.mark.parametrize("family", ALL)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from drawn_networks import networks
 from golow.levels.cudnn import probe
@@ -20,7 +20,7 @@ if not probe().available:
 
 from cudnn_in_process import OnGpu, Running, compute, lowered
 from in_process import OPTIMIZER, Network, assert_right
-from many_networks import CASES, Function, Kept, Two, after_conv, same
+from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
 
 pytestmark = pytest.mark.gpu
 
@@ -154,18 +154,6 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(on: OnGpu) -> No
 # ---------------------------------------------------------------- dropout
 
 
-class Dropped(nn.Module):
-    """A weight before dropout, so that its gradient shows the mask of the backward pass."""
-
-    def __init__(self, probability: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(64, 100))
-        self.drop = nn.Dropout(probability)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop(x * self.weight)
-
-
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.8])
 def test_dropout_drops_and_its_gradient_has_the_same_mask(on: OnGpu, probability: float) -> None:
     running = Running(lowered(Dropped(probability), torch.ones(64, 100), "train"), on)
@@ -187,18 +175,6 @@ def test_dropout_off_is_exact(on: OnGpu) -> None:
 
 
 # ---------------------------------------------------------------- values that live on
-
-
-class Kept2(nn.Module):
-    """The layer once for itself and once through an activation that may work in place."""
-
-    def __init__(self, between: nn.Module) -> None:
-        super().__init__()
-        self.between = between
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.between(x)
-        return torch.relu(y) * x + y
 
 
 @both_modes

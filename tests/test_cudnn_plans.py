@@ -18,6 +18,7 @@ from torch import nn
 
 from golow.comparison import capture
 from golow.levels.cudnn import passes
+from golow.levels.cudnn.branches import joins, runs_beside
 from golow.levels.cudnn.builder import Builder
 from golow.levels.cudnn.cublaslt import Problem
 from golow.levels.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
@@ -25,12 +26,13 @@ from golow.levels.cudnn.operators import OPERATORS
 from golow.levels.cudnn.operators.update import finish
 from golow.levels.cudnn.precision import TYPES
 from golow.levels.cudnn.products import Convolution
-from golow.levels.cudnn.steps import Built
+from golow.levels.cudnn.steps import Built, FlatCall
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.plan import Operand
 from golow.record import Mode, Precision
 from golow.workload import prepare
-from many_networks import CASES
+from many_networks import CASES, Two, same
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
@@ -144,6 +146,64 @@ def test_followers_lie_beside_their_masters() -> None:
             assert buffers[momentum.buffer].offset == buffers[master.buffer].offset
     for group in ("weights", "vectors"):
         assert made.plan.sizes[f"momentum.{group}"] == made.plan.sizes[f"master.{group}"]
+
+
+@pytest.mark.parametrize("model", ["resnet18", "mobilenet_v2"])
+def test_gradients_of_weights_join_before_their_memory_is_touched(model: str) -> None:
+    made, _ = built(model, "train")
+    assert_joined(made)
+
+
+def test_a_gradient_that_a_later_sum_overwrites_is_waited_for() -> None:
+    """Without a norm between them the sum of a block's two gradients is made in place, over what
+    the gradient of the convolution's weight still reads beside it."""
+    block = Two(torch.add, same(8), nn.Identity())
+    module = nn.Sequential(nn.Conv2d(3, 8, 1), block, nn.ReLU(), nn.Conv2d(8, 8, 1), nn.Flatten())
+    made, _ = built(module, "train", "default", 2, 3, 6, 6)
+    steps, before = made.plan.steps, joins(made.calls, made.plan.steps)
+    overwritten = [
+        (started, position)
+        for started, call in enumerate(made.calls)
+        if runs_beside(call)
+        for position in range(started + 1, len(steps))
+        if buffers(steps[started].reads) & buffers(steps[position].writes)
+    ]
+    assert overwritten
+    for started, position in overwritten:
+        assert any(started in before[p] for p in range(started + 1, position + 1))
+    assert_joined(made)
+
+
+def assert_joined(made: Built) -> None:
+    """No step begins while one beside it reads or writes what it writes, or writes what it reads,
+    in the plan's buffers or, since buffers share memory, in the arena's bytes."""
+    steps, before = made.plan.steps, joins(made.calls, made.plan.steps)
+    open_: set[int] = set()
+    assert any(runs_beside(call) for call in made.calls)
+    for position, (call, step) in enumerate(zip(made.calls, steps, strict=True)):
+        open_ -= set(before[position])
+        assert not (open_ and isinstance(call, FlatCall))
+        for started in open_:
+            other = steps[started]
+            assert not overlap(made, step.writes, (*other.reads, *other.writes))
+            assert not overlap(made, step.reads, other.writes)
+        if runs_beside(call):
+            open_.add(position)
+
+
+def buffers(operands: Sequence[Operand]) -> set[int]:
+    return {operand.buffer for operand in operands}
+
+
+def overlap(made: Built, some: Sequence[Operand], others: Sequence[Operand]) -> bool:
+    found = [[made.plan.buffers[index] for index in buffers(group)] for group in (some, others)]
+    return any(
+        one.place == other.place
+        and one.offset < other.offset + other.bytes
+        and other.offset < one.offset + one.bytes
+        for one in found[0]
+        for other in found[1]
+    )
 
 
 def test_halves_halve_what_an_iteration_holds() -> None:

@@ -20,7 +20,7 @@ if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
 from in_process import OPTIMIZER, Network, assert_right, lower
-from many_networks import CASES, Function, Kept, Two, after_conv, same
+from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
 from onednn_in_process import LAYOUTS, Running, compute
 
 MODES = ("infer", "train")
@@ -125,18 +125,6 @@ def test_a_weight_learns_beside_a_frozen_bias() -> None:
 # ---------------------------------------------------------------- dropout
 
 
-class Dropped(nn.Module):
-    """A weight before dropout, so that its gradient shows the mask of the backward pass."""
-
-    def __init__(self, probability: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(64, 100))
-        self.drop = nn.Dropout(probability)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop(x * self.weight)
-
-
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.8])
 def test_dropout_drops_and_its_gradient_has_the_same_mask(probability: float) -> None:
     network = lower(Dropped(probability), torch.ones(64, 100), "train", loss="cross_entropy")
@@ -200,18 +188,6 @@ def test_nothing_writes_over_a_value_that_is_read_later(mode: Mode, between: nn.
     network = lower(case.make(), torch.randn(case.shape), mode)
     for tag in LAYOUTS.values():
         assert_right(network, compute(network, lambda _, tag=tag: tag))
-
-
-class Kept2(nn.Module):
-    """The layer once for itself and once through an activation that may work in place."""
-
-    def __init__(self, between: nn.Module) -> None:
-        super().__init__()
-        self.between = between
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.between(x)
-        return torch.relu(y) * x + y
 
 
 @both_modes

@@ -29,7 +29,7 @@ from golow.levels.cudnn.steps import (
 from golow.levels.cudnn.training_state import TrainingState
 from golow.levels.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Argument, Graph, Node, Ref, Value
-from golow.lower.lifetimes import last_reads, state_outputs
+from golow.lower.lifetimes import last_reads
 from golow.lower.plan import Buffer, Operand, Place, Step, beside, make_plan
 from golow.record import Unsupported
 
@@ -68,7 +68,6 @@ class Builder:
         self._all_values = graph.values()
         self._sources = {item.value.name: item for item in graph.inputs}
         self._groups, self._last_reads = last_reads(graph)
-        self._state_of = state_outputs(graph)
         self._trained = {item.target for item in graph.outputs if item.kind == "gradient"}
         self._gradient_of = {
             self._groups.get(item.name, item.name): item.target
@@ -122,7 +121,7 @@ class Builder:
         return self._all_values[argument.name]
 
     def output(self, index: int = 0) -> Value:
-        """The current node's value; raises `Unsupported` where nobody reads it."""
+        """The current node's value of that index, which somebody reads."""
         found = self.node.outputs[index]
         assert found is not None  # noqa: S101
         return found
@@ -165,7 +164,7 @@ class Builder:
         return self.wanted(argument, Layout(self.types.computed, "channels_last", shape[1]))
 
     def copied(self, tensor: Tensor, layout: Layout) -> Tensor:
-        """A copy in another layout; what pads it is zero."""
+        """A copy in another layout, without padding that the tensor has not."""
         copy = self.new(self._buffers[tensor.buffer].name, tensor.shape, layout)
         self.copy(tensor, copy)
         return copy
@@ -204,9 +203,8 @@ class Builder:
     def result(self, index: int, layout: Layout) -> Tensor:
         """Memory for the current node's value of that index: a gradient's own place where it is
         the gradient of a parameter."""
-        value = self.node.outputs[index]
-        shape = self.output(index).shape
-        target = self._gradient_of.get(value.name) if value is not None else None
+        value = self.output(index)
+        shape, target = value.shape, self._gradient_of.get(value.name)
         if target is not None:
             gradient = self._gradient(target)
             flat = gradient.layout == layout and layout.order == "rows"
@@ -214,7 +212,7 @@ class Builder:
                 return gradient._replace(shape=shape)
             if gradient.shape == shape and same_memory(shape, gradient.layout, layout):
                 return gradient._replace(layout=layout)
-        return self.new(self.output(index).name, shape, layout)
+        return self.new(value.name, shape, layout)
 
     def define(self, index: int, tensor: Tensor) -> None:
         """The current node's value of that index is this tensor."""
@@ -307,8 +305,10 @@ class Builder:
         if item.kind in ("input", "target"):
             return self._fetched(item.kind, item.target, value, layout)
         if item.kind == "parameter" and self.trains and item.target in self._trained:
-            # None where two layers share it and want it differently.
-            return self.training.parameter(item.target, value, layout)
+            found = self.training.parameter(item.target, value, layout)
+            if found is None:  # two layers share it and want it differently
+                found = self.copied(self.training.masters[item.target], layout)
+            return found
         if item.kind in ("parameter", "buffer") and not (self.trains and item.kind == "buffer"):
             return self._constant(value, layout)
         if self._values[name]:

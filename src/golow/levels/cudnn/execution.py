@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from golow.levels.bundle_arrays import Batch, Read
+from golow.levels.cudnn.branches import joins, runs_beside
 from golow.levels.cudnn.device import Gpu, Graph, Region
 from golow.levels.cudnn.kernels import ITEM_BYTES
 from golow.levels.cudnn.kernels.delay import delay
 from golow.levels.cudnn.kernels.layout import cast
 from golow.levels.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.cudnn.steps import (
-    WINDOW,
     Built,
     Call,
     EngineCall,
@@ -53,6 +53,7 @@ class Execution:
         self._fill(sources, read)
         self.take_batches(batches)
         gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
+        self._joins = joins(built.calls, self.plan.steps)
         self._graph: Graph | None = None
 
     # ------------------------------------------------------------ running
@@ -82,14 +83,12 @@ class Execution:
         return [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
 
     def _enqueue(self) -> None:
-        """All steps; those that may run beside others join again before somebody reads what they
-        wrote or writes over what they read."""
+        """All steps; those that run beside others join again where `joins` says."""
         beside: dict[int, Any] = {}
         for position, call in enumerate(self.built.calls):
-            for started in list(beside):
-                if self._must_join(started, position):
-                    self.gpu.join(beside.pop(started))
-            side = isinstance(call, EngineCall) and call.side
+            for started in self._joins[position]:
+                self.gpu.join(beside.pop(started))
+            side = runs_beside(call)
             if side:
                 self.gpu.fork()
             self._step(call, side)
@@ -97,14 +96,6 @@ class Execution:
                 beside[position] = self.gpu.beside()
         for event in beside.values():
             self.gpu.join(event)
-
-    def _must_join(self, started: int, position: int) -> bool:
-        """Whether the step at a position has to wait for one that was started beside."""
-        if position >= started + WINDOW or isinstance(self.built.calls[position], FlatCall):
-            return True
-        written = {operand.buffer for operand in self.plan.steps[started].writes}
-        step = self.plan.steps[position]
-        return any(operand.buffer in written for operand in (*step.reads, *step.writes))
 
     def _step(self, call: Call, side: bool = False) -> None:
         if isinstance(call, FlatCall):
