@@ -16,15 +16,20 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golow.data.image_file import Images
+from golow.data.order import epoch_order
+from golow.data.part import ArrayPart
 from golow.record import GolowError
 
 FILE = Path(__file__).with_name("digits.npz")
 COUNT = 1797
+TRAINING = 1437
 CLASSES = 10
 SIDE = 8
 
@@ -51,6 +56,30 @@ def load() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if digest != _SHA256:
         raise _damaged(f"the sha256 of its arrays is {digest[:12]}, not {_SHA256[:12]}")
     return images, labels
+
+
+def parts() -> dict[str, ArrayPart]:
+    """Training part [1437] and test part [360]: the digits that come first in a permutation, and
+    the others. Values are stretched to 0..255, so that resizing has room between them."""
+    order = epoch_order(COUNT, seed=0, epoch=0)
+    rows = {"train": np.sort(order[:TRAINING]), "test": np.sort(order[TRAINING:])}
+    return {part: _part(rows[part]) for part in rows}
+
+
+def _part(rows: NDArray[np.int64]) -> ArrayPart:
+    def arrays(batch: int) -> Iterator[Images]:
+        images, _ = load()
+        stretched = ((images[rows].astype(np.int64) * 255 + 8) // 16).astype(np.uint8)
+        for start in range(0, len(rows), batch):
+            yield stretched[start : start + batch, None]
+
+    return ArrayPart(
+        files=(FILE,),
+        source="embedded, 0..16 stretched to 0..255, split by a permutation of seed 0",
+        shape=(1, SIDE, SIDE),
+        labels=lambda: load()[1][rows].astype(np.int64),
+        arrays=arrays,
+    )
 
 
 def _damaged(reason: str) -> GolowError:

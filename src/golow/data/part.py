@@ -1,0 +1,122 @@
+"""What the readers of the publishers' formats give: a part of a data set, before it is read.
+
+Labels come first and as a whole, for they are few; images come in batches, for they may be more
+than memory holds. Nothing is read before it is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golow.data.image_file import Images, Labels
+from golow.data.pictures import Size, decoded, resized
+from golow.record import GolowError
+
+AGAIN = "fetch or copy it again."
+_BATCH_BYTES = 1 << 22
+_LARGEST_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """A part whose pixels lie in the publisher's files as they are.
+
+    shape is that of one image, (C, H, W). labels() gives all, arrays(n) the images in batches of n,
+    uint8 [n, C, H, W] and a smaller last one. Both raise `GolowError` for a damaged file.
+    """
+
+    files: tuple[Path, ...]
+    source: str
+    shape: tuple[int, int, int]
+    labels: Callable[[], Labels]
+    arrays: Callable[[int], Iterator[Images]]
+
+    def images(self, size: Size) -> Iterator[Images]:
+        """All images in the order of the labels, in batches uint8 [n, C, *size]."""
+        channels, *native = self.shape
+        largest = max(math.prod(self.shape), channels * math.prod(size))
+        batches = self.arrays(batch_size(largest))
+        return batches if tuple(native) == size else resized(batches, size)
+
+
+@dataclass(frozen=True)
+class PicturePart:
+    """A part of compressed pictures, a file each, which are read as RGB. files has all that the
+    part is made of, pictures among them."""
+
+    files: tuple[Path, ...]
+    source: str
+    pictures: tuple[Path, ...]
+    labels: Callable[[], Labels]
+
+    def images(self, size: Size) -> Iterator[Images]:
+        """All images in the order of the labels, in batches uint8 [n, 3, *size]."""
+        return decoded(self.pictures, size, batch_size(3 * math.prod(size)))
+
+
+Part = ArrayPart | PicturePart
+
+
+def batch_size(sample_bytes: int) -> int:
+    """Samples of so many bytes that are held in memory at once."""
+    return max(1, min(_LARGEST_BATCH, _BATCH_BYTES // sample_bytes))
+
+
+# ---------------------------------------------------------------- what several readers share
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[BufferedReader]:
+    """The file, open; what the system says against it is a `GolowError`."""
+    try:
+        with file.open("rb") as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise GolowError(f"{file} is missing", AGAIN) from error
+    except OSError as error:
+        raise GolowError(f"{file} cannot be read: {error.strerror or error}", AGAIN) from error
+
+
+def record_count(file: Path, length: int) -> int:
+    """How many records of so many bytes are in the file: a whole number, and not 0."""
+    with reading(file):
+        size = file.stat().st_size
+    if size % length or not size:
+        raise GolowError(
+            f"{file} has {size:,} bytes, which are not whole records of {length:,}: it is cut off "
+            "or not what its name says",
+            AGAIN,
+        )
+    return size // length
+
+
+def records(file: Path, length: int, batch: int) -> Iterator[NDArray[np.uint8]]:
+    """The records of a file in batches [n, length]."""
+    left = record_count(file, length)
+    with reading(file) as stream:
+        while left:
+            data = stream.read(min(batch, left) * length)
+            if len(data) != min(batch, left) * length:
+                raise GolowError(f"{file} became shorter while it was read", AGAIN)
+            yield np.frombuffer(data, dtype=np.uint8).reshape(-1, length)
+            left -= len(data) // length
+
+
+def require_labels(labels: Labels, classes: int, file: Path, first: int = 0) -> Labels:
+    """The labels, counted from 0, when all are first to first + classes - 1."""
+    if len(labels) and not first <= labels.min() <= labels.max() < first + classes:
+        wrong = int(np.flatnonzero((labels < first) | (labels >= first + classes))[0])
+        raise GolowError(
+            f"{file}: the label of sample {wrong} is {labels[wrong]}, expected {first} to "
+            f"{first + classes - 1}",
+            AGAIN,
+        )
+    return labels - first

@@ -1,0 +1,68 @@
+"""Checksums: of the publishers' files and of what golow prepared from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.data.catalog import Dataset, PublishedFile
+from golow.data.image_file import open_images
+from golow.data.part import reading
+from golow.data.places import prepared_files
+from golow.record import GolowError
+
+
+class Finding(NamedTuple):
+    """What was found of a file; wrong is empty where it is as it should be."""
+
+    file: Path
+    wrong: str
+
+
+def verify_published(dataset: Dataset, folder: Path) -> Iterator[Finding]:
+    """Hold those of the publisher's files that are in the folder against size and MD5 sum.
+
+    VOC has sums of its archives only, which `fetch` has looked at.
+    """
+    for file in dataset.files:
+        if (folder / file.name).exists():
+            yield Finding(folder / file.name, _difference(folder / file.name, file))
+
+
+def verify_prepared(cache: Path, prefix: str = "") -> Iterator[Finding]:
+    """Hold prepared files whose names begin so against the checksum that they carry."""
+    for file in prepared_files(cache):
+        if not file.name.startswith(prefix):
+            continue
+        try:
+            open_images(file, verify=True)
+            yield Finding(file, "")
+        except GolowError as error:
+            yield Finding(file, error.message.removeprefix(f"{file} "))
+
+
+def provenance(dataset: Dataset, files: Iterable[Path]) -> str:
+    """Whether a part's files are the publisher's, to the last bit, as text for its source."""
+    known = {file.name: file for file in dataset.files}
+    published = [(file, known[file.name]) for file in files if file.name in known]
+    if not published:
+        return ""
+    if any(_difference(file, expected) for file, expected in published):
+        return "other bytes than the publisher's"
+    return "the publisher's bytes"
+
+
+def _difference(file: Path, expected: PublishedFile) -> str:
+    size = file.stat().st_size
+    if size != expected.size:
+        return f"{size:,} bytes, the publisher's has {expected.size:,}"
+    md5 = md5_of(file)
+    return "" if md5 == expected.md5 else f"md5 {md5}, the publisher's has {expected.md5}"
+
+
+def md5_of(file: Path) -> str:
+    """The sum that publishers give; it tells copies apart, and protects against nothing more."""
+    with reading(file) as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
