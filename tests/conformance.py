@@ -163,7 +163,7 @@ def reports_its_load(worker: Conversation) -> None:
 
 def refuses_unknown_requests(worker: Conversation) -> None:
     """Whatever a later golow asks, this worker lives on."""
-    for request in ({"do": "dance"}, {"do": "epoch", "batches": 7}):
+    for request in ({"do": "dance"}, {"do": "rest", "seconds": 7}):
         answer = worker.ask(**request)
         assert (answer["ok"], answer["error"]) == (False, "unknown_request")
         assert isinstance(answer["message"], str)

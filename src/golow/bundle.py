@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,12 @@ class Bundle:
         path = self.folder / "graph.json"
         return decode_graph(path.read_bytes()) if path.exists() else None
 
+    @property
+    def last(self) -> Bundle | None:
+        """The bundle for the last, smaller batch of an epoch; None where every batch is whole."""
+        last = Bundle(self.folder / "last")
+        return last if last.file("workload.json").exists() else None
+
     def file(self, name: str) -> Path:
         """Path of one of the bundle's files."""
         return self.folder / name
@@ -52,8 +59,21 @@ def write_bundle(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
     workload's own description.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    source = _write_live_objects(prepared, folder)
     _save(prepared.module.state_dict(), folder / "weights.safetensors")
+    return _write_around_weights(prepared, folder)
+
+
+def write_last(prepared: Prepared, bundle: Bundle) -> Bundle:
+    """Give the bundle its ``last/``, a bundle of its own with the same weights, for the last batch
+    of an epoch. prepared: the same workload with that smaller batch; its graph is added later."""
+    folder = bundle.file("last")
+    folder.mkdir()
+    os.link(bundle.file("weights.safetensors"), folder / "weights.safetensors")
+    return _write_around_weights(prepared, folder)[0]
+
+
+def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
+    source = _write_live_objects(prepared, folder)
     _save(
         {
             f"{index}/{kind}/{position}": tensor

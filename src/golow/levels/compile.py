@@ -61,12 +61,18 @@ def program(variant: str) -> TorchProgram:
     from golow.levels.torch_program import Lowered, TorchProgram
 
     options: dict[str, Any] = {"mode": MODES[variant]} if variant in MODES else {}
+    # The smaller batch that ends an epoch gets code of its own. Left to itself, PyTorch would take
+    # a second size as a reason to compile for any size, which is not what was measured.
+    options["dynamic"] = False
 
     class Compile(TorchProgram):
         builds_on_first_iteration = True
+        constant_weights = "freezing" in variant
         indivisible = "torch.compile has fused its layers into kernels of its own"
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            if self.constant_weights:  # or the code with the weights before in it would be found
+                torch.compiler.reset()
             compiled: Lowered = torch.compile(module, **options)
             return compiled
 

@@ -1,4 +1,8 @@
-"""Eager's step captured once as a CUDA graph and replayed: the host no longer launches kernels."""
+"""Eager's step captured once as a CUDA graph and replayed: the host no longer launches kernels.
+
+Training differs from eager in one thing. Its SGD is PyTorch's fused one, which reads the learning
+rate from the device, so that the graph serves every rate.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -13,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from golow.levels import torch_device
 from golow.levels.torch_program import TorchProgram
-from golow.record import LayerTime, Unsupported
+from golow.record import GolowError, LayerTime, Unsupported
 from golow.worker.protocol import LoadReport
 
 # Iterations before the capture, in which libraries set themselves up; as many as PyTorch's
@@ -21,40 +23,60 @@ from golow.worker.protocol import LoadReport
 WARM_UP = 3
 
 
+class StaticBatch(NamedTuple):
+    """The tensors from which a graph reads its batch."""
+
+    inputs: tuple[Tensor, ...]
+    targets: tuple[Tensor, ...]
+
+    def take(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> None:
+        """Copy a batch to where the graph reads it."""
+        given = (*inputs, *targets)
+        for static, tensor in zip((*self.inputs, *self.targets), given, strict=True):
+            static.copy_(tensor)
+
+
+class Captured(NamedTuple):
+    """A graph with the tensors that it reads its batch from and leaves its result in."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: StaticBatch
+    result: Any
+
+    def replay(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Any:
+        """Run it on this batch; the result is there until the next run of any graph."""
+        self.batch.take(inputs, targets)
+        self.graph.replay()
+        return self.result
+
+
 class CapturedProgram(TorchProgram):
     """Each iteration copies its batch to where the graph reads it, and replays the graph.
 
-    The graph has addresses in it and plain numbers: tensors must stay where they are, and with
-    another learning rate, or without dropout, it is another graph.
+    The graph has addresses in it and plain numbers: tensors must stay where they are, another size
+    of batch is another graph, and so is the step without dropout. The learning rate is a tensor.
     """
 
-    _graph: torch.cuda.CUDAGraph | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self._graphs: dict[int, Captured] = {}  # by the rows of a batch
 
     def load(self, bundle: Path) -> LoadReport:
         """As eager does, and then capture."""
-        self._graph = None
+        self._graphs = {}
         report = super().load(bundle)
         start = time.perf_counter()
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._static_inputs = tuple(tensor.clone() for tensor in self.inputs[0])
-        self._static_targets = tuple(tensor.clone() for tensor in self.targets[0])
+        self._static = self._static_batches()
         self._warm_up()
         self._capture()
         self._reset()
         seconds = report.phases["load"] + time.perf_counter() - start
         return msgspec.structs.replace(report, phases={**report.phases, "load": seconds})
 
-    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
-        """Run the batches; training by a graph of its own, that has this learning rate."""
-        try:
-            super().outputs(batches, learning_rate, file)
-        finally:
-            if self.train:
-                self._capture()
-
     def allocated_peak(self) -> int | None:
-        """Bytes that the graph holds beyond weights, gradients and state; a replay allocates
-        nothing."""
+        """Bytes that the graph of a whole batch holds beyond weights, gradients and state; a
+        replay allocates nothing."""
         return self._graph_bytes
 
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
@@ -64,72 +86,101 @@ class CapturedProgram(TorchProgram):
     # ------------------------------------------------------------ how it is done
 
     def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
-        if self._graph is None:
+        if not self._graphs:
             return super()._infer(inputs)
-        return self._replayed(self._graph, inputs, ())
+        return self._graph_for(inputs).replay(inputs, ())
 
     def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
-        if self._graph is None:
+        if not self._graphs:
             return super()._learn(inputs, targets)
-        loss, output = self._replayed(self._graph, inputs, targets)
+        loss, output = self._graph_for(inputs).replay(inputs, targets)
         return loss, output
 
-    def _replayed(
-        self, graph: torch.cuda.CUDAGraph, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
-    ) -> Any:
-        for static, tensor in zip(self._static_inputs, inputs, strict=True):
-            static.copy_(tensor)
-        if self.train:
-            for static, tensor in zip(self._static_targets, targets, strict=True):
-                static.copy_(tensor)
-        graph.replay()
-        return self._result
-
-    def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
-        assert self.optimizer is not None  # noqa: S101
-        self.optimizer.param_groups[0]["lr"] = learning_rate
-        self._capture()
-        return super()._train_outputs(batches, learning_rate)
+    def _graph_for(self, inputs: tuple[Tensor, ...]) -> Captured:
+        rows = len(inputs[0])
+        if rows not in self._graphs:
+            raise GolowError(f"there is no graph for a batch of {rows}, only {list(self._graphs)}")
+        return self._graphs[rows]
 
     def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
-        # With a scaler only the fused one leaves the question whether to skip to the GPU; the other
-        # asks the host, which cannot be captured.
-        return super()._sgd(fused=True if self.arithmetic.scaled else fused)
+        # Only the fused one leaves two questions to the GPU, where the others ask the host, which
+        # cannot be captured: what the learning rate is, and whether the scaler skips the step.
+        optimizer = super()._sgd(fused=True)
+        rate = self.workload.optimizer.learning_rate
+        optimizer.param_groups[0]["lr"] = torch.tensor(rate, device=self.device)
+        return optimizer
+
+    def _set_learning_rate(self, rate: float) -> None:
+        assert self.optimizer is not None  # noqa: S101
+        self.optimizer.param_groups[0]["lr"].fill_(rate)
 
     def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
         for state in optimizer.state.values():
             if state.get("momentum_buffer") is not None:
                 state["momentum_buffer"].zero_()
 
+    @contextmanager
+    def _random_layers_off(self) -> Iterator[None]:
+        if not self.workload.random_layers:
+            yield
+            return
+        try:
+            with super()._random_layers_off():
+                self._capture()
+                yield
+        finally:
+            self._capture()
+
+    def _static_batches(self) -> list[StaticBatch]:
+        """One for a whole batch and, where an epoch ends with a smaller one, one for that."""
+        sizes = [self.workload.batch]
+        if self.train and self.bundle.last is not None:
+            sizes.append(self.bundle.last.workload.batch)
+        return [
+            StaticBatch(
+                tuple(tensor[:rows].clone() for tensor in self.inputs[0]),
+                tuple(tensor[:rows].clone() for tensor in self.targets[0]),
+            )
+            for rows in sizes
+        ]
+
     def _warm_up(self) -> None:
         """Some iterations on the stream that is captured afterwards, as PyTorch asks for."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            for _ in range(WARM_UP):
-                self._captured_iteration()
+            for batch in self._static:
+                for _ in range(WARM_UP):
+                    self._captured_iteration(batch)
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def _capture(self) -> None:
         """Capture the iteration as everything is set now; nothing runs and no state changes."""
-        self._graph = self._result = None  # the memory of a graph captured before is free now
+        self._graphs = {}  # the memory of graphs captured before is free now
+        whole, *last = self._static
+        graphs: list[Captured] = []
+        peak = torch_device.allocated_peak(lambda: graphs.append(self._captured(whole)))
+        gradients = [parameter.grad for parameter in self.module.parameters()]
+        # An eager iteration finds the gradients of the one before it, too.
+        self._graph_bytes = peak - sum(grad.nbytes for grad in gradients if grad is not None)
+        # Only one runs at a time: the smaller works in the memory of the larger, but for gradients.
+        graphs += [self._captured(batch, graphs[0].graph.pool()) for batch in last]
+        # The parameters' are those of a whole batch again, which `outputs` reads.
+        for parameter, gradient in zip(self.module.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        self._graphs = {len(captured.batch.inputs[0]): captured for captured in graphs}
+
+    def _captured(self, batch: StaticBatch, pool: Any = None) -> Captured:
         if self.optimizer is not None:
             # Gradients are then made, and not added to, in the graph's own memory.
             self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=self._stream):
+            result = self._captured_iteration(batch)
+        return Captured(graph, batch, result)
 
-        def capture() -> None:
-            with torch.cuda.graph(graph, stream=self._stream):
-                self._result = self._captured_iteration()
-
-        peak = torch_device.allocated_peak(capture)
-        # An eager iteration finds the gradients of the one before it, too.
-        gradients = (p.grad for p in self.module.parameters() if p.grad is not None)
-        self._graph_bytes = peak - sum(gradient.nbytes for gradient in gradients)
-        self._graph = graph
-
-    def _captured_iteration(self) -> Any:
+    def _captured_iteration(self, batch: StaticBatch) -> Any:
         """Eager's iteration on the static batch; without autograd's graph, which would live on."""
         if not self.train:
-            return super()._infer(self._static_inputs)
-        result = super()._learn(self._static_inputs, self._static_targets)
+            return super()._infer(batch.inputs)
+        result = super()._learn(batch.inputs, batch.targets)
         return pytree.tree_map_only(Tensor, Tensor.detach, result)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -15,9 +16,10 @@ from torch.amp import GradScaler
 from torch.utils import _pytree as pytree
 
 from golow.bundle import Bundle
-from golow.levels import torch_device
-from golow.record import GolowError, LayerTime, ModelSource, Unsupported, Workload
-from golow.source import build_module, random_layers_off
+from golow.levels import torch_bundle, torch_device, torch_feed, torch_state
+from golow.record import GolowError, LayerTime, Unsupported, Workload
+from golow.source import random_layers_off
+from golow.worker.feed import Feed
 from golow.worker.protocol import CopiesReport, LoadReport, Stopwatch
 
 if TYPE_CHECKING:
@@ -27,11 +29,16 @@ Lowered = Callable[..., Any]
 
 
 class TorchProgram:
-    """A workload run by PyTorch; the level overrides ``lower`` and states its settings here."""
+    """A workload run by PyTorch; the level overrides ``lower`` and states its settings here.
+
+    constant_dropout and constant_weights: what it calls has them in it, and is lowered again when
+    they change.
+    """
 
     dtype = torch.float32
     memory_format = torch.contiguous_format
     constant_dropout = False
+    constant_weights = False
     builds_on_first_iteration = False
     indivisible = "what it calls is no module whose layers could be watched"
 
@@ -53,9 +60,10 @@ class TorchProgram:
         start = time.perf_counter()
         self._read(Bundle(bundle))
         loaded = time.perf_counter()
-        self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+        self._lower()
         if self.builds_on_first_iteration:
             self.iterate()
+            self._try_last_batch()
         built = time.perf_counter()
         if self.scaler is not None:
             self._settle_scale(self.scaler)
@@ -108,6 +116,45 @@ class TorchProgram:
             peak = max(peak, held)
         return peak
 
+    def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
+        """Train on the feed's batches; the losses stay on the device until the end."""
+        losses = torch.empty(len(rates), dtype=torch.float64, device=self.device)
+        fed = torch_feed.batches(feed, self.device)
+        for index, (rate, (inputs, labels)) in enumerate(zip(rates, fed, strict=True)):
+            self._set_learning_rate(rate)
+            losses[index] = self._learn((inputs.to(self.arithmetic.given),), (labels,))[0]
+        self._set_learning_rate(self.workload.optimizer.learning_rate)
+        return losses.tolist()
+
+    def save(self, file: Path) -> None:
+        """Write the state of the training."""
+        assert self.optimizer is not None  # noqa: S101
+        save_file(torch_state.read(self.module, self.optimizer, self.scaler), file)
+
+    def restore(self, file: Path) -> None:
+        """Go on from such a state, or run inference with its weights."""
+        state = load_file(file)
+        torch_state.write_weights(self.module, state)
+        if self.optimizer is not None:
+            self._forget_momentum(self.optimizer)
+            torch_state.write_momentum(self.module, self.optimizer, state)
+        elif self.constant_weights:
+            self._lower()
+        if self.scaler is not None:
+            if self._settled is not None:  # what the state lacks is as it was at the start
+                self.scaler.load_state_dict(self._settled)
+            torch_state.write_scale(self.scaler, state)
+
+    def predict(self, feed: Feed) -> np.ndarray:
+        """The first output for every row of the feed; a smaller last batch is filled up."""
+        rows = iter(feed.sizes)
+        found = []
+        for inputs, _ in torch_feed.batches(feed, self.device, least=self.workload.batch):
+            output = pytree.tree_leaves(self._infer((inputs.to(self.arithmetic.given),)))[0]
+            found.append(output[: next(rows)].to(torch.float32, copy=True))
+        predicted: np.ndarray = torch.cat(found).cpu().numpy()
+        return predicted
+
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
         """Where the time goes, layer by layer; only where the module is called as it is."""
         if self.call is not self.module:
@@ -145,20 +192,31 @@ class TorchProgram:
         self.bundle = bundle
         self.device = torch.device(self.workload.device)
         self.arithmetic = torch_device.arithmetic(self.workload, self.dtype)
-        self.module = _module(self.workload.source, bundle.folder, _load(bundle, "weights"))
+        self.module = torch_bundle.module(bundle)
         self.module.to(  # type: ignore[call-overload]
             self.device, self.arithmetic.storage, memory_format=self.memory_format
         )
         self.module.train(self.train)
         self.inputs = self._batches("input", self.device)
         self.targets = self._batches("target", self.device)
-        self.loss = _loss(bundle) if self.train else None
+        self.loss = torch_bundle.loss(bundle) if self.train else None
         # Not in inference: making one imports torch's compiler, a second that would count as the
         # level's own start.
         self.optimizer = self._sgd() if self.train else None
         self.position = 0
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
         self._settled: dict[str, Any] | None = None
+
+    def _lower(self) -> None:
+        self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+
+    def _try_last_batch(self) -> None:
+        """A step on as many rows as the last batch of an epoch has, if it is a smaller one."""
+        last = self.bundle.last
+        if self.train and last is not None:
+            rows = slice(last.workload.batch)
+            inputs, targets = self.inputs[0], self.targets[0]
+            self._learn(tuple(t[rows] for t in inputs), tuple(t[rows] for t in targets))
 
     def _settle_scale(self, scaler: GradScaler) -> None:
         """Take the scaler through the first steps of a training run, in which it halves its scale
@@ -189,7 +247,7 @@ class TorchProgram:
 
     def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
         """Of every batch the tensors of this kind, as an iteration gets them."""
-        tensors = _load(self.bundle, "batches")
+        tensors = torch_bundle.tensors(self.bundle, "batches")
 
         def batch(prefix: str) -> Iterator[Tensor]:
             for position in range(sum(name.startswith(prefix) for name in tensors)):
@@ -201,13 +259,17 @@ class TorchProgram:
 
     def _reset(self) -> None:
         # Read again instead of kept: a copy of the weights would count as the level's memory.
-        self.module.load_state_dict(_load(self.bundle, "weights"))
+        self.module.load_state_dict(torch_bundle.tensors(self.bundle, "weights"))
         self.position = 0
         if self.optimizer is not None:
             self._forget_momentum(self.optimizer)
-            self.optimizer.param_groups[0]["lr"] = self.workload.optimizer.learning_rate
+            self._set_learning_rate(self.workload.optimizer.learning_rate)
         if self.scaler is not None and self._settled is not None:
             self.scaler.load_state_dict(self._settled)
+
+    def _set_learning_rate(self, rate: float) -> None:
+        assert self.optimizer is not None  # noqa: S101
+        self.optimizer.param_groups[0]["lr"] = rate
 
     def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
         optimizer.state.clear()
@@ -294,10 +356,10 @@ class TorchProgram:
 
     def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
         assert self.optimizer is not None  # noqa: S101
-        self.optimizer.param_groups[0]["lr"] = learning_rate
+        self._set_learning_rate(learning_rate)
         tensors: dict[str, Tensor] = {}
         last = len(batches) - 1
-        before = _load(self.bundle, "weights")
+        before = torch_bundle.tensors(self.bundle, "weights")
         for step, index in enumerate(batches):
             loss, output = self._step(index)
             tensors[f"{step}/loss/loss"] = _kept(loss)
@@ -334,37 +396,6 @@ def _kept(tensor: Tensor) -> Tensor:
     """A copy for the check: on the CPU, half precision as float32."""
     half = tensor.dtype in torch_device.HALVES.values()
     return tensor.detach().to("cpu", torch.float32 if half else tensor.dtype, copy=True)
-
-
-def _load(bundle: Bundle, name: str) -> dict[str, Tensor]:
-    return load_file(bundle.file(f"{name}.safetensors"))
-
-
-def _module(source: ModelSource, folder: Path, weights: dict[str, Tensor]) -> nn.Module:
-    if source.kind != "zoo":
-        module = build_module(source, folder)
-        module.load_state_dict({k: v.clone() for k, v in weights.items()})
-        return module
-    # The weights are at hand, so the zoo's modules need not draw random ones first.
-    with torch.device("meta"):
-        module = build_module(source, folder)
-    module.load_state_dict({k: v.clone() for k, v in weights.items()}, assign=True)
-    for parameter in module.parameters():
-        parameter.requires_grad_(True)
-    return module
-
-
-def _loss(bundle: Bundle) -> Callable[..., Tensor]:
-    name = bundle.workload.loss
-    found = getattr(nn.functional, name, None)
-    path = bundle.file("loss.pkl")
-    if path.exists():
-        import cloudpickle
-
-        loss: Callable[..., Tensor] = cloudpickle.loads(path.read_bytes())
-        return loss
-    assert found is not None  # noqa: S101 (workload.py resolved the name)
-    return found  # type: ignore[no-any-return]
 
 
 def _allocations(events: list[Any]) -> Iterator[int]:

@@ -36,6 +36,7 @@ def program(variant: str) -> TorchProgram:
     class TorchScript(TorchProgram):
         # Dropout's probability is a constant of the trace, so switched off it is another trace.
         constant_dropout = True
+        constant_weights = True  # of the frozen module, which inference runs
         indivisible = (
             "TorchScript runs the whole graph in one call, and PyTorch's profiler does not say "
             "which layer an operation of it came from"

@@ -19,23 +19,37 @@ import msgspec
 import psutil
 
 from golow.record import LayerTime, Sample, Unsupported, WorkerFailure
-from golow.worker.protocol import CopiesReport, LayersReport, LoadReport, TimeReport, line
+from golow.worker.protocol import (
+    CopiesReport,
+    EpochReport,
+    LayersReport,
+    LoadReport,
+    PredictReport,
+    TimeReport,
+    line,
+)
 from golow.worker.scheduling import ContentionMeter
 
 LOG_LINES = 15
 SETTLE_SECONDS = 0.03
 LOG_BYTES = 8192
 SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
-Report = TypeVar("Report", LoadReport, TimeReport, LayersReport, CopiesReport)
+Report = TypeVar(
+    "Report", LoadReport, TimeReport, LayersReport, CopiesReport, EpochReport, PredictReport
+)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds that a worker may take to answer; the time request's limit grows with its work."""
+    """Seconds that a worker may take to answer; the time request's limit grows with its work.
+
+    epoch: of each request of a training run, a piece of an epoch or of its evaluation.
+    """
 
     load: float = 900.0
     outputs: float = 300.0
     iteration: float = 300.0
     memory: float = 300.0
+    epoch: float = 900.0
     quit: float = 5.0
 
 
@@ -119,8 +133,7 @@ class Worker:
             "file": str(file),
         }
         self._request(request, self.limits.outputs)
-        if not file.is_file():
-            self._fail("protocol", f"it said that it wrote {file.name}, but there is no such file")
+        self._require_written(file)
 
     def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
         """Time that many iterations; the sample says how long the worker waited for a core.
@@ -166,11 +179,9 @@ class Worker:
         """
         limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
         before, start = self._meter.read(), time.perf_counter_ns()
-        answer = self._answer({"do": "layers", "iterations": iterations}, limit)
+        answer = self._optional({"do": "layers", "iterations": iterations}, limit)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
-        if answer.get("error") in ("unsupported", "unknown_request"):
-            raise Unsupported(self.name, str(answer.get("message", "it gave no reason")))
-        steps = self._typed(self._required(answer), LayersReport).layers
+        steps = self._typed(answer, LayersReport).layers
         if not steps or any(not s.modules or len(s.ns) != iterations for s in steps):
             self._fail(
                 "protocol",
@@ -189,6 +200,74 @@ class Worker:
         if answer.get("error") in ("unsupported", "unknown_request"):
             return None
         return self._typed(self._required(answer), CopiesReport)
+
+    def epoch(
+        self,
+        data: Path,
+        order: Path,
+        rates: Sequence[float],
+        *,
+        scale: Sequence[float],
+        shift: Sequence[float],
+        first: int = 0,
+        checksum: int = 0,
+    ) -> EpochReport:
+        """Train on the order's batches from ``first`` on, each with its own learning rate.
+
+        Raises `Unsupported`, here and in the three requests below, where the worker does not know
+        the request or the level cannot do it; it lives on then.
+        """
+        request = {
+            "do": "epoch",
+            "data": str(data),
+            "order": str(order),
+            "first": first,
+            "rates": list(rates),
+            "scale": list(scale),
+            "shift": list(shift),
+            "checksum": checksum,
+        }
+        report = self._typed(self._optional(request, self.limits.epoch), EpochReport)
+        if len(report.losses) != len(rates) or report.nanoseconds <= 0:
+            self._fail(
+                "protocol",
+                f"it was asked to train on {len(rates)} batches and gave {len(report.losses)} "
+                "losses, or a time that is not positive",
+            )
+        return report
+
+    def save(self, file: Path) -> None:
+        """Have the state of the training written to the file."""
+        self._optional({"do": "save", "file": str(file)}, self.limits.epoch)
+        self._require_written(file)
+
+    def restore(self, file: Path) -> None:
+        """Have the worker go on from a state that `save` wrote, or infer with its weights."""
+        self._optional({"do": "restore", "file": str(file)}, self.limits.load)
+
+    def predict(
+        self,
+        data: Path,
+        file: Path,
+        *,
+        first: int,
+        batches: int,
+        scale: Sequence[float],
+        shift: Sequence[float],
+    ) -> PredictReport:
+        """Have the outputs of so many batches of the data set written to the file."""
+        request = {
+            "do": "predict",
+            "data": str(data),
+            "first": first,
+            "batches": batches,
+            "scale": list(scale),
+            "shift": list(shift),
+            "file": str(file),
+        }
+        report = self._typed(self._optional(request, self.limits.epoch), PredictReport)
+        self._require_written(file)
+        return report
 
     def resident_bytes(self) -> dict[str, int]:
         """Resident set now and its highest mark, taken from outside."""
@@ -239,6 +318,13 @@ class Worker:
     def _request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         return self._required(self._answer(request, limit))
 
+    def _optional(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        """The answer to a request that a worker need not know; it lives on where it does not."""
+        answer = self._answer(request, limit)
+        if answer.get("error") in ("unsupported", "unknown_request"):
+            raise Unsupported(self.name, str(answer.get("message", "it gave no reason")))
+        return self._required(answer)
+
     def _answer(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         self._require_silence()
         try:
@@ -262,6 +348,10 @@ class Worker:
             )
         kind = "out of memory" if answer.get("error") == "out_of_memory" else "failed"
         raise self._fail(kind, message)
+
+    def _require_written(self, file: Path) -> None:
+        if not file.is_file():
+            self._fail("protocol", f"it said that it wrote {file.name}, but there is no such file")
 
     def _require_silence(self) -> None:
         """A second line to one request would be taken for the answer to the next."""

@@ -5,12 +5,18 @@ Nothing here imports a framework: the parent and every Python worker share this 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from golow.record import LayerTime, Record
+from golow.record import LayerTime, Record, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from golow.worker.feed import Feed
 
 
 class LoadReport(Record, frozen=True, kw_only=True):
@@ -43,6 +49,21 @@ class LayersReport(Record, frozen=True, kw_only=True):
     """What `layers` brought: the steps of an iteration in order of execution."""
 
     layers: tuple[LayerTime, ...]
+
+
+class EpochReport(Record, frozen=True, kw_only=True):
+    """What `epoch` brought: the loss of each batch, None where it is no finite number; crc32 over
+    the pixels and labels that were consumed; nanoseconds of all of it."""
+
+    losses: tuple[float | None, ...]
+    checksum: int
+    nanoseconds: int
+
+
+class PredictReport(Record, frozen=True, kw_only=True):
+    """What `predict` brought: the nanoseconds of all its batches."""
+
+    nanoseconds: int
 
 
 class Program(Protocol):
@@ -105,6 +126,37 @@ class FedProgram(Program, Protocol):
 
     def copies(self, iterations: int) -> CopiesReport:
         """Run that many iterations, each batch copied from ordinary host memory."""
+
+
+@runtime_checkable
+class TrainableProgram(Program, Protocol):
+    """A program that can also train whole epochs, for a workload in training."""
+
+    workload: Workload
+
+    def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
+        """Train on each batch of the feed with its own learning rate, from the state as it is; the
+        loss of each. Returns when the device has finished, for which it waits once."""
+
+    def save(self, file: Path) -> None:
+        """Write parameters, buffers, momentum and, in fp16, the loss scale."""
+
+    def restore(self, file: Path) -> None:
+        """Go on from what `save` wrote; momentum that is missing is zero."""
+
+
+@runtime_checkable
+class PredictingProgram(Program, Protocol):
+    """A program that can also run a whole data set, for a workload in inference."""
+
+    workload: Workload
+
+    def predict(self, feed: Feed) -> np.ndarray:
+        """The output for every row of the feed, float32 [rows, ...]."""
+
+    def restore(self, file: Path) -> None:
+        """Take parameters and buffers from what a training program's `save` wrote; all that was
+        derived of weights is derived again."""
 
 
 def line(answer: dict[str, Any]) -> bytes:

@@ -10,21 +10,27 @@ import importlib
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+import numpy as np
+from safetensors.numpy import save_file
 
-from golow.record import GolowError, Unsupported
+from golow.record import GolowError, Mode, Unsupported
 from golow.worker.clock import time_iterations, time_on_device
+from golow.worker.feed import Feed
 from golow.worker.protocol import (
     DeviceProgram,
     DividedProgram,
     FedProgram,
     LayersReport,
+    PredictingProgram,
     Program,
+    TrainableProgram,
     line,
 )
 
@@ -145,6 +151,73 @@ def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _epoch(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    program = _trainable(program)
+    rates = [float(rate) for rate in request["rates"]]
+    feed = _feed(program, request, len(rates), Path(request["order"]))
+    start = time.perf_counter_ns()
+    losses = program.epoch(feed, rates)
+    nanoseconds = time.perf_counter_ns() - start
+    return {"losses": losses, "checksum": feed.checksum, "nanoseconds": nanoseconds}
+
+
+def _save(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    _trainable(program).save(Path(request["file"]))
+    _give_back_memory()
+    return {}
+
+
+def _restore(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, (TrainableProgram, PredictingProgram)):
+        raise UnknownRequest("this worker takes its weights from the bundle alone")
+    program.restore(Path(request["file"]))
+    _give_back_memory()
+    return {}
+
+
+def _predict(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, PredictingProgram):
+        raise UnknownRequest("this worker does not run data sets")
+    _require_mode(program, "infer")
+    feed = _feed(program, request, int(request["batches"]), None)
+    start = time.perf_counter_ns()
+    output = program.predict(feed)
+    nanoseconds = time.perf_counter_ns() - start
+    save_file({"output": np.ascontiguousarray(output)}, Path(request["file"]))
+    _give_back_memory()
+    return {"nanoseconds": nanoseconds}
+
+
+def _feed(
+    program: TrainableProgram | PredictingProgram,
+    request: dict[str, Any],
+    batches: int,
+    order: Path | None,
+) -> Feed:
+    return Feed(
+        Path(request["data"]),
+        batch=program.workload.batch,
+        batches=batches,
+        scale=request["scale"],
+        shift=request["shift"],
+        first=int(request.get("first", 0)),
+        order=order,
+        checksum=int(request.get("checksum", 0)),
+    )
+
+
+def _trainable(program: Program) -> TrainableProgram:
+    if not isinstance(program, TrainableProgram):
+        raise UnknownRequest("this worker does not train epochs")
+    _require_mode(program, "train")
+    return program
+
+
+def _require_mode(program: TrainableProgram | PredictingProgram, mode: Mode) -> None:
+    if program.workload.mode != mode:
+        raise GolowError(f"the bundle's mode is {program.workload.mode}, this needs {mode}")
+
+
 def _quit(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
@@ -156,6 +229,10 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "memory": _memory,
     "layers": _layers,
     "copies": _copies,
+    "epoch": _epoch,
+    "save": _save,
+    "restore": _restore,
+    "predict": _predict,
     "quit": _quit,
 }
 

@@ -1,0 +1,63 @@
+"""The state of a training in PyTorch, out of its tensors and back into them.
+
+Nothing is replaced: compiled code and CUDA graphs hold the addresses of what is there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.amp import GradScaler
+
+
+def read(
+    module: nn.Module, optimizer: torch.optim.SGD, scaler: GradScaler | None
+) -> dict[str, Tensor]:
+    """Copies on the CPU in PyTorch's order of dimensions, by the names of the worker protocol."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    state = {
+        f"{'parameter' if name in parameters else 'buffer'}/{name}": tensor
+        for name, tensor in module.state_dict().items()
+    }
+    for name, parameter in module.named_parameters():
+        momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
+        if momentum is not None:
+            state[f"momentum/{name}"] = momentum
+    if scaler is not None:
+        settings = scaler.state_dict()
+        state["scaler/scale"] = torch.tensor([settings["scale"]], dtype=torch.float32)
+        good_steps = settings["_growth_tracker"]
+        state["scaler/good_steps"] = torch.tensor([good_steps], dtype=torch.int32)
+    return {name: _copied(tensor) for name, tensor in state.items()}
+
+
+def write_weights(module: nn.Module, state: dict[str, Tensor]) -> None:
+    """Parameters and buffers of the state into the module's own."""
+    kinds = ("parameter", "buffer")
+    named = {name.partition("/"): tensor for name, tensor in state.items()}
+    module.load_state_dict({name: t for (kind, _, name), t in named.items() if kind in kinds})
+
+
+def write_momentum(module: nn.Module, optimizer: torch.optim.SGD, state: dict[str, Tensor]) -> None:
+    """Momentum of the state into the optimizer's; what the state lacks stays as it is."""
+    for name, parameter in module.named_parameters():
+        if f"momentum/{name}" not in state:
+            continue
+        held = optimizer.state[parameter]
+        if held.get("momentum_buffer") is None:
+            held["momentum_buffer"] = torch.empty_like(parameter, requires_grad=False)
+        held["momentum_buffer"].copy_(state[f"momentum/{name}"])
+
+
+def write_scale(scaler: GradScaler, state: dict[str, Tensor]) -> None:
+    """The loss scale of the state, if it has one."""
+    if "scaler/scale" in state:
+        settings = {
+            "scale": float(state["scaler/scale"]),
+            "_growth_tracker": int(state["scaler/good_steps"]),
+        }
+        scaler.load_state_dict({**scaler.state_dict(), **settings})
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", memory_format=torch.contiguous_format, copy=True)

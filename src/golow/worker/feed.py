@@ -1,0 +1,203 @@
+"""The batches of an epoch, gathered from a prepared data set, and the arithmetic of an input.
+
+A prepared data set is one safetensors file, ``images`` uint8 [N, C, H, W] and ``labels`` int64 [N];
+an order is another, ``rows`` int64, and where there is augmentation ``shifts`` int8 [rows, 2] and
+``flips`` uint8 [rows]. Nothing here imports a framework: workers without one compute their inputs
+by the functions below, and the others by the same arithmetic on their device.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from golow.record import GolowError
+
+Pixels = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+Shifts = npt.NDArray[np.int8]
+Floats = npt.NDArray[np.float32]
+
+
+class Fed(NamedTuple):
+    """One batch as it lies in the data set.
+
+    pixels: uint8 [n, C, H, W], before augmentation. labels: int64 [n]. shifts: int8 [n, 2], rows
+    and columns that each picture is moved by, None where none is. flips: uint8 [n], 1 for a
+    picture turned left to right.
+    """
+
+    pixels: Pixels
+    labels: Labels
+    shifts: Shifts | None = None
+    flips: Pixels | None = None
+
+
+class Feed:
+    """So many batches, one after another; the pictures are mapped into memory, not read whole.
+
+    Batch i holds the order's rows i * batch to (i + 1) * batch, the last one what is left. Without
+    an order the rows are the file's own. scale and shift: float32 [C], for `normalised`. sizes:
+    rows of each batch. checksum: crc32 over what an order's batches have brought so far, pixels
+    before augmentation, then labels, going on from the one given.
+
+    Raises `GolowError` for a file that is not what it should be, and for batches that the order
+    does not have.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        batch: int,
+        batches: int,
+        scale: Sequence[float],
+        shift: Sequence[float],
+        first: int = 0,
+        order: Path | None = None,
+        checksum: int = 0,
+    ) -> None:
+        self.scale, self.shift = (np.array(given, np.float32) for given in (scale, shift))
+        self.checksum = checksum
+        self._images, self._labels = _mapped(data)
+        if not self.scale.shape == self.shift.shape == self._images.shape[1:2]:
+            raise GolowError(f"{data}: scale and shift need one number for each of its channels")
+        self._has_order = order is not None
+        self._order = _order(order, len(self._labels)) if order else _own_order(len(self._labels))
+        there = -(-len(self._order.rows) // batch)
+        if not 0 <= first <= first + batches <= there:
+            raise GolowError(
+                f"batches {first} to {first + batches - 1} were asked for, the order has {there}"
+            )
+        starts = range(first * batch, (first + batches) * batch, batch)
+        self._parts = [slice(start, start + batch) for start in starts]
+        self.sizes = tuple(len(self._order.rows[part]) for part in self._parts)
+
+    def __iter__(self) -> Iterator[Fed]:
+        return self
+
+    def __next__(self) -> Fed:
+        if not self._parts:
+            raise StopIteration
+        part = self._order.part(self._parts.pop(0))
+        pixels, labels = self._images.take(part.rows, 0), self._labels.take(part.rows, 0)
+        if self._has_order:
+            self.checksum = zlib.crc32(labels.data, zlib.crc32(pixels.data, self.checksum))
+        return Fed(pixels, labels, part.shifts, part.flips)
+
+
+# ---------------------------------------------------------------- the arithmetic of an input
+
+
+def augmented(fed: Fed) -> Pixels:
+    """The pixels, each picture moved by its shift, zero where it had none, then flipped.
+
+    out[y][x] = in[y + dy][x + dx]; uint8 [n, C, H, W].
+    """
+    pixels = fed.pixels
+    if fed.shifts is not None:
+        pixels = np.zeros_like(fed.pixels)
+        height, width = pixels.shape[-2:]
+        for moved, picture, (dy, dx) in zip(pixels, fed.pixels, fed.shifts.tolist(), strict=True):
+            to_rows, from_rows = _overlap(height, dy)
+            to_columns, from_columns = _overlap(width, dx)
+            moved[:, to_rows, to_columns] = picture[:, from_rows, from_columns]
+    if fed.flips is not None:
+        pixels = np.where(fed.flips[:, None, None, None] != 0, pixels[..., ::-1], pixels)
+    return pixels
+
+
+def normalised(pixels: Pixels, scale: Floats, shift: Floats) -> Floats:
+    """``x * scale[c] + shift[c]`` in float32, rounded after the product and after the sum."""
+    result = pixels.astype(np.float32)
+    result *= scale[:, None, None]
+    result += shift[:, None, None]
+    return result
+
+
+def padded(pixels: Pixels, batch: int) -> Pixels:
+    """The pixels with copies of the last picture up to a whole batch."""
+    missing = batch - len(pixels)
+    return np.concatenate((pixels, pixels[-1:].repeat(missing, 0))) if missing else pixels
+
+
+def _overlap(size: int, distance: int) -> tuple[slice, slice]:
+    """Where what is left of a line moved by that distance comes to lie, and where it lay."""
+    start = min(size, max(0, -distance))
+    stop = max(start, min(size, size - distance))
+    return slice(start, stop), slice(start + distance, stop + distance)
+
+
+# ---------------------------------------------------------------- the files
+
+
+class _Order(NamedTuple):
+    rows: Labels
+    shifts: Shifts | None = None
+    flips: Pixels | None = None
+
+    def part(self, part: slice) -> _Order:
+        shifts = self.shifts if self.shifts is None else self.shifts[part]
+        flips = self.flips if self.flips is None else self.flips[part]
+        return _Order(self.rows[part], shifts, flips)
+
+
+def _own_order(rows: int) -> _Order:
+    return _Order(np.arange(rows))
+
+
+def _order(file: Path, rows: int) -> _Order:
+    found = _tensors(file, ("rows", "shifts", "flips"))
+    order = _Order(found["rows"], found.get("shifts"), found.get("flips"))
+    count = len(order.rows)
+    _require(file, "rows", order.rows, np.int64, (count,))
+    _require(file, "shifts", order.shifts, np.int8, (count, 2))
+    _require(file, "flips", order.flips, np.uint8, (count,))
+    if count and not 0 <= order.rows.min() <= order.rows.max() < rows:
+        raise GolowError(f"{file}: it names rows beyond the {rows} of the data set")
+    return order
+
+
+def _mapped(file: Path) -> tuple[Pixels, Labels]:
+    """Images and labels; the images stay in the file until their pages are touched."""
+    labels = _tensors(file, ("labels",))["labels"]
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        entry = msgspec.json.decode(opened.read(length), type=dict[str, Any]).get("images", {})
+    if entry.get("dtype") != "U8" or len(entry["shape"]) != 4:
+        raise GolowError(f"{file}: it has no images uint8 [N, C, H, W]")
+    images = np.memmap(
+        file, np.uint8, "r", offset=8 + length + entry["data_offsets"][0], shape=entry["shape"]
+    )
+    _require(file, "labels", labels, np.int64, (len(images),))
+    return np.asarray(images), labels
+
+
+def _tensors(file: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """Those of the tensors that the file has; the first it must have."""
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            there = set(opened.keys())
+            found = {name: opened.get_tensor(name) for name in names if name in there}
+    except (SafetensorError, OSError) as error:
+        raise GolowError(f"{file} cannot be read: {error}") from error
+    if names[0] not in found:
+        raise GolowError(f"{file}: it has no tensor {names[0]!r}")
+    return found
+
+
+def _require(
+    file: Path, name: str, array: np.ndarray | None, dtype: type[np.generic], shape: tuple[int, ...]
+) -> None:
+    if array is not None and (array.dtype != dtype or array.shape != shape):
+        raise GolowError(
+            f"{file}: {name} is {array.dtype} {list(array.shape)}, "
+            f"it must be {np.dtype(dtype)} {list(shape)}"
+        )
