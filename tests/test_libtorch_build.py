@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -196,6 +196,20 @@ def test_dropout_is_on_while_it_is_timed_and_off_in_the_check(training: Built) -
             assert worker.request(do="outputs", **request) == {"ok": True}
             losses.append(worker.request(do="time", iterations=1, warmup=0)["last"])
         # The first step from the same weights on the same batch: only dropout can differ.
+        assert losses[0] != losses[1]
+
+
+def test_dropout_is_on_in_an_epoch(training: Built, tmp_path: Path) -> None:
+    data, order = tmp_path / "data.safetensors", tmp_path / "order.safetensors"
+    pictures = torch.zeros(4, 3, 16, 16, dtype=torch.uint8)
+    save_file({"images": pictures, "labels": torch.zeros(4, dtype=torch.int64)}, data)
+    save_file({"rows": torch.arange(4)}, order)
+    plain = {"scale": [1.0, 1.0, 1.0], "shift": [0.5, 0.5, 0.5]}
+    with Worker("libtorch", [str(training.artifact.program)], threads=1) as worker:
+        losses = []
+        for _ in range(2):
+            worker.load(training.bundle)
+            losses.append(worker.epoch(data, order, [RATE], **plain).losses)
         assert losses[0] != losses[1]
 
 

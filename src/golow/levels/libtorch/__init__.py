@@ -7,6 +7,7 @@ from pathlib import Path
 from golow.bundle import Bundle
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
+from golow.lower.graph import Graph
 from golow.record import Device, Unsupported
 
 
@@ -21,19 +22,34 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Emit the program and compile it, unless the cache holds the same program."""
     from golow.levels.libtorch import build
     from golow.levels.libtorch.placement import require_precision
-    from golow.lower.passes import CLEAN_UP, apply
 
-    workload, graph = bundle.workload, bundle.graph
+    workload = bundle.workload
     require_precision(workload)
-    if graph is None:
-        raise Unsupported("libtorch", "the workload could not be captured as a graph")
-    artifact = build.build(apply(graph, CLEAN_UP), cache, workload.device)
+    artifact = build.build(_step(bundle), cache, workload.device)
     return Launch(
         (str(artifact.program),),
         build_seconds=artifact.build_seconds,
         cached=artifact.cached,
         artifact_bytes=artifact.bytes,
     )
+
+
+def _step(bundle: Bundle) -> Graph:
+    """The bundle's graph, in training that of the smaller last batch too."""
+    from golow.levels.libtorch.batch_size import step_for_both
+
+    last = bundle.last if bundle.workload.mode == "train" else None
+    graph = _clean_graph(bundle)
+    return graph if last is None else step_for_both(bundle, graph, last, _clean_graph(last))
+
+
+def _clean_graph(bundle: Bundle) -> Graph:
+    from golow.lower.passes import CLEAN_UP, apply
+
+    graph = bundle.graph
+    if graph is None:
+        raise Unsupported("libtorch", "the workload could not be captured as a graph")
+    return apply(graph, CLEAN_UP)
 
 
 LEVEL = Level(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from golow.lower.graph import Argument, Ref, Symbol
+from golow.record import Record
 
 Names = Mapping[str, str]
 
@@ -40,6 +41,12 @@ MEMORY_FORMATS = {
 
 class NotEmitted(Exception):
     """The argument has no C++ form here; the message says why."""
+
+
+class PerSample(Record, frozen=True, kw_only=True):
+    """An integer argument that is so many times the number of samples in the batch."""
+
+    times: int
 
 
 def argument_text(argument: Argument | Any, kind: str, size: int | None, names: Names) -> str:
@@ -99,6 +106,8 @@ def _tensor(argument: Any, names: Names) -> str:
 
 
 def _integer(argument: Any, _: Names) -> str:
+    if isinstance(argument, PerSample):
+        return "samples" if argument.times == 1 else f"{argument.times} * samples"
     if not isinstance(argument, int):
         raise TypeError(argument)
     value = int(argument)
@@ -122,7 +131,7 @@ def _bool(argument: Any, _: Names) -> str:
 def _number(argument: Any, names: Names) -> str:
     if isinstance(argument, bool):
         return _bool(argument, names)
-    return (_integer if isinstance(argument, int) else _float)(argument, names)
+    return (_integer if isinstance(argument, (int, PerSample)) else _float)(argument, names)
 
 
 def _plain(argument: Any) -> bool | int | float:

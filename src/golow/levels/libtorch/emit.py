@@ -1,7 +1,8 @@
 """Graph -> one C++ file: a straight line of calls to ATen's operators, and nothing else.
 
 What the program needs around it is in ``sources/``. Shapes stand in comments only, so that one
-compiled inference program serves every batch size: see `without_comments`.
+compiled inference program serves every batch size: see `without_comments`. A training step holds
+the batch size in some of its arguments; `golow.levels.libtorch.batch_size` finds them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.levels.libtorch.arguments import NotEmitted, string_text
+from golow.levels.libtorch.arguments import NotEmitted, PerSample, string_text
 from golow.levels.libtorch.names import CppNames, value_names
 from golow.levels.libtorch.operators import (
     Operator,
@@ -148,6 +149,8 @@ class _Network:
             if item.kind in ("input", "target"):
                 left = f"const Tensor& {self.names[item.value.name]}"
                 yield f"    {left} = batch.{item.kind}({item.target});  // {item.value}"
+        if any(isinstance(argument, PerSample) for argument in self._arguments()):
+            yield "    const std::int64_t samples = batch.input(0).size(0);"
         place: tuple[str, str] | None = None
         for position, node in enumerate(self.nodes):
             if (node.module, node.phase) != place:
@@ -160,6 +163,12 @@ class _Network:
         yield ""
         yield from self._result_lines()
         yield from self._buffer_lines()
+
+    def _arguments(self) -> Iterator[object]:
+        """The arguments of all operations, those in lists one by one."""
+        for node in self.nodes:
+            for argument in (*node.arguments, *node.keywords.values()):
+                yield from argument if isinstance(argument, tuple) else (argument,)
 
     def _node_lines(self, node: Node) -> Iterator[str]:
         if node.op in ALIASES:

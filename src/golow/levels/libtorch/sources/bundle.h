@@ -19,7 +19,7 @@ namespace golow {
 /// What a program needs to know of the workload.
 struct Workload {
   bool train = false;
-  std::int64_t batches = 0;
+  std::int64_t batch = 0, batches = 0;
   Rates rates;
   Placement placement;
 };
@@ -40,6 +40,8 @@ inline Workload read_workload(const std::string& path) {
     if (mode != "infer" && mode != "train") throw json::Error("there is no mode " + mode);
     Workload workload;
     workload.train = mode == "train";
+    workload.batch = value.at("batch").integer();
+    if (workload.batch < 1) throw json::Error("a batch has at least one sample");
     workload.batches = value.at("batches").integer();
     workload.placement = find_placement(text_of(value, "device", "cpu"),
                                         text_of(value, "precision", "default"));

@@ -21,6 +21,18 @@ struct Placement {
   /// The tensor as it arrives: on the device, in its own dtype.
   Tensor moved(const Tensor& tensor) const { return tensor.to(device); }
 
+  /// Memory of the host from which a GPU copies while the host goes on; it is not used again before
+  /// the copy is done.
+  at::TensorOptions host(at::ScalarType dtype) const {
+    return at::TensorOptions(dtype).pinned_memory(!device.is_cpu());
+  }
+
+  /// The tensor on the device, the copy enqueued like any other work; undefined stays undefined.
+  Tensor fed(const Tensor& tensor) const {
+    if (!tensor.defined()) return tensor;
+    return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+  }
+
   /// The tensor in the precision of the state, which an input is brought to within the iteration.
   Tensor cast(const Tensor& tensor) const {
     return half && tensor.is_floating_point() ? tensor.to(*half) : tensor;

@@ -105,27 +105,40 @@ inline std::vector<Entry> read_header(std::ifstream& file, std::uint64_t file_si
   return entries;
 }
 
-/// All tensors of the file, by name. Throws Error, with the file's path, where it is damaged.
-inline Tensors read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw Error(path + " cannot be opened");
-  const auto file_size = static_cast<std::uint64_t>(file.tellg());
-  file.seekg(0);
+/// A file read up to its tensors' bytes, and what the header says of them.
+struct Opened {
+  std::ifstream file;
+  std::vector<Entry> entries;
+};
+
+/// Open the file. Throws Error, with its path, where it is damaged.
+inline Opened open(const std::string& path) {
+  Opened opened{std::ifstream(path, std::ios::binary | std::ios::ate), {}};
+  if (!opened.file) throw Error(path + " cannot be opened");
+  const auto file_size = static_cast<std::uint64_t>(opened.file.tellg());
+  opened.file.seekg(0);
   try {
     if (file_size < sizeof(std::uint64_t)) throw Error("the header is cut off");
-    Tensors tensors;
-    for (const Entry& entry : read_header(file, file_size)) {
-      at::Tensor tensor = at::empty(entry.shape, entry.dtype);
-      file.read(static_cast<char*>(tensor.data_ptr()), entry.end - entry.begin);
-      if (!file) throw Error("the data of " + entry.name + " is cut off");
-      tensors.emplace(entry.name, std::move(tensor));
-    }
-    return tensors;
+    opened.entries = read_header(opened.file, file_size);
+    return opened;
   } catch (const json::Error& error) {
     throw Error(path + ": " + error.what());
   } catch (const Error& error) {
     throw Error(path + ": " + error.what());
   }
+}
+
+/// All tensors of the file, by name. Throws Error, with the file's path, where it is damaged.
+inline Tensors read(const std::string& path) {
+  Opened opened = open(path);
+  Tensors tensors;
+  for (const Entry& entry : opened.entries) {
+    at::Tensor tensor = at::empty(entry.shape, entry.dtype);
+    opened.file.read(static_cast<char*>(tensor.data_ptr()), entry.end - entry.begin);
+    if (!opened.file) throw Error(path + ": the data of " + entry.name + " is cut off");
+    tensors.emplace(entry.name, std::move(tensor));
+  }
+  return tensors;
 }
 
 // ---------------------------------------------------------------- writing

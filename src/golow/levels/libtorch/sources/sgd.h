@@ -33,25 +33,28 @@ inline void update(Parameter& parameter, const Rates& rates) {
 /// The same for many parameters in a few launches, where a launch for each would cost more than
 /// its work.
 inline void update_together(const std::vector<Parameter*>& parameters, const Rates& rates) {
-  std::vector<Tensor> weights, changes, momenta;
+  std::vector<Tensor> weights, changes;
   for (const Parameter* parameter : parameters) {
     weights.push_back(*parameter);
     changes.push_back(parameter->gradient);
   }
   if (rates.weight_decay != 0) changes = at::_foreach_add(changes, weights, rates.weight_decay);
   if (rates.momentum != 0) {
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i]->momentum.defined())
-        momenta.push_back(parameters[i]->momentum);
-      else
-        parameters[i]->momentum = changes[i].clone();
-    if (momenta.empty()) {  // the first step
-      for (const Parameter* parameter : parameters) momenta.push_back(parameter->momentum);
-    } else {
-      at::_foreach_mul_(momenta, rates.momentum);
-      at::_foreach_add_(momenta, changes, 1);
+    std::vector<Tensor> momenta, added;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      Tensor& momentum = parameters[i]->momentum;
+      if (momentum.defined()) {
+        momenta.push_back(momentum);
+        added.push_back(changes[i]);
+      } else {
+        momentum = changes[i].clone();
+      }
+      changes[i] = momentum;
     }
-    changes = std::move(momenta);
+    if (!momenta.empty()) {
+      at::_foreach_mul_(momenta, rates.momentum);
+      at::_foreach_add_(momenta, added, 1);
+    }
   }
   at::_foreach_add_(weights, changes, -rates.learning_rate);
 }

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -21,166 +20,17 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
-#include "bundle.h"
 #include "clock.h"
+#include "feed.h"
 #include "json.h"
 #include "memory.h"
-#include "program.h"
+#include "pixels.h"
 #include "safetensors.h"
-#include "sgd.h"
+#include "session.h"
 #include "timing.h"
 
 namespace golow {
 namespace {
-
-/// Random layers are off as long as this lives, also when a step throws.
-struct RandomLayersOff {
-  explicit RandomLayersOff(Program& program) : program(program) { program.random_layers = false; }
-  RandomLayersOff(const RandomLayersOff&) = delete;
-  RandomLayersOff& operator=(const RandomLayersOff&) = delete;
-  ~RandomLayersOff() { program.random_layers = true; }
-  Program& program;
-};
-
-/// The program writes its marks there as long as this lives, also when a step throws.
-struct MarksOn {
-  MarksOn(Program& program, Timeline& marks) : program(program) { program.marks = &marks; }
-  MarksOn(const MarksOn&) = delete;
-  MarksOn& operator=(const MarksOn&) = delete;
-  ~MarksOn() { program.marks = nullptr; }
-  Program& program;
-};
-
-/// One workload, loaded, with the state that its iterations change.
-class Session {
- public:
-  explicit Session(const std::string& bundle)
-      : bundle_(bundle), program_(make_program()), workload_(read_workload(path("workload.json"))) {
-    if (workload_.train != program_->trains)
-      throw std::runtime_error("the program was built for another mode than the bundle's");
-    workload_.placement.take_effect();
-    batches_ = collect_batches(safetensors::read(path("batches.safetensors")), workload_.batches,
-                               workload_.placement);
-    reset();
-    synchronize(device());
-  }
-
-  /// Back to the bundle's weights, zero momentum and the first batch.
-  void reset() {
-    load_state(*program_, workload_.placement, path("weights.safetensors"), path("constants.safetensors"));
-    position_ = 0;
-  }
-
-  /// One forward pass, or one training step, on the next batch.
-  void iterate() {
-    step();
-    if (program_->trains) update();
-  }
-
-  /// Nanoseconds of each operation in so many iterations: a row an operation in the program's
-  /// order, in training one more for the optimizer's update.
-  std::vector<std::vector<std::int64_t>> time_operations(std::size_t iterations) {
-    const std::size_t count = program_->operations().size();
-    std::vector<std::vector<std::int64_t>> times(count + (program_->trains ? 1 : 0));
-    const std::size_t start = count, stepped = count + 1, updated = count + 2;
-    Timeline marks(device(), count + 3);
-    const MarksOn on(*program_, marks);
-    for (std::size_t i = 0; i < iterations; ++i) {
-      marks.record(start);
-      step();
-      marks.record(stepped);
-      if (program_->trains) update();
-      marks.record(updated);
-      synchronize(device());
-      for (std::size_t operation = 0; operation < count; ++operation)
-        times[operation].push_back(
-            marks.between(operation == 0 ? start : operation - 1, operation));
-      if (program_->trains) times[count].push_back(marks.between(stepped, updated));
-    }
-    return times;
-  }
-
-  std::vector<Operation> operations() const { return program_->operations(); }
-
-  /// Run the batches from the bundle's weights, random layers off and with this learning rate;
-  /// returns what the check reads.
-  safetensors::Tensors outputs(const std::vector<std::size_t>& indices, double learning_rate) {
-    reset();
-    Rates rates = workload_.rates;
-    rates.learning_rate = learning_rate;
-    safetensors::Tensors tensors;
-    {
-      const RandomLayersOff off(*program_);
-      for (std::size_t step = 0; step < indices.size(); ++step)
-        output_step(batches_[indices[step]], rates, step, step + 1 == indices.size(), tensors);
-    }
-    reset();
-    return tensors;
-  }
-
-  /// The loss, or the first element of the first output; nothing where there is none.
-  std::optional<double> last() const {
-    const Tensor first = program_->trains           ? result_.loss
-                         : result_.outputs.empty() ? Tensor()
-                                                   : result_.outputs.front();
-    if (!first.defined() || first.numel() == 0 || first.is_complex()) return std::nullopt;
-    return first.flatten().select(0, 0).item().toDouble();
-  }
-
-  at::Device device() const { return workload_.placement.device; }
-
-  std::size_t batch_count() const { return batches_.size(); }
-
- private:
-  std::string path(const char* name) const { return bundle_ + "/" + name; }
-
-  const Batch& next_batch() { return batches_[position_++ % batches_.size()]; }
-
-  void step() {
-    const Batch& batch = next_batch();
-    result_ = Result();
-    workload_.placement.step(*program_, batch, result_);
-  }
-
-  void update() {
-    update_parameters(*program_, workload_.rates);
-    clear_gradients(*program_);
-  }
-
-  void output_step(const Batch& batch, const Rates& rates, std::size_t step, bool is_last,
-                   safetensors::Tensors& tensors) {
-    // Copies, because the next step changes the state in place.
-    const auto keep = [&](const std::string& name, const Tensor& tensor) {
-      tensors[std::to_string(step) + "/" + name] = workload_.placement.stored(tensor);
-    };
-    Result result;
-    workload_.placement.step(*program_, batch, result);
-    for (std::size_t i = 0; i < result.outputs.size(); ++i)
-      keep("output/" + std::to_string(i), result.outputs[i]);
-    if (!program_->trains) return;
-    keep("loss/loss", result.loss);
-    for (const Buffer* buffer : program_->buffers)
-      if (buffer->kind == updated) keep("buffer/" + buffer->name, *buffer);
-    update_parameters(*program_, rates);
-    for (const Parameter* parameter : program_->parameters) {
-      if (!parameter->gradient.defined()) continue;
-      if (step == 0) keep("gradient/" + parameter->name, parameter->gradient);
-      if (is_last) keep("parameter/" + parameter->name, *parameter);
-      if (is_last && parameter->momentum.defined())
-        keep("momentum/" + parameter->name, parameter->momentum);
-    }
-    clear_gradients(*program_);
-  }
-
-  std::string bundle_;
-  std::unique_ptr<Program> program_;
-  Workload workload_;
-  std::vector<Batch> batches_;
-  std::size_t position_ = 0;
-  Result result_;
-};
-
-// ---------------------------------------------------------------- requests
 
 struct UnknownRequest : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -199,6 +49,10 @@ class Worker {
       if (wanted == "time") return time(request);
       if (wanted == "memory") return memory();
       if (wanted == "layers") return layers(request);
+      if (wanted == "epoch") return epoch(request);
+      if (wanted == "save") return save(request);
+      if (wanted == "restore") return restore(request);
+      if (wanted == "predict") return predict(request);
       throw UnknownRequest("this worker does not know the request " + wanted);
     } catch (const UnknownRequest& error) {
       return refusal("unknown_request", error.what());
@@ -258,9 +112,7 @@ class Worker {
     const double learning_rate = request.at("learning_rate").number();
     const std::string& file = request.at("file").string();
     safetensors::write(file, loaded.outputs(indices, learning_rate));
-#ifdef __GLIBC__
-    malloc_trim(0);  // the copies of every tensor are not the level's memory
-#endif
+    give_back_memory();
     return {{"ok", true}};
   }
 
@@ -300,6 +152,66 @@ class Worker {
                                     {"operation", operations[i].name},
                                     {"ns", json::Array(times[i].begin(), times[i].end())}});
     return {{"ok", true}, {"layers", std::move(layers)}};
+  }
+
+  json::Object epoch(const json::Value& request) {
+    Session& loaded = session();
+    const Data data(request.at("data").string());
+    const Order order(request.at("order").string(), data);
+    const std::int64_t checksum = request.at("checksum").integer();
+    if (checksum < 0 || checksum > UINT32_MAX)
+      throw std::out_of_range(std::to_string(checksum) + " is no CRC-32");
+    const Trained trained =
+        loaded.train(data, order, normalisation(request, loaded),
+                     at_least(0, request.at("first"), "a batch index"),
+                     numbers<double>(request.at("rates")), static_cast<std::uint32_t>(checksum));
+    return {{"ok", true},
+            {"losses", json::Array(trained.losses.begin(), trained.losses.end())},
+            {"checksum", std::int64_t{trained.checksum}},
+            {"nanoseconds", trained.nanoseconds}};
+  }
+
+  json::Object save(const json::Value& request) {
+    session().save(request.at("file").string());
+    give_back_memory();
+    return {{"ok", true}};
+  }
+
+  json::Object restore(const json::Value& request) {
+    session().restore(request.at("file").string());
+    give_back_memory();
+    return {{"ok", true}};
+  }
+
+  json::Object predict(const json::Value& request) {
+    Session& loaded = session();
+    const Data data(request.at("data").string());
+    const Predicted predicted = loaded.predict(data, normalisation(request, loaded),
+                                               at_least(0, request.at("first"), "a batch index"),
+                                               at_least(1, request.at("batches"), "batches"));
+    safetensors::write(request.at("file").string(), {{"output", predicted.output}});
+    give_back_memory();
+    return {{"ok", true}, {"nanoseconds", predicted.nanoseconds}};
+  }
+
+  static Normalisation normalisation(const json::Value& request, const Session& loaded) {
+    return {numbers<float>(request.at("scale")), numbers<float>(request.at("shift")),
+            loaded.placement()};
+  }
+
+  template <typename Number>
+  static std::vector<Number> numbers(const json::Value& value) {
+    std::vector<Number> result;
+    for (const json::Value& number : value.array())
+      result.push_back(static_cast<Number>(number.number()));
+    return result;
+  }
+
+  /// Return to the system what is free: copies of every tensor are not the level's memory.
+  static void give_back_memory() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
   }
 
   static std::size_t at_least(std::int64_t least, const json::Value& value, const char* what) {

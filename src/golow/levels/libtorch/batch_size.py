@@ -1,0 +1,71 @@
+"""One training step for two batch sizes: of an epoch's batches, and of the smaller last one.
+
+A captured training step holds the number of samples as plain numbers, in the shapes of views and
+expansions. Captured at both sizes, it shows which numbers those are; in the program they are
+calculated from the batch that it is given. At either size the program then is the graph that was
+captured for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from golow.bundle import Bundle
+from golow.levels.libtorch.arguments import PerSample
+from golow.lower.graph import Graph, Node
+from golow.record import Unsupported
+
+
+class _Differs(Exception):
+    """Two arguments differ otherwise than by the number of samples."""
+
+
+def step_for_both(bundle: Bundle, graph: Graph, last: Bundle, last_graph: Graph) -> Graph:
+    """The graph with `PerSample` for every argument that counts samples.
+
+    Raises `golow.record.Unsupported` where the two steps differ in anything else.
+    """
+    constants = (each.file("constants.safetensors").read_bytes() for each in (bundle, last))
+    if _outline(graph) != _outline(last_graph) or len(set(constants)) > 1:
+        raise Unsupported("libtorch", "the smaller last batch is calculated by another step")
+    sizes = bundle.workload.batch, last.workload.batch
+    pairs = zip(graph.nodes, last_graph.nodes, strict=True)
+    return msgspec.structs.replace(graph, nodes=tuple(_for_both(*pair, sizes) for pair in pairs))
+
+
+def _outline(graph: Graph) -> Any:
+    """All of the graph but shapes and the numbers among the arguments."""
+    inputs = [(item.kind, item.target, item.value.name) for item in graph.inputs]
+    nodes = [
+        (node.op, node.name, [value and value.name for value in node.outputs], list(node.keywords))
+        for node in graph.nodes
+    ]
+    return inputs, nodes, graph.outputs
+
+
+def _for_both(node: Node, last: Node, sizes: tuple[int, int]) -> Node:
+    try:
+        arguments = _argument(node.arguments, last.arguments, sizes)
+        keywords = {
+            name: _argument(argument, last.keywords[name], sizes)
+            for name, argument in node.keywords.items()
+        }
+    except _Differs as error:
+        reason = f"{node.op} depends on the size of the batch otherwise than by a multiple of it"
+        raise Unsupported("libtorch", reason, node.name, node.module) from error
+    return msgspec.structs.replace(node, arguments=arguments, keywords=keywords)
+
+
+def _argument(whole: Any, last: Any, sizes: tuple[int, int]) -> Any:
+    """The argument for both sizes: of a batch with so many samples, and of the last one."""
+    if whole == last and type(whole) is type(last):
+        return whole
+    if isinstance(whole, tuple) and isinstance(last, tuple) and len(whole) == len(last):
+        return tuple(_argument(*pair, sizes) for pair in zip(whole, last, strict=True))
+    if type(whole) is int and type(last) is int:
+        times = whole // sizes[0]
+        if (whole, last) == (times * sizes[0], times * sizes[1]):
+            return PerSample(times=times)
+    raise _Differs

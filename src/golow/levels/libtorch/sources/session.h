@@ -1,0 +1,229 @@
+// One workload, loaded: what the worker's requests ask of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bundle.h"
+#include "clock.h"
+#include "epoch.h"
+#include "feed.h"
+#include "pixels.h"
+#include "program.h"
+#include "safetensors.h"
+#include "sgd.h"
+#include "state.h"
+
+namespace golow {
+
+/// Random layers are off as long as this lives, also when a step throws.
+struct RandomLayersOff {
+  explicit RandomLayersOff(Program& program) : program(program) { program.random_layers = false; }
+  RandomLayersOff(const RandomLayersOff&) = delete;
+  RandomLayersOff& operator=(const RandomLayersOff&) = delete;
+  ~RandomLayersOff() { program.random_layers = true; }
+  Program& program;
+};
+
+/// The program writes its marks there as long as this lives, also when a step throws.
+struct MarksOn {
+  MarksOn(Program& program, Timeline& marks) : program(program) { program.marks = &marks; }
+  MarksOn(const MarksOn&) = delete;
+  MarksOn& operator=(const MarksOn&) = delete;
+  ~MarksOn() { program.marks = nullptr; }
+  Program& program;
+};
+
+/// One workload, loaded, with the state that its iterations change.
+class Session {
+ public:
+  explicit Session(const std::string& bundle)
+      : bundle_(bundle), program_(make_program()), workload_(read_workload(path("workload.json"))) {
+    if (workload_.train != program_->trains)
+      throw std::runtime_error("the program was built for another mode than the bundle's");
+    workload_.placement.take_effect();
+    batches_ = collect_batches(safetensors::read(path("batches.safetensors")), workload_.batches,
+                               workload_.placement);
+    if (std::ifstream(path("last/workload.json")))
+      last_batch_ = read_workload(path("last/workload.json")).batch;
+    reset();
+    synchronize(device());
+  }
+
+  /// Back to the bundle's weights, zero momentum and the first batch.
+  void reset() {
+    load_state(*program_, workload_.placement, path("weights.safetensors"),
+               path("constants.safetensors"));
+    position_ = 0;
+  }
+
+  /// One forward pass, or one training step, on the next batch.
+  void iterate() {
+    step();
+    if (program_->trains) update(workload_.rates);
+  }
+
+  /// Nanoseconds of each operation in so many iterations: a row an operation in the program's
+  /// order, in training one more for the optimizer's update.
+  std::vector<std::vector<std::int64_t>> time_operations(std::size_t iterations) {
+    const std::size_t count = program_->operations().size();
+    std::vector<std::vector<std::int64_t>> times(count + (program_->trains ? 1 : 0));
+    const std::size_t start = count, stepped = count + 1, updated = count + 2;
+    Timeline marks(device(), count + 3);
+    const MarksOn on(*program_, marks);
+    for (std::size_t i = 0; i < iterations; ++i) {
+      marks.record(start);
+      step();
+      marks.record(stepped);
+      if (program_->trains) update(workload_.rates);
+      marks.record(updated);
+      synchronize(device());
+      for (std::size_t operation = 0; operation < count; ++operation)
+        times[operation].push_back(
+            marks.between(operation == 0 ? start : operation - 1, operation));
+      if (program_->trains) times[count].push_back(marks.between(stepped, updated));
+    }
+    return times;
+  }
+
+  std::vector<Operation> operations() const { return program_->operations(); }
+
+  /// Run the batches from the bundle's weights, random layers off and with this learning rate;
+  /// returns what the check reads.
+  safetensors::Tensors outputs(const std::vector<std::size_t>& indices, double learning_rate) {
+    reset();
+    Rates rates = workload_.rates;
+    rates.learning_rate = learning_rate;
+    safetensors::Tensors tensors;
+    {
+      const RandomLayersOff off(*program_);
+      for (std::size_t step = 0; step < indices.size(); ++step)
+        output_step(batches_[indices[step]], rates, step, step + 1 == indices.size(), tensors);
+    }
+    reset();
+    return tensors;
+  }
+
+  /// Train on batches of the order from `first` on, each with its own learning rate, from the state
+  /// as it is. Throws before the first step where something does not fit the workload.
+  Trained train(const Data& data, const Order& order, const Normalisation& normalisation,
+                std::size_t first, const std::vector<double>& learning_rates,
+                std::uint32_t checksum) {
+    require_mode(true);
+    require_data(data, normalisation);
+    const Batches batches(order.rows().size(), batch_size(), first, learning_rates.size());
+    const auto last = static_cast<std::int64_t>(batches.back().rows);
+    if (last != workload_.batch && last != last_batch_)
+      throw std::runtime_error("the last batch has " + std::to_string(last) +
+                               " rows, for which there is no step in the bundle");
+    return golow::train(*program_, workload_.placement, workload_.rates, data, order, batches,
+                        normalisation, learning_rates, checksum);
+  }
+
+  /// Infer on batches of the data from `first` on.
+  Predicted predict(const Data& data, const Normalisation& normalisation, std::size_t first,
+                    std::size_t count) {
+    require_mode(false);
+    require_data(data, normalisation);
+    const Batches batches(static_cast<std::size_t>(data.rows()), batch_size(), first, count);
+    return golow::predict(*program_, workload_.placement, data, batches, batch_size(),
+                          normalisation);
+  }
+
+  /// Write parameters, buffers and momentum.
+  void save(const std::string& file) const {
+    require_mode(true);
+    safetensors::write(file, saved_state(*program_, workload_.placement));
+  }
+
+  /// Go on from such a file, or infer with its weights.
+  void restore(const std::string& file) {
+    restore_state(*program_, workload_.placement, file);
+    synchronize(device());
+  }
+
+  /// The loss, or the first element of the first output; nothing where there is none.
+  std::optional<double> last() const {
+    const Tensor first = program_->trains           ? result_.loss
+                         : result_.outputs.empty() ? Tensor()
+                                                   : result_.outputs.front();
+    if (!first.defined() || first.numel() == 0 || first.is_complex()) return std::nullopt;
+    return first.flatten().select(0, 0).item().toDouble();
+  }
+
+  const Placement& placement() const { return workload_.placement; }
+
+  at::Device device() const { return workload_.placement.device; }
+
+  std::size_t batch_count() const { return batches_.size(); }
+
+ private:
+  std::string path(const char* name) const { return bundle_ + "/" + name; }
+
+  std::size_t batch_size() const { return static_cast<std::size_t>(workload_.batch); }
+
+  void require_mode(bool train) const {
+    if (program_->trains != train)
+      throw std::runtime_error(train ? "the bundle's mode is infer, this needs train"
+                                     : "the bundle's mode is train, this needs infer");
+  }
+
+  void require_data(const Data& data, const Normalisation& normalisation) const {
+    data.require_sample(batches_.front().inputs.front().sizes().slice(1));
+    normalisation.require_channels(data.channels());
+  }
+
+  const Batch& next_batch() { return batches_[position_++ % batches_.size()]; }
+
+  void step() {
+    const Batch& batch = next_batch();
+    result_ = Result();
+    workload_.placement.step(*program_, batch, result_);
+  }
+
+  void update(const Rates& rates) {
+    update_parameters(*program_, rates);
+    clear_gradients(*program_);
+  }
+
+  void output_step(const Batch& batch, const Rates& rates, std::size_t step, bool is_last,
+                   safetensors::Tensors& tensors) {
+    // Copies, because the next step changes the state in place.
+    const auto keep = [&](const std::string& name, const Tensor& tensor) {
+      tensors[std::to_string(step) + "/" + name] = workload_.placement.stored(tensor);
+    };
+    Result result;
+    workload_.placement.step(*program_, batch, result);
+    for (std::size_t i = 0; i < result.outputs.size(); ++i)
+      keep("output/" + std::to_string(i), result.outputs[i]);
+    if (!program_->trains) return;
+    keep("loss/loss", result.loss);
+    for (const Buffer* buffer : program_->buffers)
+      if (buffer->kind == updated) keep("buffer/" + buffer->name, *buffer);
+    update_parameters(*program_, rates);
+    for (const Parameter* parameter : program_->parameters) {
+      if (!parameter->gradient.defined()) continue;
+      if (step == 0) keep("gradient/" + parameter->name, parameter->gradient);
+      if (is_last) keep("parameter/" + parameter->name, *parameter);
+      if (is_last && parameter->momentum.defined())
+        keep("momentum/" + parameter->name, parameter->momentum);
+    }
+    clear_gradients(*program_);
+  }
+
+  std::string bundle_;
+  std::unique_ptr<Program> program_;
+  Workload workload_;
+  std::vector<Batch> batches_;
+  std::int64_t last_batch_ = 0;  // rows of an epoch's smaller last batch; 0 where all are whole
+  std::size_t position_ = 0;
+  Result result_;
+};
+
+}  // namespace golow

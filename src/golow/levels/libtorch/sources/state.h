@@ -1,0 +1,56 @@
+// The state of a training run in a file, by the names of the protocol's `save`: parameter/NAME,
+// buffer/NAME and momentum/NAME, where NAME is the state dict's.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "placement.h"
+#include "program.h"
+#include "safetensors.h"
+
+namespace golow {
+
+/// Copies of all that training changes.
+inline safetensors::Tensors saved_state(const Program& program, const Placement& placement) {
+  safetensors::Tensors state;
+  for (const Parameter* parameter : program.parameters) {
+    state["parameter/" + parameter->name] = placement.stored(*parameter);
+    if (parameter->momentum.defined())
+      state["momentum/" + parameter->name] = placement.stored(parameter->momentum);
+  }
+  for (const Buffer* buffer : program.buffers)
+    state["buffer/" + buffer->name] = placement.stored(*buffer);
+  return state;
+}
+
+/// Give the program the state of that file. Momentum that is not in it is zero; a program for
+/// inference takes none. A file that does not fit changes nothing.
+inline void restore_state(Program& program, const Placement& placement, const std::string& path) {
+  const safetensors::Tensors state = safetensors::read(path);
+  const auto placed = [&](const std::string& name, const Tensor& like) {
+    const auto found = state.find(name);
+    if (found == state.end()) return Tensor();
+    const Tensor tensor = placement.cast(placement.moved(found->second));
+    if (tensor.sizes() != like.sizes() || tensor.scalar_type() != like.scalar_type())
+      throw std::runtime_error(path + ": " + name + " is not of the program's shape and dtype");
+    return tensor;
+  };
+  std::vector<std::pair<Tensor*, Tensor>> given;
+  const auto give = [&](const std::string& kind, auto& entry) {
+    Tensor tensor = placed(kind + entry.name, entry);
+    if (!tensor.defined()) throw std::runtime_error(path + " has no tensor " + kind + entry.name);
+    given.emplace_back(&entry, std::move(tensor));
+  };
+  for (Parameter* parameter : program.parameters) {
+    give("parameter/", *parameter);
+    if (program.trains)
+      given.emplace_back(&parameter->momentum, placed("momentum/" + parameter->name, *parameter));
+  }
+  for (Buffer* buffer : program.buffers) give("buffer/", *buffer);
+  for (auto& [target, tensor] : given) *target = std::move(tensor);
+}
+
+}  // namespace golow
