@@ -6,7 +6,8 @@
 
 Each point is one comparison: every level is proved equal first, then all are timed in turn in one
 race, so that their ratios are of the same minutes of the same card. The records stay in --out, and
-a point that is there is not run again. The last lines compare `cudnn` (timed engines) with the
+a point that is there is not run again. Several of these commands may share --out, one a card of the
+machine (CUDA_VISIBLE_DEVICES, and cores of its own by taskset): each takes the next free point. The last lines compare `cudnn` (timed engines) with the
 best of the others, with eager, and its memory with eager's.
 """
 
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
         for mode in options.modes.split(","):
             for batch, size in points:
                 folder = options.out / f"{options.model}-{mode}-{precision}-{batch}x{size}"
-                if folder.exists() or time.monotonic() - begun > options.budget:
+                if time.monotonic() - begun > options.budget or not claimed(folder):
                     continue
                 names = options.levels.split(",") if options.levels else LEVELS[mode]
                 print(f"{folder.name}: {len(names) + 1} levels", flush=True)
@@ -85,6 +86,15 @@ def run(options: argparse.Namespace) -> None:
                     print(f"  {error.message}", file=sys.stderr)
                     continue
                 found.save(folder)
+
+
+def claimed(folder: Path) -> bool:
+    """Make the point's folder; false if it is there, with a record or another's claim."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def parsed(text: str) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from golow.levels.cudnn.kernels import (
     geometry,
     layout,
     losses,
+    pixels,
     pooling,
     update,
 )
@@ -47,7 +48,6 @@ def layouts() -> Iterator[Kernel]:
             yield layout.to_channels_last(source, dtype, *sizes)
             yield layout.to_rows(source, dtype, *sizes)
             yield fetch.fetch_image(source, dtype, *sizes)
-            yield fetch.fetch_pixels(dtype, *sizes)
         yield fetch.fetch_blocks(source, dtype, 2, 3, 6, 8, 12 if dtype == "float32" else 16)
         yield layout.transpose(dtype, 1000, 2048)
     for source in C_TYPES:
@@ -58,6 +58,8 @@ def layouts() -> Iterator[Kernel]:
                 yield layout.cast(source, dtype, count)
                 yield fetch.fetch_rows(source, dtype, count)
     yield fetch.fetch_rows("int64", "int64", 32)
+    for shape in ((128, 3, 224, 224), (1, 1, 1, 300)):
+        yield pixels.normalise(*shape)
 
 
 def poolings() -> Iterator[Kernel]:
@@ -234,7 +236,8 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
         (lambda: layout.cast("float64", "float32", 1), "no type float64"),
         (lambda: layout.cast("float32", "float16", 0), "count is 0"),
         (lambda: fetch.fetch_rows("int64", "int32", 1), "no cast from int64 to int32"),
-        (lambda: fetch.fetch_pixels("uint8", 1, 3, 2, 2, 4), "dtype is uint8"),
+        (lambda: pixels.normalise(1, 0, 2, 2), "c is 0"),
+        (lambda: pixels.normalise(2**20, 64, 64, 64), "rows is 4294967296"),
         (lambda: pooling.max_pool("float32", IMAGES, Window((16, 16), (1, 1)), True), "256 taps"),
         (lambda: pooling.max_pool("float32", IMAGES, Window((2, 2), (0, 1)), True), "the stride"),
         (

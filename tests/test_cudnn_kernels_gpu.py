@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from golow.levels.cudnn.kernels import Kernel, fetch, layout, pooling
+from golow.levels.cudnn.kernels.pixels import normalise
 from golow.levels.cudnn.kernels.pointwise import (
     Operand,
     activation,
@@ -18,6 +20,7 @@ from golow.levels.cudnn.kernels.pointwise import (
 )
 from golow.levels.cudnn.kernels.pooling import Images, Window
 from golow.lower import operations
+from golow.worker.feed import Fed, augmented, normalised
 from kernel_launches import (
     TYPES,
     assert_close,
@@ -88,18 +91,29 @@ def test_blocks_of_an_image(gpu: Any, dtype: str) -> None:
     assert torch.equal(last, expected.to(last.dtype))
 
 
-@pytest.mark.parametrize("shape", IMAGES)
-def test_pixels_are_normalised(gpu: Any, shape: tuple[int, int, int, int, int]) -> None:
-    n, c, h, w, padded = shape
-    pixels = torch.randint(0, 256, (2, n, c, h, w), dtype=torch.uint8)
-    position = torch.tensor([1], dtype=torch.int32)
-    scale, shift = drawn(c), drawn(c, seed=1)
-    last = torch.empty(n, h, w, padded)
-    inputs = [pixels, position, scale, shift]
-    run(gpu, fetch.fetch_pixels("float32", *shape), inputs, [last])
-    expected = pixels[1].double() * scale.double()[:, None, None] + shift.double()[:, None, None]
-    assert_close(last, padded_last(expected, padded), slack=600)
-    assert (last[..., c:] == 0).all()
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 3, 5, 7), (2, 4, 40, 300), (64, 3, 32, 32)])
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_pictures_have_the_bits_of_the_reference(
+    gpu: Any, shape: tuple[int, int, int, int], moved: bool, turned: bool
+) -> None:
+    """Moved within the picture, and out of it altogether."""
+    random = np.random.default_rng(sum(shape))
+    images, channels = shape[:2]
+    scale, shift = random.normal(size=(2, channels)).astype(np.float32)
+    reach = min(127, 2 * shape[2])
+    fed = Fed(
+        random.integers(0, 256, shape, np.uint8),
+        np.zeros(images, np.int64),
+        random.integers(-reach, reach + 1, (images, 2), np.int8) if moved else None,
+        random.integers(0, 2, images, np.uint8) if turned else None,
+    )
+    given = [fed.pixels, scale, shift, fed.shifts, fed.flips]
+    inputs = [torch.empty(0) if array is None else torch.from_numpy(array) for array in given]
+    pictures = torch.empty(shape)
+    run(gpu, normalise(*shape), inputs, [pictures])
+    expected = torch.from_numpy(normalised(augmented(fed), scale, shift))
+    assert torch.equal(pictures.view(torch.int32), expected.view(torch.int32))
 
 
 @pytest.mark.parametrize("count", [1, 5, 8, 1000, 4096])

@@ -1,17 +1,22 @@
-"""What a worker without a framework reads of a bundle, as arrays of NumPy."""
+"""What a worker without a framework reads of a bundle and of a saved state, as arrays of NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from golow.bundle import Bundle
+from golow.lower.graph import GraphInput
+from golow.record import GolowError
 
 Read = Callable[[str, str], np.ndarray]
 Batch = dict[tuple[str, str], np.ndarray]
+STATE = ("parameter", "buffer", "momentum")
 
 
 @contextmanager
@@ -30,6 +35,48 @@ def weights(bundle: Bundle) -> Iterator[Read]:
             return array
 
         yield read
+
+
+@contextmanager
+def saved_state(
+    file: Path, bundle: Bundle, inputs: Iterable[GraphInput]
+) -> Iterator[tuple[Read, dict[str, np.ndarray]]]:
+    """What reads like `weights`, but parameters, buffers and momentum (zero where there is none)
+    from a saved state; and the state of loss scaling, empty where there is none.
+
+    Raises `GolowError`, before anything is read, unless it has what a graph with these inputs
+    needs.
+    """
+    wanted = {f"{item.kind}/{item.target}": item.value.shape for item in inputs}
+    try:
+        opened = safe_open(file, framework="numpy")
+    except (SafetensorError, OSError) as error:
+        raise GolowError(f"{file} cannot be read: {error}") from error
+    with opened as state, weights(bundle) as given:
+        names = set(state.keys())
+        for name, shape in wanted.items():
+            if name.partition("/")[0] in STATE:
+                _require(file, name, shape, state, names)
+
+        def read(kind: str, target: str) -> np.ndarray:
+            if kind == "constant":
+                return given(kind, target)
+            name = f"{kind}/{target}"
+            there: np.ndarray = (
+                state.get_tensor(name) if name in names else np.zeros(wanted[name], np.float32)
+            )
+            return there
+
+        yield read, {n: state.get_tensor(n) for n in names if n.startswith("scaler/")}
+
+
+def _require(file: Path, name: str, shape: tuple[int, ...], state: Any, names: set[str]) -> None:
+    if name not in names:
+        if name.startswith("momentum/"):
+            return
+        raise GolowError(f"{file}: it has no {name}", "a state goes back into the model it is of.")
+    if (found := tuple(state.get_slice(name).get_shape())) != shape:
+        raise GolowError(f"{file}: {name} is {list(found)}, the model's is {list(shape)}")
 
 
 def batches(bundle: Bundle, number: int) -> list[Batch]:

@@ -36,18 +36,17 @@ def probe() -> Probe:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Lower the graph. The worker builds the plan from it and, at its first start, compiles kernels
-    and chooses engines; these are kept by source, shapes, GPU and library."""
-    from golow.lower.passes import apply
-
-    graph, workload = bundle.graph, bundle.workload
-    if graph is None:
-        raise Unsupported("cudnn", "the workload could not be captured as a graph")
-    folder = _home(apply(graph, passes(workload)), workload, variant, cache)
+    """Lower the graph, and that of an epoch's smaller last batch, whose engines are never timed.
+    The worker builds the plans from them and, at its first start, compiles kernels and chooses
+    engines; these are kept by source, shapes, GPU and library."""
+    folders = [_lowered(bundle, variant, cache)]
+    if bundle.last is not None:
+        folders.append(_lowered(bundle.last, "", cache))
+    arguments = (*variant.split(), *map(str, folders))
     return Launch(
-        (sys.executable, "-m", "golow.levels.cudnn.program", str(folder), *variant.split()),
+        (sys.executable, "-m", "golow.levels.cudnn.program", *arguments),
         environment=IDLE_NUMPY,
-        built_by_loading=folder / "built.json",
+        built_by_loading=folders[0] / "built.json",
     )
 
 
@@ -78,6 +77,16 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=False)
     builder = Builder(graph, engines, TYPES[workload.precision], workload.batches)
     return builder.build(OPERATORS, finish).plan
+
+
+def _lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
+    """The folder of the cache with the bundle's lowered graph in it."""
+    from golow.lower.passes import apply
+
+    graph, workload = bundle.graph, bundle.workload
+    if graph is None:
+        raise Unsupported("cudnn", "the workload could not be captured as a graph")
+    return _home(apply(graph, passes(workload)), workload, variant, cache)
 
 
 def _home(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from golow.levels.bundle_arrays import Batch, Read
+from golow.levels.bundle_arrays import STATE, Batch, Read
 from golow.levels.cudnn.branches import joins, runs_beside
 from golow.levels.cudnn.device import Gpu, Graph, Region
 from golow.levels.cudnn.kernels import ITEM_BYTES
 from golow.levels.cudnn.kernels.delay import delay
 from golow.levels.cudnn.kernels.layout import cast
+from golow.levels.cudnn.kernels.strided import strided_copy
 from golow.levels.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.cudnn.steps import (
     Built,
@@ -50,7 +51,8 @@ class Execution:
             for index, buffer in enumerate(self.plan.buffers)
             if buffer.place == "input"
         }
-        self._fill(sources, read)
+        self._sources = sources
+        self.fill(read)
         self.take_batches(batches)
         gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
         self._joins = joins(built.calls, self.plan.steps)
@@ -129,6 +131,10 @@ class Execution:
             return self._inputs[tensor.buffer].address
         return self._regions[buffer.place].address + buffer.offset + tensor.offset
 
+    def place(self, tensor: Tensor, batch: int) -> int:
+        """Where an input of the model has the batch of that number."""
+        return self.address(tensor) + batch * (tensor.layout.bytes(tensor.shape) // tensor.shape[0])
+
     def read(self, tensor: Tensor) -> np.ndarray:
         """The tensor's content, in PyTorch's order; halves as float32."""
         dtype = NUMPY_TYPES[tensor.dtype]
@@ -144,6 +150,16 @@ class Execution:
         if (cell := self.built.cells.get(name)) is not None:
             self.gpu.upload(self.address(cell), content.reshape(1).view(np.uint8))
 
+    def read_cell(self, name: str, dtype: np.dtype) -> np.ndarray:
+        """The content of one of the cells that the plan has."""
+        found = self.gpu.download(self.address(self.built.cells[name]), (1,), dtype)
+        return found.reshape(())
+
+    def write_float(self, tensor: Tensor, value: float) -> None:
+        """Enqueue the writing of a single float32."""
+        bits = int(np.float32(value).view(np.uint32))
+        self.gpu.write_word(self.address(tensor), bits)
+
     def clear_momentum(self) -> None:
         """Set every momentum to zero."""
         for place, region in self._regions.items():
@@ -156,6 +172,22 @@ class Execution:
             kernel = cast(tensor.dtype, copy.dtype, tensor.elements)
             self.gpu.launch(kernel, [self.address(tensor), self.address(copy)])
 
+    def take_state(self, other: Execution) -> None:
+        """Enqueue the copying of parameters, buffers, momentum and what steps share from another
+        plan of the same network, in which they may lie differently."""
+        for key, tensor in self.built.inputs.items():
+            if key[0] in STATE:
+                self._copy(other, other.built.inputs[key], tensor)
+        for name, cell in self.built.cells.items():
+            if name != "position":
+                self._copy(other, other.built.cells[name], cell)
+        self.renew_copies()
+
+    def _copy(self, other: Execution, source: Tensor, target: Tensor) -> None:
+        here, there = (tensor.layout.strides(tensor.shape) for tensor in (source, target))
+        kernel = strided_copy(source.dtype, target.dtype, target.shape, here, there)
+        self.gpu.launch(kernel, [other.address(source), self.address(target)])
+
     @property
     def working_bytes(self) -> int:
         """What an iteration uses beyond parameters, their momentum and buffers."""
@@ -164,10 +196,12 @@ class Execution:
 
     # ------------------------------------------------------------ loading
 
-    def _fill(self, sources: Mapping[str, GraphInput], read: Read) -> None:
+    def fill(self, read: Read) -> None:
+        """Write what iterations only read: weights, and what is computed from them alone."""
+
         def value(name: str) -> np.ndarray:
-            if name in sources:
-                return read(sources[name].kind, sources[name].target)
+            if (source := self._sources.get(name)) is not None:
+                return read(source.kind, source.target)
             node = self.built.constants[name]
             given: list[Any] = [
                 value(argument.name) if isinstance(argument, Ref) else argument

@@ -1,162 +1,211 @@
 """The worker's side: a workload run by cuDNN, cuBLASLt and own kernels, from the lowered graph in
 the level's cache.
 
-``python -m golow.levels.cudnn.program FOLDER [autotune]`` speaks the worker protocol, for the
-lowered graph in that folder. It imports NumPy, safetensors, msgspec and NVIDIA's bindings, and no
-framework.
+``python -m golow.levels.cudnn.program [autotune] FOLDER [LAST]`` speaks the worker protocol, for
+the lowered graph in that folder, and for that of an epoch's smaller last batch in the other. It
+imports NumPy, safetensors, msgspec and NVIDIA's bindings, and no framework.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from golow.bundle import Bundle
 from golow.levels import bundle_arrays
+from golow.levels.bundle_arrays import Read
 from golow.levels.cudnn import GRAPH
 from golow.levels.cudnn.builder import Builder
 from golow.levels.cudnn.device import Gpu, Region
 from golow.levels.cudnn.engines import Engines
 from golow.levels.cudnn.execution import Execution
+from golow.levels.cudnn.feeding import Collected, Intake
 from golow.levels.cudnn.kernels.dropout import CONTROL
+from golow.levels.cudnn.kernels.pixels import normalise
 from golow.levels.cudnn.kernels.update import SCALER
 from golow.levels.cudnn.operators import OPERATORS
 from golow.levels.cudnn.operators.update import finish
-from golow.levels.cudnn.precision import TYPES
-from golow.lower.graph import decode_graph
-from golow.record import LayerTime
+from golow.levels.cudnn.precision import TYPES, Types
+from golow.levels.plan_program import Key, PlanProgram
+from golow.lower.graph import Graph
+from golow.lower.plan import Step
+from golow.record import GolowError
+from golow.worker.feed import Fed, Feed
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run
 
+FIRST_SCALE = 65536.0  # torch.amp.GradScaler's
 
-class CuDnn:
+
+class CuDnn(PlanProgram):
     """A workload run by direct calls of NVIDIA's libraries."""
 
-    def __init__(self, folder: Path, autotune: bool) -> None:
-        self._folder, self._autotune = folder, autotune
+    execution: Execution
 
-    # ------------------------------------------------------------ the protocol's requests
+    def __init__(self, *folders: Path, autotune: bool = False) -> None:
+        self._home, self._autotune = folders[0].parent, autotune
+        self._graphs = [folder / GRAPH for folder in folders]
 
     def load(self, bundle: Path) -> LoadReport:
-        """Build the plan, give it the bundle's weights, capture the CUDA graph."""
+        """Build the plan, give it the bundle's weights, capture the CUDA graph; so that of the
+        smaller last batch, whose engines are the library's first suggestions."""
         start = time.perf_counter()
-        self.bundle = Bundle(bundle)
-        self.workload = self.bundle.workload
-        self.train = self.workload.mode == "train"
-        graph = decode_graph((self._folder / GRAPH).read_bytes())
-        self.gpu = Gpu(self._folder.parent / "kernels")
-        engines = Engines(self.gpu, self._folder.parent / "engines", self._autotune)
+        (_, graph), *tails = self.begin(bundle, self._graphs)
+        self.gpu = Gpu(self._home / "kernels")
+        self._intakes: dict[Execution, Intake] = {}
+        self._fed = False  # whether a data set's batches are where the bundle's were
+        self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
-        types = TYPES[self.workload.precision]
-        built = Builder(graph, engines, types, self.workload.batches).build(OPERATORS, finish)
-        batches = bundle_arrays.batches(self.bundle, self.workload.batches)
-        sources = {item.value.name: item for item in graph.inputs}
-        with bundle_arrays.weights(self.bundle) as read:
-            self.execution = Execution(built, self.gpu, sources, batches, read)
-        self._reset()
+        engines = Engines(self.gpu, self._home / "engines", self._autotune)
+        self.execution = self._loaded(self.bundle, graph, engines)
+        self.reset()
         self.iterate()  # which compiles what is left and captures the graph
+        found = engines.built
+        for last, smaller in tails:
+            engines = Engines(self.gpu, self._home / "engines", autotune=False)
+            self.tail, self.tail_rows = self._loaded(last, smaller, engines), last.workload.batch
+            self._warm_up_tail()
+            found += engines.built
+        self.gpu.compile([normalise(1, 1, 1, 1)])  # the same for pictures of any size
         self.gpu.synchronize()
         built_in = time.perf_counter() - building
-        self._reset()
+        self.reset()
+        if self._types.scaled and self.train:
+            self._loss_scale = self._settled_scale()
+            self.reset()
         # Where every engine came from the cache, all of it is loading.
-        build = built_in if engines.built else 0.0
+        build = built_in if found else 0.0
         phases = {"build": build, "load": time.perf_counter() - start - build}
         return LoadReport(phases=phases)
-
-    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
-        """Run the batches from the bundle's weights, random layers off; write the tensors."""
-        self._reset()
-        self._set_dropout(active=False)
-        self._set_learning_rate(learning_rate)
-        tensors: dict[str, np.ndarray] = {}
-        for step, index in enumerate(batches):
-            self.execution.run(index)
-            last = step == len(batches) - 1
-            tensors |= {f"{step}/{k}": v for k, v in self._results(step == 0, last).items()}
-        save_file(tensors, file)
-        self._reset()
-
-    def iterate(self) -> None:
-        """Enqueue one forward pass or training step on the next batch."""
-        self.execution.run(self._position % self.workload.batches)
-        self._position += 1
-
-    def last(self) -> float:
-        """The loss, or the first element of the first output."""
-        key = ("loss", "loss") if self.train else ("output", "0")
-        return float(self.execution.read(self.execution.built.outputs[key]).flat[0])
 
     def allocated_peak(self) -> int | None:
         """Bytes of the arena and the gradients: all that an iteration uses beyond what it keeps."""
         return self.execution.working_bytes
 
-    def layers(self, iterations: int) -> tuple[LayerTime, ...]:
-        """Every step's time in each of so many iterations, by the GPU's clock."""
-        samples = []
-        for _ in range(iterations):
-            samples.append(self.execution.run_timed(self._position % self.workload.batches))
-            self._position += 1
-        return tuple(
-            LayerTime(
-                modules=step.modules,
-                phase=step.phase,
-                operation=step.operation,
-                ns=tuple(sample[index] for sample in samples),
-            )
-            for index, step in enumerate(self.execution.plan.steps)
-        )
-
     def stopwatch(self, iterations: int) -> Stopwatch:
         """What times so many iterations on the device."""
         return Stopwatch(self.gpu, iterations)
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ iterations
 
-    def _results(self, first: bool, last: bool) -> dict[str, np.ndarray]:
-        """What the check wants of the step that just ran."""
-        found: dict[str, np.ndarray] = {}
-        for (kind, target), tensor in self.execution.built.outputs.items():
-            wanted = kind in ("output", "loss", "buffer") or (kind == "gradient" and first)
-            if kind == "momentum":
-                wanted = last and self.workload.optimizer.momentum != 0
-            if wanted or (last and kind == "parameter"):
-                found[f"{kind}/{target}"] = self.execution.read(tensor)
-                if kind == "gradient":
-                    found[f"{kind}/{target}"] /= self._loss_scale
+    def run_batch(self, index: int) -> None:
+        """Enqueue one iteration on the bundle's batch of that number."""
+        if self._fed:
+            self._put_back()
+        self.execution.run(index)
+
+    def run_timed(self, index: int) -> list[tuple[Step, int]]:
+        """The same step by step, by the GPU's clock."""
+        self._put_back()
+        spent = self.execution.run_timed(index)
+        return list(zip(self.execution.plan.steps, spent, strict=True))
+
+    def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
+        """The same; what is wanted of it stays until its end."""
+        self.run_batch(index)
+        found = {key: self.result(key) for key in wanted}
+        for key in (key for key in wanted if key[0] == "gradient"):
+            found[key] /= self._loss_scale
         return found
 
-    def _reset(self) -> None:
-        """Back to the bundle's weights and to zero momentum."""
-        self._position = 0
-        if not self.train:
-            return
-        execution = self.execution
-        with bundle_arrays.weights(self.bundle) as read:
-            for (kind, target), tensor in execution.built.inputs.items():
-                if kind in ("parameter", "buffer"):
-                    execution.write(tensor, read(kind, target))
-        execution.renew_copies()
-        execution.clear_momentum()
-        self._loss_scale = FIRST_SCALE if TYPES[self.workload.precision].scaled else 1.0
-        execution.write_cell("loss_scale", np.array((self._loss_scale, 0, 0), SCALER))
-        self._set_dropout(active=True)
-        self._set_learning_rate(self.workload.optimizer.learning_rate)
+    def run_fed(self, execution: Execution, fed: Fed, feed: Feed) -> None:
+        """Enqueue one iteration on a batch of a data set."""
+        if not self._intakes:
+            plans = (self.execution, self.tail)
+            self._intakes = {plan: Intake(plan) for plan in plans if plan is not None}
+        self._fed = True
+        self._intakes[execution].run(fed, feed)
 
-    def _set_learning_rate(self, rate: float) -> None:
-        tensor = self.execution.built.inputs.get(("learning_rate", ""))
+    def collected(self, key: Key, count: int) -> Collected:
+        """What keeps this of so many runs, on the device."""
+        return Collected(self.execution, key, count)
+
+    def result(self, key: Key) -> np.ndarray:
+        """What the last iteration left under that key."""
+        return self.execution.read(self.execution.built.outputs[key])
+
+    def _put_back(self) -> None:
+        if self._fed:
+            self.execution.take_batches(bundle_arrays.batches(self.bundle, self.workload.batches))
+        self._fed = False
+
+    # ------------------------------------------------------------ settings and weights
+
+    def set_learning_rate(self, execution: Execution, rate: float) -> None:
+        """Enqueue the rate of its next iterations."""
+        tensor = execution.built.inputs.get(("learning_rate", ""))
         if tensor is not None:
-            self.execution.write(tensor, np.array(rate, np.float32))
+            execution.write_float(tensor, rate)
 
-    def _set_dropout(self, active: bool) -> None:
+    def set_dropout(self, active: bool) -> None:
+        """Whether random layers are on; their numbers begin anew."""
         for name in self.execution.built.cells:
             if name.startswith("dropout"):
                 probability = float(name.split()[1]) if active else 0.0
                 content = np.array((self.workload.seed, 0, probability), CONTROL)
                 self.execution.write_cell(name, content)
+
+    def derive(self, read: Read) -> None:
+        """Write all weights again where the captured graph reads them."""
+        self.execution.fill(read)
+
+    def state_changed(self) -> None:
+        """Copy the parameters into their copies in half precision."""
+        self.execution.renew_copies()
+
+    def scaler(self) -> dict[str, np.ndarray]:
+        """Loss scale and good steps, in fp16."""
+        if "loss_scale" not in self.execution.built.cells:
+            return {}
+        cell = self.execution.read_cell("loss_scale", SCALER)
+        return {f"scaler/{part}": np.array([cell[part]]) for part in ("scale", "good_steps")}
+
+    def set_scaler(self, scaler: dict[str, np.ndarray]) -> None:
+        """Go on with this loss scale; with that of the start where nothing is given."""
+        scale, good = self._loss_scale, 0
+        if scaler:
+            scale, good = (scaler[f"scaler/{part}"][0] for part in ("scale", "good_steps"))
+        self.execution.write_cell("loss_scale", np.array((scale, good, 0), SCALER))
+
+    def _settled_scale(self) -> float:
+        """The loss scale after the first steps of a training run, in which it is halved until no
+        step is left out: neither the check's steps nor the timed ones may be."""
+        kept, scale = 0, self._loss_scale
+        while kept < self.workload.batches:
+            self.iterate()
+            before, scale = scale, float(self.execution.read_cell("loss_scale", SCALER)["scale"])
+            if scale < 1:
+                raise GolowError(
+                    "gradients in fp16 are not finite, whatever the scale of the loss",
+                    "use --precision bf16.",
+                )
+            kept = kept + 1 if scale >= before else 0
+        return scale / 2  # another batch's gradients may be a little larger
+
+    # ------------------------------------------------------------ loading
+
+    @property
+    def _types(self) -> Types:
+        return TYPES[self.workload.precision]
+
+    def _loaded(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
+        count = bundle.workload.batches
+        built = Builder(graph, engines, self._types, count).build(OPERATORS, finish)
+        sources = {item.value.name: item for item in graph.inputs}
+        batches = bundle_arrays.batches(bundle, count)
+        with bundle_arrays.weights(bundle) as read:
+            return Execution(built, self.gpu, sources, batches, read)
+
+    def _warm_up_tail(self) -> None:
+        """Bring the state there and back, which compiles the copies, and run it in between, which
+        captures its graph."""
+        self.tail.take_state(self.execution)
+        self.tail.run(0)
+        self.execution.take_state(self.tail)
 
 
 class Stopwatch:
@@ -187,7 +236,6 @@ class Stopwatch:
         return tuple(self._gpu.elapsed_ns(*pair) for pair in self._pairs)
 
 
-FIRST_SCALE = 65536.0  # torch.amp.GradScaler's
-
 if __name__ == "__main__":
-    run(lambda: CuDnn(Path(sys.argv[1]), "autotune" in sys.argv[2:]))
+    autotune = sys.argv[1] == "autotune"
+    run(lambda: CuDnn(*map(Path, sys.argv[1 + autotune :]), autotune=autotune))

@@ -35,18 +35,14 @@ def probe() -> Probe:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Lower the graph. The worker builds the plan from it and, at its first start, chooses the
-    layouts by measuring; both are kept by graph, library, CPU and threads."""
-    from golow.lower.passes import apply
-
-    graph, workload = bundle.graph, bundle.workload
-    if graph is None:
-        raise Unsupported("onednn", "the workload could not be captured as a graph")
-    folder = _home(apply(graph, passes(workload)), workload, cache)
+    """Lower the graph, and that of an epoch's smaller last batch. The worker builds the plans from
+    them and, at its first start, chooses the layouts by measuring; graphs and layouts are kept by
+    graph, library, CPU and threads."""
+    folders = [_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
     return Launch(
-        (sys.executable, "-m", "golow.levels.onednn.program", str(folder)),
+        (sys.executable, "-m", "golow.levels.onednn.program", *map(str, folders)),
         environment=IDLE_NUMPY,
-        built_by_loading=folder / "built.json",
+        built_by_loading=folders[0] / "built.json",
     )
 
 
@@ -69,6 +65,16 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     layouts = layouts or tuning.Layouts(positions={})
     builder = Builder(graph, Engine(), layouts.tag, Switches(workload.seed))
     return builder.build(OPERATORS).plan
+
+
+def _lowered(bundle: Bundle, cache: Path) -> Path:
+    """The folder of the cache with the bundle's lowered graph in it."""
+    from golow.lower.passes import apply
+
+    graph, workload = bundle.graph, bundle.workload
+    if graph is None:
+        raise Unsupported("onednn", "the workload could not be captured as a graph")
+    return _home(apply(graph, passes(workload)), workload, cache)
 
 
 def _home(graph: Graph, workload: Workload, cache: Path) -> Path:

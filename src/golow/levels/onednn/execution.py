@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from golow.levels.bundle_arrays import STATE
 from golow.levels.onednn.builder import ArrayCall, Built, PrimitiveCall, Tensor
 from golow.levels.onednn.constants import DST, SCRATCHPAD, SRC
 from golow.levels.onednn.library import Descriptor, Engine, ExecArg, Memory, OneDnnError, library
@@ -147,6 +148,12 @@ class Execution:
                 buffer = self.plan.buffers[tensor.buffer]
                 memory = self._regions[buffer.place].map
                 np.frombuffer(memory, np.uint8, buffer.bytes, buffer.offset)[...] = 0
+
+    def take_state(self, other: Execution) -> None:
+        """Parameters, buffers and momentum as another plan of the same network has them."""
+        for key, tensor in self.built.inputs.items():
+            if key[0] in STATE:
+                self.write(tensor, other.read(other.built.inputs[key]))
 
     # ------------------------------------------------------------ binding
 

@@ -7,6 +7,7 @@ its scalars. Nothing here touches a GPU.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,4 +55,9 @@ class Kernel(NamedTuple):
     @property
     def source(self) -> str:
         """The text to compile."""
-        return self.code + (FOLDER / self.file).read_text()
+        return self.code + _text(self.file)
+
+
+@cache
+def _text(file: str) -> str:
+    return (FOLDER / file).read_text()

@@ -16,7 +16,7 @@
 // exist is NaN. No pointer to images is __restrict__: dx may take the place of either gradient or
 // of x, dresidual that of either gradient, since a thread reads what it overwrites.
 
-constexpr int AHEAD = 2;  // rows that a thread has under way
+constexpr int AHEAD = 1;  // rows that a thread has under way: more of them cost more blocks than they hide waiting
 
 enum Mask { NONE, AGAIN, BITS };  // nothing was clipped; compute y again; read the bits
 
@@ -240,7 +240,7 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
 
 // scratch is [parts, 2, channels]: the parts of dshift and of dscale.
 template <typename T, Mask MASK, int V, int X, int Y>
-__global__ void __launch_bounds__(X * Y) sums_of_parts(OPERANDS, float low, float high) {
+__global__ void __launch_bounds__(X * Y, 4) sums_of_parts(OPERANDS, float low, float high) {
   const int thread = threadIdx.y * X + threadIdx.x, channel = blockIdx.y * X * V + thread;
   const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
   Images<T, V, MASK> images(gradient, second, mask, x, low, high);

@@ -1,17 +1,6 @@
 // Inputs. All batches of an input lie behind each other in device memory, and an integer there says
 // which is current. So one CUDA graph serves every batch: the host writes one word before it
 // launches, and nothing is copied that is not converted on the way.
-//
-// Pixels of 8 bits are normalised as they come: x * scale + shift, of their channel.
-
-struct Normalised {
-  const unsigned char* base;
-  const float* scale;
-  const float* shift;
-  __device__ float operator()(size_t index, int channel) const {
-    return static_cast<float>(base[index]) * scale[channel] + shift[channel];
-  }
-};
 
 template <typename S>
 __device__ const S* current(const S* base, const int* position, size_t batch) {
@@ -52,30 +41,13 @@ template <typename S, typename T>
 __global__ void fetch_tiled(
     const S* base, const int* position, T* out, size_t batch, int channels, int pixels,
     int padded) {
-  const Plain<S> read{current(base, position, batch)};
-  transpose_tile(read, out, channels, pixels, pixels, padded);
+  transpose_tile(current(base, position, batch), out, channels, pixels, pixels, padded);
 }
 
 template <typename S, typename T, int PADDED>
 __global__ void fetch_narrow(
     const S* base, const int* position, T* out, size_t batch, int channels, int pixels) {
-  gather_channels<PADDED>(Plain<S>{current(base, position, batch)}, out, channels, pixels);
-}
-
-template <typename T>
-__global__ void fetch_pixels_tiled(
-    const unsigned char* base, const int* position, const float* scale, const float* shift, T* out,
-    size_t batch, int channels, int pixels, int padded) {
-  const Normalised read{current(base, position, batch), scale, shift};
-  transpose_tile(read, out, channels, pixels, pixels, padded);
-}
-
-template <typename T, int PADDED>
-__global__ void fetch_pixels_narrow(
-    const unsigned char* base, const int* position, const float* scale, const float* shift, T* out,
-    size_t batch, int channels, int pixels) {
-  const Normalised read{current(base, position, batch), scale, shift};
-  gather_channels<PADDED>(read, out, channels, pixels);
+  gather_channels<PADDED>(current(base, position, batch), out, channels, pixels);
 }
 
 // N divides the batch, or is 1: each batch then begins at a multiple of the vector.

@@ -25,14 +25,15 @@ def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded:
     require_image(source, dtype, n, c, h, w, padded)
     if h * w == 1 and padded == c:
         return fetch_rows(source, dtype, n * c)
-    return _image("fetch", f"{C_TYPES[source]}, {C_TYPES[dtype]}", n, c, h * w, padded)
-
-
-def fetch_pixels(dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
-    """Pointers: all batches [batches, n, c, h, w] of uint8, position (int32), scale [c] and shift
-    [c] (float32) -> [n, h, w, padded] of ``dtype``: x * scale + shift, channels from c on zero."""
-    require_image("float32", dtype, n, c, h, w, padded)
-    return _image("fetch_pixels", C_TYPES[dtype], n, c, h * w, padded)
+    types, batch = f"{C_TYPES[source]}, {C_TYPES[dtype]}", np.uint64(n * c * h * w)
+    sizes = (np.int32(c), np.int32(h * w))
+    if padded <= NARROW:
+        grid, block = rows_of(n, h * w)
+        expression = f"fetch_narrow<{types}, {padded}>"
+        return Kernel("fetch.cu", expression, grid, block, (batch, *sizes), code=CODE)
+    grid = tile_grid(n, padded, h * w)
+    scalars = (batch, *sizes, np.int32(padded))
+    return Kernel("fetch.cu", f"fetch_tiled<{types}>", grid, (TILE, 8, 1), scalars, code=CODE)
 
 
 def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
@@ -55,15 +56,3 @@ def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded
     expression = f"fetch_blocks<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
     scalars = (np.uint64(n * c * h * w), np.int32(c), np.int32(h), np.int32(w))
     return Kernel("fetch.cu", expression, grid, block, scalars, code=CODE)
-
-
-def _image(name: str, types: str, n: int, c: int, pixels: int, padded: int) -> Kernel:
-    batch = np.uint64(n * c * pixels)
-    sizes = (np.int32(c), np.int32(pixels))
-    if padded <= NARROW:
-        grid, block = rows_of(n, pixels)
-        expression = f"{name}_narrow<{types}, {padded}>"
-        return Kernel("fetch.cu", expression, grid, block, (batch, *sizes), code=CODE)
-    grid = tile_grid(n, padded, pixels)
-    scalars = (batch, *sizes, np.int32(padded))
-    return Kernel("fetch.cu", f"{name}_tiled<{types}>", grid, (TILE, 8, 1), scalars, code=CODE)

@@ -4,22 +4,14 @@
 // back. Wide matrices go through tiles in shared memory, so that both sides are read and written
 // along their rows. With few channels a thread takes all channels of one pixel: neighbours read
 // neighbouring pixels of each plane, and write neighbouring vectors.
-//
-// Where the source is read through `Read`, fetch.cu puts its own readers.
-
-template <typename S>
-struct Plain {
-  const S* base;
-  __device__ float operator()(size_t index, int) const { return static_cast<float>(base[index]); }
-};
 
 constexpr int TILE = 32;
 
 // [batch, rows, columns], of which a row takes `pitch_in`, to [batch, columns, pitch_out], zero
 // where pitch_out goes beyond the rows. One block of (32, 8) threads a tile.
-template <typename T, typename Read>
+template <typename S, typename T>
 __device__ void transpose_tile(
-    Read read, T* out, int rows, int columns, int pitch_in, int pitch_out) {
+    const S* in, T* out, int rows, int columns, int pitch_in, int pitch_out) {
   __shared__ float tile[TILE][TILE + 1];
   const unsigned across = (columns + TILE - 1) / TILE;
   const unsigned tiles = across * ((pitch_out + TILE - 1) / TILE);
@@ -31,7 +23,7 @@ __device__ void transpose_tile(
     const int row = row0 + y, column = column0 + threadIdx.x;
     const bool inside = row < rows && column < columns;
     const size_t index = from + static_cast<size_t>(row) * pitch_in + column;
-    tile[y][threadIdx.x] = inside ? read(index, row) : 0.0f;
+    tile[y][threadIdx.x] = inside ? static_cast<float>(in[index]) : 0.0f;
   }
   __syncthreads();
   for (int y = threadIdx.y; y < TILE; y += blockDim.y) {
@@ -42,8 +34,8 @@ __device__ void transpose_tile(
 }
 
 // [n, channels, pixels] to [n, pixels, PADDED]; a block belongs to one image.
-template <int PADDED, typename T, typename Read>
-__device__ void gather_channels(Read read, T* out, int channels, int pixels) {
+template <int PADDED, typename S, typename T>
+__device__ void gather_channels(const S* in, T* out, int channels, int pixels) {
   const int pixel = blockIdx.y * blockDim.x + threadIdx.x;
   if (pixel >= pixels) return;
   const size_t image = blockIdx.x;
@@ -51,7 +43,7 @@ __device__ void gather_channels(Read read, T* out, int channels, int pixels) {
 #pragma unroll
   for (int c = 0; c < PADDED; ++c) {
     const size_t index = (image * channels + c) * pixels + pixel;
-    values.item[c] = static_cast<T>(c < channels ? read(index, c) : 0.0f);
+    values.item[c] = static_cast<T>(c < channels ? static_cast<float>(in[index]) : 0.0f);
   }
   store(out + (image * pixels + pixel) * PADDED, values);
 }
@@ -59,12 +51,12 @@ __device__ void gather_channels(Read read, T* out, int channels, int pixels) {
 template <typename S, typename T>
 __global__ void tiled(
     const S* in, T* out, int rows, int columns, int pitch_in, int pitch_out) {
-  transpose_tile(Plain<S>{in}, out, rows, columns, pitch_in, pitch_out);
+  transpose_tile(in, out, rows, columns, pitch_in, pitch_out);
 }
 
 template <typename S, typename T, int PADDED>
 __global__ void narrow_to_channels_last(const S* in, T* out, int channels, int pixels) {
-  gather_channels<PADDED>(Plain<S>{in}, out, channels, pixels);
+  gather_channels<PADDED>(in, out, channels, pixels);
 }
 
 template <typename S, typename T, int PADDED>

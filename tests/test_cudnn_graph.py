@@ -1,0 +1,76 @@
+"""The order of a captured CUDA graph's nodes, on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golow.levels.cudnn import probe
+
+if not probe().available:
+    pytest.skip(probe().missing, allow_module_level=True)
+
+from cuda.bindings import driver
+
+from golow.levels.cudnn.device import Gpu, checked
+from golow.levels.cudnn.kernels.delay import delay
+
+pytestmark = pytest.mark.gpu
+
+
+def launch_early(gpu: Gpu) -> None:
+    """Enqueue a kernel as the libraries enqueue some of theirs: it may begin before the one before
+    it has ended."""
+    kernel = delay(1000)
+    gpu.compile([kernel])
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    config = driver.CUlaunchConfig()
+    for axis in "XYZ":
+        setattr(config, f"gridDim{axis}", 1)
+        setattr(config, f"blockDim{axis}", 1)
+    config.hStream, config.attrs, config.numAttrs = gpu.stream, [attribute], 1
+    function = gpu._functions[(kernel.source, kernel.expression)].handle
+    arguments = ((1000,), (ctypes.c_longlong,))
+    checked(driver.cuLaunchKernelEx(config, function, arguments, 0), "cuLaunchKernelEx")
+
+
+def early_edges(graph: Any) -> int:
+    *_, count = checked(driver.cuGraphGetEdges(graph, 0), "cuGraphGetEdges")
+    _, _, edges, _ = checked(driver.cuGraphGetEdges(graph, count), "cuGraphGetEdges")
+    return sum(int(edge.type) != 0 for edge in edges[:count])
+
+
+def test_every_node_waits_for_the_end_of_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edges of the graph that is instantiated are plain, whatever was captured."""
+    gpu, seen = Gpu(tmp_path), []
+    gpu.compile([delay(1000)])
+    captured, instantiate = driver.cuStreamEndCapture, driver.cuGraphInstantiate
+
+    def end(stream: int) -> Any:
+        status, graph = captured(stream)
+        seen.append(early_edges(graph))
+        return status, graph
+
+    def make(graph: Any, flags: int) -> Any:
+        seen.append(early_edges(graph))
+        return instantiate(graph, flags)
+
+    monkeypatch.setattr(driver, "cuStreamEndCapture", end)
+    monkeypatch.setattr(driver, "cuGraphInstantiate", make)
+
+    def enqueue() -> None:
+        for _ in range(3):
+            launch_early(gpu)
+
+    gpu.replay(gpu.capture(enqueue))
+    gpu.synchronize()
+    before, after = seen
+    assert before == 2, "the kernels were captured in a row, each to begin early"
+    assert after == 0
