@@ -7,8 +7,9 @@
 Each point is one comparison: every level is proved equal first, then all are timed in turn in one
 race, so that their ratios are of the same minutes of the same card. The records stay in --out, and
 a point that is there is not run again. Several of these commands may share --out, one a card of the
-machine (CUDA_VISIBLE_DEVICES, and cores of its own by taskset): each takes the next free point. The last lines compare `cudnn` (timed engines) with the
-best of the others, with eager, and its memory with eager's.
+machine (CUDA_VISIBLE_DEVICES, and cores of its own by taskset): each takes the next free point. The
+last lines compare `cudnn` (timed engines) with the best of the others, with eager, and its memory
+with eager's.
 """
 
 from __future__ import annotations

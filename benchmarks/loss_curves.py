@@ -28,8 +28,9 @@ from rich.table import Table
 
 from golow import levels as ladder
 from golow.bundle import Bundle, write_bundle
-from golow.comparison import capture, default_cache
+from golow.comparison import capture
 from golow.data import images
+from golow.data.places import default_cache
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Optimizer
 from golow.standard import spawn

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dataset_files import drawn, write_cifar10, write_mnist
+from golow.commands.data import data_app
 from golow.data.prepare import prepare_dataset
-from golow.data_commands import data_app
 from golow.record import GolowError
 
 

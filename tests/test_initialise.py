@@ -15,6 +15,8 @@ from golow.models.initialise import INITIALISATIONS, describe, initialise
 
 State = dict[str, Tensor]
 
+RESIDUAL = ("zero_gamma", "fixup")  # they need residual blocks
+
 
 def initialised(module: nn.Module, name: str = "default", seed: int = 0) -> State:
     initialise(module, name, seed)
@@ -48,7 +50,7 @@ def unlike_layers() -> nn.Module:
 # ---------------------------------------------------------------- determinism
 
 
-@pytest.mark.parametrize("name", [name for name in INITIALISATIONS if name != "zero_gamma"])
+@pytest.mark.parametrize("name", [name for name in INITIALISATIONS if name not in RESIDUAL])
 def test_only_structure_and_seed_matter(name: str) -> None:
     torch.manual_seed(1)
     left = initialised(unlike_layers(), name, seed=5)
@@ -204,9 +206,26 @@ def test_zero_gamma_makes_each_block_the_identity(name: str, block: str, channel
     torch.testing.assert_close(model.get_submodule(block)(images), images)
 
 
-def test_zero_gamma_without_residual_blocks_is_refused() -> None:
-    with pytest.raises(ValueError, match="LeNet5 has none"):
-        initialise(models.build("lenet5"), "zero_gamma", seed=0)
+@pytest.mark.parametrize(("name", "blocks", "deep"), [("resnet18", 8, 2), ("resnet50", 16, 3)])
+def test_fixup_scales_branches_and_zeros_their_ends(name: str, blocks: int, deep: int) -> None:
+    model = models.build(name)
+    kaiming, fixed = initialised(model, "kaiming", seed=1), initialised(model, "fixup", seed=1)
+    scale = blocks ** (-1 / (2 * deep - 2))
+    changed = {key for key in fixed if not torch.equal(fixed[key], kaiming[key])}
+    for key in sorted(changed):
+        if ".conv" in key:
+            torch.testing.assert_close(fixed[key], scale * kaiming[key])
+        else:
+            assert key == "fc.weight" or f".bn{deep}.weight" in key
+            assert not fixed[key].any()
+    assert sum(".conv" in key for key in changed) == blocks * deep
+    assert len(changed) == blocks * (deep + 1) + 1
+
+
+@pytest.mark.parametrize("name", RESIDUAL)
+def test_without_residual_blocks_it_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} needs residual blocks"):
+        initialise(models.build("lenet5"), name, seed=0)
 
 
 # ---------------------------------------------------------------- layers that golow does not know
@@ -250,7 +269,8 @@ def test_a_layer_with_its_own_reset_must_be_on_the_cpu() -> None:
 
 
 def test_names() -> None:
-    assert list(INITIALISATIONS) == ["default", "kaiming", "xavier", "zero_gamma", "normal"]
+    names = ["default", "kaiming", "xavier", "zero_gamma", "fixup", "normal"]
+    assert list(INITIALISATIONS) == names
     for name, description in INITIALISATIONS.items():
         assert describe(name) == f"{name}: {description}"
         assert "\n" not in description

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from golow import store
 from golow.bundle import Bundle, write_bundle
+from golow.data.places import default_cache
 from golow.entrant import Entrant, Observer, Silent
 from golow.levels import BASELINE
 from golow.levels.choices import choices
@@ -38,12 +39,12 @@ from golow.record import (
     Environment,
     GolowError,
     Mode,
+    ModelSource,
     Optimizer,
     Precision,
     RaceSummary,
     Ratio,
     Run,
-    Workload,
 )
 from golow.report.table import render
 from golow.standard import Standard
@@ -173,7 +174,7 @@ def compare(
         bundle, prepared = write_bundle(prepared, folder / "bundle")
 
         observer.stage("capturing the graph")
-        notes = _write_graph(prepared, bundle)
+        notes = write_graph(prepared, bundle)
 
         card = stack.enter_context(Card()) if device == "cuda" else None
         entrants = [
@@ -217,13 +218,6 @@ def compare(
     return result
 
 
-def default_cache() -> Path:
-    """Where builds are kept: ``$GOLOW_CACHE``, or golow's folder in the user's cache."""
-    given = os.environ.get("GOLOW_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(base) / "golow"
-
-
 def capture(prepared: Prepared) -> Captured:
     """The workload's graph, as torch gives it, before any pass."""
     workload, batch = prepared.workload, prepared.batches[0]
@@ -234,8 +228,9 @@ def capture(prepared: Prepared) -> Captured:
     )
 
 
-def _write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
-    """Put the cleaned graph into the bundle; a model that cannot be captured gets a note."""
+def write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
+    """Put the cleaned graph into the bundle; a model that cannot be captured gets a note, which is
+    returned."""
     try:
         captured = capture(prepared)
     except GolowError as error:
@@ -309,16 +304,16 @@ def _record(
         runs=(),
         notes=tuple(notes),
     )
-    machine = _environment(workload)
+    machine = environment_of(workload.source, workload.threads)
     runs = tuple(_run(e, entrants[0], comparison, machine, cold) for e in entrants)
     return msgspec.structs.replace(comparison, runs=runs)
 
 
-def _environment(workload: Workload) -> Environment:
-    """The machine, with the thread settings that the workers got."""
-    source = workload.source
+def environment_of(source: ModelSource, threads: int) -> Environment:
+    """The machine, with the state of the model's own file, and the thread settings that the workers
+    get."""
     machine = environment(Path(source.name) if source.kind in ("file", "program") else None)
-    settings = {**machine.thread_settings, **thread_settings(workload.threads)}
+    settings = {**machine.thread_settings, **thread_settings(threads)}
     return msgspec.structs.replace(machine, thread_settings=settings)
 
 

@@ -1,4 +1,5 @@
-"""One level on its way through a comparison: built, loaded, checked, raced, closed.
+"""One level on its way through a comparison: built, loaded, checked, raced, closed. A training
+starts it in the same way, once for each run.
 
 Whatever goes wrong on that way becomes the entrant's verdict with a reason; nothing is raised but
 Ctrl-C, so that one level's failure never costs another its figures.
@@ -73,7 +74,8 @@ class _Built(Record, frozen=True, kw_only=True):
 class Entrant:
     """One level of one comparison, and all that is learnt of it.
 
-    card: on which card its worker runs, None on a CPU.
+    card: on which card its worker runs, None on a CPU. known: a verdict of an earlier check, which
+    is then not made again.
     """
 
     def __init__(
@@ -85,11 +87,12 @@ class Entrant:
         limits: Limits,
         by_layer: bool = False,
         card: Card | None = None,
+        known: Check | None = None,
     ) -> None:
         self.choice, self.bundle, self.folder, self.cache = choice, bundle, folder, cache
         self.name = choice.name
         self.limits, self.by_layer, self.card = limits, by_layer, card
-        self.check = Check(verdict="failed", reason="it was not reached")
+        self.check = known or Check(verdict="failed", reason="it was not reached")
         self.launch: Launch | None = None
         self.worker: Worker | None = None
         self.race: Race | None = None
@@ -102,7 +105,8 @@ class Entrant:
         self.log = ""
         self._seconds: dict[str, float] = {}
         self._first: tuple[int, ...] = ()
-        self._checked = False
+        self._checked = known is not None
+        self._refused = False
         self._used_before: int | None = None
         self._device_added = 0
 
@@ -118,14 +122,18 @@ class Entrant:
         self.close()
 
     def start(
-        self, standard: Standard, allow_differs: bool, observer: Observer, place: str
+        self, standard: Standard | None, allow_differs: bool, observer: Observer, place: str
     ) -> bool:
-        """Build, load, check; says whether it may be timed."""
+        """Build, load, check; says whether it may run. What was done before is not done again, nor
+        tried again; without a check to make there need be no standard."""
+        if self._refused:
+            return False
         with self._recorded():
-            if not self._checked:
+            if self.launch is None:
                 self._build(observer, place)
             self._load(observer, place)
             if not self._checked:
+                assert standard is not None  # noqa: S101
                 observer.stage(f"{self.name} ({place}): checking")
                 self.check = self._judged(standard)
                 self._checked = True
@@ -135,6 +143,7 @@ class Entrant:
                 self._note_device_memory()
                 return True
         self.close()
+        self._refused = True
         return False
 
     def finish(self, race: Race, group: list[str]) -> None:
@@ -169,6 +178,16 @@ class Entrant:
     def device_bytes(self) -> int:
         """Device memory of the worker now, 0 where there is none or nobody tells."""
         return self._device_memory()[1]
+
+    def held_memory(self) -> Iterator[Quantity]:
+        """Bytes that the worker holds, seen from outside: ``resident`` and ``resident_peak``; on a
+        GPU ``device_used``, or ``device_added`` where the driver does not tell programs apart."""
+        assert self.worker is not None  # noqa: S101
+        for name, size in self.worker.resident_bytes().items():
+            yield Quantity(name=name, unit="B", value=size)
+        rule, used = self._device_memory()
+        if used:
+            yield Quantity(name=rule, unit="B", value=used)
 
     def life(self) -> Iterator[Quantity]:
         """The costs over the level's life, as far as they were had; seconds and bytes."""
@@ -274,11 +293,7 @@ class Entrant:
 
     def _take_memory(self) -> None:
         assert self.worker is not None  # noqa: S101
-        for name, size in self.worker.resident_bytes().items():
-            self.memory.append(Quantity(name=name, unit="B", value=size))
-        rule, used = self._device_memory()
-        if used:
-            self.memory.append(Quantity(name=rule, unit="B", value=used))
+        self.memory += self.held_memory()
         peak = self.worker.allocated_peak()
         if peak is not None:
             self.memory.append(Quantity(name="allocated_peak", unit="B", value=peak))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from golow import levels as ladder
-from golow.comparison import capture, default_cache
+from golow.comparison import capture
+from golow.data.places import default_cache
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, stages
 from golow.lower.plan import Plan

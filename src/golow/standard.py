@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from golow import levels as ladder
 from golow.bundle import Bundle
@@ -170,21 +171,35 @@ def _least_dimensions(workload: Workload) -> int:
 def moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
     """The bundle with weights and inputs moved at random: by the working precision's roundings
     what that rounds, by float32's the rest."""
-    least = _least_dimensions(bundle.workload)
     generator = torch.Generator().manual_seed(seed)
     shutil.copytree(bundle.folder, folder)
-    for name in ("weights.safetensors", "batches.safetensors"):
-        moved = {}
-        for key, tensor in load_file(bundle.file(name)).items():
-            if tensor.is_floating_point():
-                weight = name == "weights.safetensors"
-                rounded = tensor.dim() >= least if weight else "/input/" in key
-                move = working.move if rounded else FLOAT32.move
-                noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-                tensor = (tensor * (1 + move * noise)).to(tensor.dtype)
-            moved[key] = tensor
-        save_file(moved, folder / name)
+    weights = load_file(bundle.file("weights.safetensors"))
+    moved = moved_weights(weights, bundle.workload, working, generator)
+    save_file(moved, folder / "weights.safetensors")
+    batches = {
+        name: _moved(tensor, working if "/input/" in name else FLOAT32, generator)
+        for name, tensor in load_file(bundle.file("batches.safetensors")).items()
+    }
+    save_file(batches, folder / "batches.safetensors")
     return Bundle(folder)
+
+
+def moved_weights(
+    weights: Mapping[str, Tensor], workload: Workload, working: Rounding, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """A state dict moved so."""
+    least = _least_dimensions(workload)
+    return {
+        name: _moved(tensor, working if tensor.dim() >= least else FLOAT32, generator)
+        for name, tensor in weights.items()
+    }
+
+
+def _moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+    return (tensor * (1 + rounding.move * noise)).to(tensor.dtype)
 
 
 def spawn(name: str, launch: Launch, bundle: Bundle, limits: Limits) -> Worker:

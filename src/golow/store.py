@@ -92,7 +92,7 @@ def load(place: str | Path) -> Comparison:
         )
     index = _read(file)
     names = index.pop("files", ())
-    index["runs"] = [_with_errors(_read(folder / name)) for name in names]
+    index["runs"] = [with_errors(_read(folder / name)) for name in names]
     try:
         return msgspec.convert(index, Comparison)
     except msgspec.ValidationError as error:
@@ -243,7 +243,7 @@ def _read(file: Path) -> dict[str, Any]:
     return data
 
 
-def _with_errors(run: dict[str, Any]) -> dict[str, Any]:
+def with_errors(run: dict[str, Any]) -> dict[str, Any]:
     """JSON has no NaN: the error of a tensor that is not finite was written as null."""
     checked = run.get("check") or {}
     for tensor in (checked.get("worst"), *checked.get("tensors", ())):

@@ -90,9 +90,7 @@ def prepare(
     source = locate(model, channels=channels, classes=classes, resolution=resolution)
     shape = _sample_shape(source, input_shape, resolution) if example_inputs is None else None
     source = _fitted(source, shape)
-    torch.manual_seed(seed)
-    module = _copied(model) if isinstance(model, nn.Module) else build_module(source)
-    how = _give_weights(module, source, weights, initialisation, seed)
+    module, how = fresh_module(model, source, weights, initialisation, seed)
     module.train(mode == "train")
     if mode == "train" and source.kind == "program":
         raise GolowError(
@@ -141,6 +139,20 @@ def prepare(
 
 
 # ---------------------------------------------------------------- weights, inputs, targets
+
+
+def fresh_module(
+    model: str | nn.Module,
+    source: ModelSource,
+    weights: str | Path | None,
+    initialisation: str | None,
+    seed: int,
+) -> tuple[nn.Module, str]:
+    """The module, with the weights that it starts with, and words for the record of how it got
+    them. model: the caller's own module, which is copied, or any name; source says where it is."""
+    torch.manual_seed(seed)
+    module = _copied(model) if isinstance(model, nn.Module) else build_module(source)
+    return module, _give_weights(module, source, weights, initialisation, seed)
 
 
 def _copied(module: nn.Module) -> nn.Module:

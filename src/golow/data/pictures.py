@@ -31,7 +31,6 @@ _MOST_PIXELS = 1 << 26
 
 def resized(batches: Iterable[Images], size: Size) -> Iterator[Images]:
     """Batches uint8 [n, C, H, W], C 1 or 3, resized to [n, C, *size]."""
-    require_pillow()
     threads = _threads()
     with ThreadPoolExecutor(threads) as pool:
         for batch in batches:
@@ -45,22 +44,10 @@ def decoded(files: Sequence[Path], size: Size, batch: int) -> Iterator[Images]:
     Raises:
         GolowError: a file does not decode, has more than 8 bits a channel, or too many pixels.
     """
-    require_pillow()
     with ThreadPoolExecutor(_threads()) as pool:
         for start in range(0, len(files), batch):
             chosen = files[start : start + batch]
             yield np.stack(list(pool.map(partial(_decoded, size=size), chosen)))
-
-
-def require_pillow() -> None:
-    """Raise `GolowError` where Pillow is not installed."""
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError as error:
-        raise GolowError(
-            "Pillow is not installed; golow decodes and resizes images with it",
-            "pip install 'golow[images]'",
-        ) from error
 
 
 def _threads() -> int:

@@ -35,9 +35,14 @@ def choices(
     return chosen + [_own_worker(name, command, taken) for name, command in workers.items()]
 
 
+def command_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The command of a worker, given as a line or as a list of arguments."""
+    return tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
+
+
 def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> Choice:
-    """A level that is the user's own program; its command is a line, or a list of arguments."""
-    command = tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
+    """A level that is the user's own program."""
+    command = command_of(given)
     if not command:
         raise GolowError(f"the worker {name!r} has no command")
     # The name is also that of files.

@@ -67,6 +67,14 @@ class Mark(NamedTuple):
     at: int
 
 
+class Reading(NamedTuple):
+    """How busy the card is: the share of the time in which a kernel ran, of about the last sixth of
+    a second or more, and the clock of its cores."""
+
+    utilization: float
+    clock_mhz: int
+
+
 class Card:
     """The card that the workers use: the first that ``CUDA_VISIBLE_DEVICES`` lets them see.
 
@@ -127,6 +135,11 @@ class Card:
             reasons=self._reasons(since),
             other_processes=self.other_processes(),
         )
+
+    def reading(self) -> Reading | None:
+        """What changes fast, in a fraction of a millisecond; None if the card does not tell."""
+        clock, rates = self._ask("GetClockInfo", _CLOCK_SM), self._ask("GetUtilizationRates")
+        return None if clock is None or rates is None else Reading(rates.gpu / 100, clock)
 
     def _reasons(self, since: Mark | None) -> tuple[str, ...]:
         now = reasons_of(self._ask("GetCurrentClocksEventReasons") or 0)

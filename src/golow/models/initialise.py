@@ -36,6 +36,45 @@ def _small_normal(weight: Tensor, generator: Generator) -> None:
     nn.init.normal_(weight, 0.0, 0.01, generator=generator)
 
 
+def _zero_gamma(module: nn.Module) -> None:
+    """Set to 0 the weights of the last batch norm of each residual block."""
+    for block in _residual_blocks(module, "zero_gamma"):
+        _end_of(block).zero_()
+
+
+def _fixup(module: nn.Module) -> None:
+    """Scale the convolutions of m in a row in each of L branches by L^(-1 / (2 m - 2)); what ends a
+    branch, and the classifier, begin at 0."""
+    blocks = _residual_blocks(module, "fixup")
+    for block in blocks:
+        convolutions = [
+            layer
+            for name, layer in block.named_modules()
+            if isinstance(layer, _ConvNd) and not name.startswith("downsample")
+        ]
+        for layer in convolutions if len(convolutions) > 1 else ():
+            layer.weight *= len(blocks) ** (-1 / (2 * len(convolutions) - 2))
+        _end_of(block).zero_()
+    classifiers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    for classifier in classifiers[-1:]:
+        classifier.weight.zero_()
+
+
+def _residual_blocks(module: nn.Module, name: str) -> list[nn.Module]:
+    blocks = [block for block in module.modules() if getattr(block, "zero_gamma_target", "")]
+    if not blocks:
+        raise ValueError(
+            f"{name} needs residual blocks that name their last batch norm in an attribute "
+            f"zero_gamma_target; {type(module).__name__} has none"
+        )
+    return blocks
+
+
+def _end_of(block: nn.Module) -> Tensor:
+    """The weights of the block's last batch norm."""
+    return block.get_submodule(str(block.zero_gamma_target)).get_parameter("weight")
+
+
 @dataclass(frozen=True)
 class _Rule:
     """How the weights of convolutions and linear layers are drawn, and what is special."""
@@ -44,7 +83,7 @@ class _Rule:
     convolution: Draw
     linear: Draw
     uniform_bias: bool = False  # uniform(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), else 0
-    zero_gamma: bool = False
+    finish: Callable[[nn.Module], None] | None = None  # what it does to residual blocks then
 
 
 _RULES = {
@@ -71,7 +110,17 @@ _RULES = {
         "kaiming, and the last batch norm of each residual block scales by 0 (Goyal et al. 2017)",
         _he_normal,
         _small_normal,
-        zero_gamma=True,
+        finish=_zero_gamma,
+    ),
+    # Zhang, Dauphin and Ma, "Fixup initialization: residual learning without normalization" (2019),
+    # arXiv:1901.09321. What ends a branch here is a batch norm. Its scalar biases and multipliers
+    # would be other layers, and are not there.
+    "fixup": _Rule(
+        "kaiming, convolutions of residual branches scaled by depth, what ends a branch and the "
+        "classifier 0 (Zhang et al. 2019)",
+        _he_normal,
+        _small_normal,
+        finish=_fixup,
     ),
     "normal": _Rule("weights normal(0, 0.01), biases 0", _small_normal, _small_normal),
 }
@@ -97,7 +146,7 @@ def initialise(module: nn.Module, name: str, seed: int) -> None:
     computes, stay as they were constructed.
 
     Raises:
-        ValueError: the name is unknown, or ``zero_gamma`` has no residual block to act on, or a
+        ValueError: the name is unknown, or ``zero_gamma`` or ``fixup`` has no residual block, or a
             layer that only its own ``reset_parameters`` can fill is not on the CPU.
     """
     rule = _rule(name)
@@ -105,8 +154,8 @@ def initialise(module: nn.Module, name: str, seed: int) -> None:
     with torch.no_grad():
         for layer in _children_first(module):
             _initialise_layer(layer, rule, generator)
-        if rule.zero_gamma:
-            _zero_gamma(module)
+        if rule.finish is not None:
+            rule.finish(module)
 
 
 def _rule(name: str) -> _Rule:
@@ -200,16 +249,3 @@ def _own_reset(layer: nn.Module, generator: Generator) -> None:
         # Not torch.manual_seed, which seeds the accelerators too, and they are not forked here.
         torch.default_generator.manual_seed(seed)
         reset()
-
-
-def _zero_gamma(module: nn.Module) -> None:
-    """Set to 0 the weights that the residual blocks name in ``zero_gamma_target``."""
-    blocks = [block for block in module.modules() if getattr(block, "zero_gamma_target", "")]
-    if not blocks:
-        raise ValueError(
-            "zero_gamma needs residual blocks that name their last batch norm in an attribute "
-            f"zero_gamma_target; {type(module).__name__} has none"
-        )
-    for block in blocks:
-        norm = block.get_submodule(str(block.zero_gamma_target))
-        norm.get_parameter("weight").zero_()

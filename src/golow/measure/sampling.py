@@ -1,0 +1,76 @@
+"""What a GPU does over seconds and minutes, looked at in the background while a worker works."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from statistics import mean, median
+from types import TracebackType
+from typing import Self
+
+from golow.measure.nvml import Card, Reading
+from golow.record import Quantity
+
+RATE = 10.0
+"""Looks a second. The driver's own figure is renewed less often, and each look costs the host a
+fraction of a millisecond."""
+
+
+LEAST_SECONDS = 1.0
+"""A shorter block says nothing: the driver's share is of some time before, its counter of energy
+moves some ten times a second."""
+
+
+class Sampling:
+    """The block in which a GPU is looked at; without a card, nothing is."""
+
+    def __init__(self, card: Card | None) -> None:
+        self._card = card
+        self._readings: list[Reading] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._joules: float | None = None
+        self._seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        if self._card is not None:
+            self._joules_before = self._card.energy_joules()
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._seconds = time.monotonic() - self._began
+        if self._card is not None:
+            self._done.set()
+            self._thread.join()
+            after = self._card.energy_joules()
+            if after is not None and self._joules_before is not None:
+                self._joules = after - self._joules_before
+
+    def quantities(self) -> Iterator[Quantity]:
+        """``utilization`` (mean share), ``clock`` (median MHz), ``energy`` (J, of the whole card)
+        and ``power`` (mean W) of the block, those that the card tells."""
+        if self._seconds < LEAST_SECONDS:
+            return
+        if self._readings:
+            share = mean(reading.utilization for reading in self._readings)
+            yield Quantity(name="utilization", unit="", value=share)
+            clock = median(reading.clock_mhz for reading in self._readings)
+            yield Quantity(name="clock", unit="MHz", value=clock)
+        if self._joules is not None:
+            yield Quantity(name="energy", unit="J", value=self._joules)
+            yield Quantity(name="power", unit="W", value=self._joules / self._seconds)
+
+    def _look(self) -> None:
+        assert self._card is not None  # noqa: S101
+        while not self._done.wait(1 / RATE):
+            reading = self._card.reading()
+            if reading is not None:
+                self._readings.append(reading)

@@ -1,0 +1,229 @@
+"""How figures look: a level's colour, marker and line, the same in every figure; legend, caption,
+and saving so that equal records give equal files.
+
+The colours are those of Okabe and Ito (2008), but wine red for their yellow, which is too pale on
+paper; they stay apart with each kind of colour blindness, and the markers do without colour. A
+variant (``compile:freezing``) has its level's colour and marker with another line.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import textwrap
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from golow.record import GolowError
+from golow.store import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+Format = Literal["svg", "png", "pdf"]
+Line = Literal["-"] | tuple[int, tuple[int, ...]]
+
+# Colour and marker of each level. onednn and cudnn are the same level on other hardware.
+LEVELS = {
+    "eager": ("#000000", "o"),
+    "torchscript": ("#56B4E9", "s"),
+    "compile": ("#E69F00", "^"),
+    "cudagraph": ("#CC79A7", "D"),
+    "libtorch": ("#0072B2", "v"),
+    "onednn": ("#D55E00", "X"),
+    "cudnn": ("#D55E00", "X"),
+    "onnxruntime": ("#009E73", "P"),
+    "openvino": ("#882255", "*"),
+}
+OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "d", "8")
+VARIANTS: dict[str, Line] = {
+    "channels_last": (0, (5, 2)),
+    "freezing": (0, (5, 2)),
+    "autotune": (0, (5, 2)),
+    "max-autotune": (0, (3, 1, 1, 1)),
+    "cudagraphs": (0, (1, 1)),
+    "freezing-cudagraphs": (0, (3, 1, 1, 1, 1, 1)),
+}
+
+STYLE = {
+    "font.family": "DejaVu Sans",  # matplotlib brings it: the same letters on every machine
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E0E0E0",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "lines.markersize": 4,
+    "savefig.dpi": 200,
+    "text.parse_math": False,  # a class or a file may have dollar signs in its name
+    "svg.fonttype": "path",
+    "svg.hashsalt": "golow",
+}
+# What matplotlib would otherwise write into a file of the moment it was made.
+METADATA: dict[Format, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "png": {},
+    "pdf": {"CreationDate": None},
+}
+
+CAPTION_SIZE = 6.5
+# Of text in inches: what a figure grows by for its caption and legend, so that panels keep theirs.
+CAPTION_LINE, LEGEND_LINE = 0.125, 0.17
+CAPTION_CHARACTER, LEGEND_CHARACTER, LEGEND_HANDLE = 0.053, 0.066, 0.65
+
+
+class Look(NamedTuple):
+    """How a level is drawn: a colour, a marker, and matplotlib's name or dashes of a line."""
+
+    colour: str
+    marker: str
+    line: Line
+
+
+def look(level: str) -> Look:
+    """The level's look, which depends on its name alone; a user's own levels are grey."""
+    name, _, variant = level.partition(":")
+    draw = zlib.crc32(level.encode())
+    other = (OTHER_COLOUR, OTHER_MARKERS[draw % len(OTHER_MARKERS)])
+    colour, marker = LEVELS.get(name, other)
+    lines = list(VARIANTS.values())
+    line = VARIANTS.get(variant, lines[draw % len(lines)]) if variant else "-"
+    return Look(colour, marker, line)
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """matplotlib's defaults with golow's style, whatever the user's own settings, which come back
+    afterwards. Raises `GolowError` without matplotlib."""
+    try:
+        from matplotlib import style
+    except ImportError as error:
+        raise GolowError(
+            "figures need matplotlib, which is not installed", "pip install 'golow[figures]'"
+        ) from error
+    with style.context(["default", STYLE]):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that size in inches that makes room for all of its labels."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def panels(
+    count: int, size: tuple[float, float], x_label: str, y_label: str
+) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels of that size in inches, up to three in a row, with common axes;
+    only the outer ones are labelled."""
+    columns = 2 if count == 4 else min(3, max(1, count))
+    rows = math.ceil(max(1, count) / columns)
+    figure = new_figure(columns * size[0], rows * size[1])
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = list(grid.flat)
+    for position, panel in enumerate(axes):
+        panel.set_visible(position < count)
+        if position + columns >= count:
+            panel.set_xlabel(x_label)
+            panel.tick_params(labelbottom=True)
+        if position % columns == 0:
+            panel.set_ylabel(y_label)
+    return figure, axes[:count]
+
+
+def say(panel: Axes, text: str) -> None:
+    """An empty panel that says why it is empty."""
+    panel.set(xticks=[], yticks=[])
+    panel.text(
+        0.5,
+        0.5,
+        textwrap.fill(text, 40),
+        transform=panel.transAxes,
+        horizontalalignment="center",
+        verticalalignment="center",
+        color="#606060",
+    )
+
+
+def legend(figure: Figure, levels: Sequence[str]) -> None:
+    """The levels' lines and names above the panels, in as many columns as the figure is wide."""
+    legend_of(figure, [level_handle(level) for level in levels])
+
+
+def legend_of(figure: Figure, handles: Sequence[Artist]) -> None:
+    """The handles and their labels above the panels, in as many columns as the figure is wide."""
+    if not handles:
+        return
+    entry = LEGEND_CHARACTER * max(len(str(h.get_label())) for h in handles) + LEGEND_HANDLE
+    rows = math.ceil(len(handles) / max(1, int(figure.get_figwidth() / entry)))
+    columns = math.ceil(len(handles) / rows)
+    _grow(figure, LEGEND_LINE * rows)
+    figure.legend(handles=list(handles), loc="outside upper left", ncols=columns)
+
+
+def level_handle(level: str) -> Line2D:
+    """The level's line and name, for a legend."""
+    from matplotlib.lines import Line2D
+
+    colour, marker, line = look(level)
+    return Line2D([], [], color=colour, marker=marker, linestyle=line, label=level)
+
+
+def caption(figure: Figure, paragraphs: Sequence[str]) -> None:
+    """The paragraphs below the panels, wrapped to the figure's width."""
+    width = int(figure.get_figwidth() / CAPTION_CHARACTER)
+    wrapper = textwrap.TextWrapper(width, break_on_hyphens=False)
+    lines = [line for text in paragraphs for line in wrapper.wrap(text)]
+    _grow(figure, CAPTION_LINE * len(lines))
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=CAPTION_SIZE, linespacing=1.35)
+
+
+def _grow(figure: Figure, inches: float) -> None:
+    figure.set_figheight(figure.get_figheight() + inches)
+
+
+@drawing()
+def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[Format]) -> list[Path]:
+    """Write the figure into the folder, a file a format, each whole or not at all.
+
+    The same figure gives the same bytes. Raises `GolowError` when the folder cannot be written or
+    there is no such format.
+    """
+    files = []
+    for kind in formats:
+        if kind not in METADATA:
+            raise GolowError(f"figures are not written as {kind}", f"use {', '.join(METADATA)}.")
+        data = io.BytesIO()
+        figure.savefig(data, format=kind, metadata=METADATA[kind])
+        path = folder / f"{file_name(name)}.{kind}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data.getvalue())
+        except OSError as error:
+            raise GolowError(
+                f"{path} cannot be written: {error.strerror or error}",
+                "free some space or name another folder.",
+            ) from error
+        files.append(path)
+    return files
+
+
+def file_name(name: str) -> str:
+    """The name with a dash for every character that some file system refuses."""
+    return re.sub(r"[^\w.-]+", "-", name)

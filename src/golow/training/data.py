@@ -1,0 +1,100 @@
+"""A prepared data set as a training uses it: what goes into every worker's requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from golow import models
+from golow.data.catalog import find
+from golow.data.image_file import Labels, open_images
+from golow.data.order import augmentation, epoch_order, write_order
+from golow.data.prepare import Progress, prepare_dataset
+from golow.data.voc import VocLabel
+from golow.training_record import Augmentation, DatasetFacts
+from golow.worker.feed import normalised
+from golow.workload import Batch
+
+
+class TrainingData(NamedTuple):
+    """The prepared files, what is known of them, and the two numbers a channel that make an input
+    of a pixel: ``x * scale + shift``."""
+
+    train: Path
+    test: Path
+    facts: DatasetFacts
+    test_labels: Labels
+    scale: tuple[float, ...]
+    shift: tuple[float, ...]
+
+    def batches(self, count: int, batch: int, seed: int) -> tuple[Batch, ...]:
+        """The first batches of the seed's first epoch, without augmentation; from its beginning
+        again where it has not so many samples."""
+        labels, images, _ = open_images(self.train)
+        rows = np.resize(epoch_order(len(labels), seed, 1), (count, batch))
+        scale, shift = np.array(self.scale, np.float32), np.array(self.shift, np.float32)
+        return tuple(
+            Batch(
+                (torch.from_numpy(normalised(images[some], scale, shift)),),
+                (torch.from_numpy(labels[some]),),
+            )
+            for some in rows
+        )
+
+    def write_order(self, file: Path, seed: int, epoch: int, changes: Augmentation) -> None:
+        """The order of that epoch, and what is done to each picture, for the workers."""
+        samples = self.facts.train_samples
+        shifts, flips = augmentation(samples, seed, epoch, changes.padding, changes.flip)
+        write_order(file, epoch_order(samples, seed, epoch), shifts, flips)
+
+
+def open_data(
+    name: str,
+    model: str,
+    *,
+    root: Path | None,
+    resolution: int | None,
+    voc_label: VocLabel,
+    cache: Path,
+    progress: Progress,
+) -> TrainingData:
+    """Prepare the data set where it is not prepared yet, for this model.
+
+    resolution: side of the pictures; None is the data set's own, or the model's default where the
+    data set's is none or too small for a model of the zoo. Raises `GolowError` as
+    `prepare_dataset` does.
+    """
+    resolution = resolution or _needed(name, model, voc_label)
+    files = prepare_dataset(name, root, resolution, cache, voc_label=voc_label, progress=progress)
+    train, test = map(open_images, files)
+    mean, deviation = (np.array(x, np.float64) for x in (train.facts.mean, train.facts.deviation))
+    _, channels, height, width = train.images.shape
+    facts = DatasetFacts(
+        name=name,
+        classes=train.facts.classes,
+        shape=(channels, height, width),
+        train_samples=len(train.labels),
+        test_samples=len(test.labels),
+        train_checksum=train.facts.checksum,
+        test_checksum=test.facts.checksum,
+        source=train.facts.source,
+    )
+    return TrainingData(
+        train=files[0],
+        test=files[1],
+        facts=facts,
+        test_labels=np.array(test.labels),
+        scale=tuple((1 / (255 * deviation)).tolist()),
+        shift=tuple((-mean / deviation).tolist()),
+    )
+
+
+def _needed(name: str, model: str, voc_label: VocLabel) -> int | None:
+    """The resolution to take where none is asked for; None is the data set's own."""
+    own, entry = find(name, voc_label).size, models.ZOO.get(model)
+    if entry is None or (own is not None and min(own) >= entry.minimum_resolution):
+        return None
+    return entry.resolution

@@ -1,0 +1,42 @@
+"""Outputs and labels -> loss, accuracy and confusion matrix, by one arithmetic for all levels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_softmax
+
+
+class Evaluation(NamedTuple):
+    """loss: mean cross entropy. confusion: counts, row = true class, column = predicted class."""
+
+    loss: float
+    accuracy: float
+    confusion: tuple[tuple[int, ...], ...]
+
+
+def evaluate(
+    outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int
+) -> Evaluation:
+    """outputs [rows, scores], at least one score a class; labels [rows], from 0 to classes - 1.
+
+    All is computed in float64. Among equal scores the first counts. Raises ValueError for outputs
+    of another shape.
+    """
+    rows = len(labels)
+    if outputs.ndim != 2 or outputs.shape[0] != rows or outputs.shape[1] < classes:
+        raise ValueError(
+            f"the model gives an output of {list(outputs.shape)} for {rows} pictures of {classes} "
+            "classes, not one score a class and picture"
+        )
+    scores = log_softmax(outputs.astype(np.float64), axis=1)
+    predicted = outputs.argmax(1)  # not of the scores, which lose what is small beside the largest
+    confusion = np.zeros((classes, outputs.shape[1]), np.int64)
+    np.add.at(confusion, (labels, predicted), 1)
+    return Evaluation(
+        loss=float(-scores[np.arange(rows), labels].mean()),
+        accuracy=float((predicted == labels).mean()),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+    )

@@ -1,0 +1,143 @@
+"""What was asked for -> a plan that makes sense, before anything runs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from torch import nn
+
+from golow import levels as ladder
+from golow import models
+from golow.comparison import environment_of
+from golow.data.voc import VocLabel
+from golow.levels import Choice
+from golow.levels.choices import choices, command_of
+from golow.models.initialise import INITIALISATIONS
+from golow.record import Device, GolowError, Optimizer, Precision
+from golow.source import locate
+from golow.training.bundle import OWN
+from golow.training.schedule import require_sense
+from golow.training_record import (
+    FORMAT_VERSION,
+    Augmentation,
+    DatasetFacts,
+    Schedule,
+    TrainingPlan,
+)
+from golow.trial import require_device
+
+DEFAULT_LEVELS = ("eager", "torchscript", "libtorch", "vendor")
+DEFAULT_BATCH = 128
+LARGEST_PADDING = 127  # a shift is one byte
+
+
+def choose(
+    levels: Sequence[str] | None,
+    workers: Mapping[str, str | Sequence[str]],
+    device: Device,
+    precision: Precision,
+) -> list[Choice]:
+    """The levels that train, eager first; unless named those of `DEFAULT_LEVELS`, but for one that
+    needs an extra that is not installed."""
+    require_device(device, precision)
+    if levels is None:
+        usual = (ladder.choose(name, "train", device) for name in DEFAULT_LEVELS)
+        levels = [
+            choice.name
+            for choice in usual
+            if choice.level.name not in ladder.OPTIONAL or choice.level.probe().available
+        ]
+    return choices(levels, workers, "train", device)
+
+
+def require_possible(
+    model: str | nn.Module,
+    epochs: int,
+    seeds: Sequence[int],
+    initialisations: Sequence[str],
+    schedule: Schedule,
+    augmentation: Augmentation,
+) -> None:
+    """Raise `GolowError` for what cannot be trained."""
+    locate(model)
+    if epochs < 1:
+        raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise GolowError(f"the seeds {list(seeds)} are not different whole numbers from 0 on")
+    for name in initialisations:
+        if name not in INITIALISATIONS and name != OWN:
+            known = ", ".join((*INITIALISATIONS, OWN))
+            raise GolowError(f"there is no initialisation {name!r}", f"names: {known}.")
+    if not 0 <= augmentation.padding <= LARGEST_PADDING:
+        raise GolowError(f"a padding of {augmentation.padding} is not 0 to {LARGEST_PADDING}")
+    require_sense(schedule, epochs)
+
+
+def usual_initialisation(model: str | nn.Module) -> str:
+    """PyTorch's for the zoo, which is without weights; a model of one's own has its own."""
+    return "default" if isinstance(model, str) and model in models.ZOO else OWN
+
+
+def make_plan(
+    model: str | nn.Module,
+    dataset: DatasetFacts,
+    chosen: Sequence[Choice],
+    workers: Mapping[str, str | Sequence[str]],
+    *,
+    epochs: int,
+    seeds: Sequence[int],
+    batch: int | None,
+    initialisations: Sequence[str],
+    optimizer: Optimizer,
+    schedule: Schedule,
+    augmentation: Augmentation,
+    device: Device,
+    precision: Precision,
+    threads: int | None,
+    data_root: str | Path | None,
+    voc_label: VocLabel,
+    allow_differs: bool,
+) -> TrainingPlan:
+    """The plan, of this moment and this machine."""
+    created, threads = datetime.now(UTC), threads or len(os.sched_getaffinity(0))
+    title = model if isinstance(model, str) else type(model).__name__
+    name = re.sub(r"[^\w.-]+", "-", f"{Path(title).name}-{Path(dataset.name).name}")
+    return TrainingPlan(
+        format_version=FORMAT_VERSION,
+        id=f"{created:%Y%m%d-%H%M%S}-{name}",
+        created=created.isoformat(timespec="seconds"),
+        model=title,
+        dataset=dataset,
+        levels=tuple(choice.name for choice in chosen),
+        initialisations=tuple(initialisations),
+        seeds=tuple(seeds),
+        epochs=epochs,
+        batch=_batch(batch, dataset),
+        optimizer=optimizer,
+        schedule=schedule,
+        augmentation=augmentation,
+        precision=precision,
+        device=device,
+        threads=threads,
+        environment=environment_of(locate(model), threads),
+        data_root=str(Path(data_root).absolute()) if data_root else "",
+        voc_label=voc_label,
+        workers={own: command_of(given) for own, given in workers.items()},
+        allow_differs=allow_differs,
+        live=isinstance(model, nn.Module),
+    )
+
+
+def _batch(asked: int | None, dataset: DatasetFacts) -> int:
+    if asked is None:
+        return min(DEFAULT_BATCH, dataset.train_samples)
+    if not 1 <= asked <= dataset.train_samples:
+        raise GolowError(
+            f"a batch of {asked} cannot be had of {dataset.train_samples} training samples",
+            f"use --batch 1 to {dataset.train_samples}.",
+        )
+    return asked

@@ -1,0 +1,173 @@
+"""A training of which everything is prepared: each level from each start, then the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from golow import training_store
+from golow.comparison import environment_of
+from golow.entrant import Entrant
+from golow.levels import BASELINE, Choice
+from golow.measure.environment import unlike
+from golow.measure.nvml import Card
+from golow.record import Check, GolowError
+from golow.standard import Standard
+from golow.training.bundle import Start, TrainingBundles
+from golow.training.data import TrainingData
+from golow.training.learner import Course, Learner, TrainingObserver
+from golow.training.verdict import verdicts
+from golow.training_record import Training, TrainingPlan, TrainingRun
+from golow.training_store import ROUNDING, Findings, RunFolder, run_folder, starts
+from golow.worker.client import Limits
+
+ROUNDING_STEPS = 200
+"""Steps for which eager is trained once more, in whole epochs, to see what rounding does: enough to
+see a small training to its end, and few beside those of a long one."""
+
+
+@dataclass
+class Session:
+    """scratch: a folder for what nobody keeps."""
+
+    plan: TrainingPlan
+    data: TrainingData
+    bundles: TrainingBundles
+    folder: Path
+    scratch: Path
+    cache: Path
+    limits: Limits
+    observer: TrainingObserver
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, chosen: Sequence[Choice]) -> tuple[Training, bool]:
+        """The training, and whether Ctrl-C ended it."""
+        interrupted = False
+        with ExitStack() as stack:
+            stack.enter_context(training_store.held(self.folder))
+            self._note(training_store.read_findings(self.folder).notes)
+            self._note(self.bundles.notes)
+            card = stack.enter_context(Card()) if self.plan.device == "cuda" else None
+            known = self._known()
+            entrants = {
+                choice.name: stack.enter_context(self._entrant(choice, card, known))
+                for choice in chosen
+            }
+            try:
+                standard = self._standard(known)
+                for place, (level, course) in enumerate(self._courses(), 1):
+                    learner = Learner(entrants[level], self.bundles.infer, course, self.observer)
+                    if not learner.done:
+                        learner.learn(standard, f"{place} of {self._runs}")
+                        self._conclude()
+            except KeyboardInterrupt:
+                interrupted = True
+            return self._conclude(), interrupted
+
+    def require_same_start(self) -> None:
+        """Raise `GolowError` where the model is not what it was when the training began, and note
+        what else has changed since."""
+        plan = self.plan
+        there = next((run for run in self._stored()), None)
+        if there is not None and not plan.live:
+            start = self.bundles.start(there.initialisation, there.seed)
+            if start.workload.digest != there.workload.digest:
+                raise GolowError(
+                    f"{plan.model} is not what it was when the training began",
+                    "put its source back as it was, or train anew.",
+                )
+        now = environment_of(self.bundles.workload.source, plan.threads)
+        changed = unlike(plan.environment, now, plan.device)
+        if changed:
+            self._note([f"it went on in another environment: {'; '.join(changed)}"])
+
+    # ------------------------------------------------------------ how it is done
+
+    def _courses(self) -> Iterator[tuple[str, Course]]:
+        """Every run with its level, eager first from each start. After its first one from an
+        initialisation it trains once more from weights that are a few roundings away."""
+        plan = self.plan
+        for initialisation in plan.initialisations:
+            for seed in plan.seeds:
+                start = self.bundles.start(initialisation, seed)
+                for level in plan.levels:
+                    folder = run_folder(self.folder, level, initialisation, seed)
+                    course = self._course(initialisation, seed, start, folder)
+                    yield level, course
+                    if level == BASELINE and seed == plan.seeds[0] and self._rounding_tells:
+                        yield level, self._moved(course)
+
+    def _course(self, initialisation: str, seed: int, start: Start, folder: RunFolder) -> Course:
+        return Course(
+            plan=self.plan,
+            data=self.data,
+            initialisation=initialisation,
+            seed=seed,
+            start=start,
+            epochs=self.plan.epochs,
+            folder=folder,
+            scratch=self.scratch,
+        )
+
+    def _moved(self, course: Course) -> Course:
+        moved = self.bundles.moved(course.initialisation, course.seed)
+        return course._replace(
+            start=course.start._replace(state=moved),
+            epochs=min(self.plan.epochs, -(-ROUNDING_STEPS // course.batches)),
+            folder=RunFolder(self.folder, BASELINE, course.initialisation, ROUNDING),
+        )
+
+    @property
+    def _rounding_tells(self) -> bool:
+        """Not where layers draw at random, which takes two runs apart from the first step on, nor
+        where there is nothing to judge."""
+        return len(self.plan.levels) > 1 and not self.bundles.workload.random_layers
+
+    @property
+    def _runs(self) -> int:
+        twins = len(self.plan.initialisations) if self._rounding_tells else 0
+        return len(list(starts(self.plan))) + twins
+
+    def _entrant(self, choice: Choice, card: Card | None, known: Mapping[str, Check]) -> Entrant:
+        return Entrant(
+            choice,
+            self.bundles.train,
+            self.scratch,
+            self.cache,
+            self.limits,
+            card=card,
+            known=known.get(choice.name),
+        )
+
+    def _standard(self, known: Mapping[str, Check]) -> Standard | None:
+        """What the levels are held against; None where each has been already."""
+        if set(self.plan.levels) <= set(known):
+            return None
+        self.observer.stage("computing the float64 reference")
+        standard = Standard(self.bundles.train, self.scratch, self.limits)
+        self._note(standard.notes)
+        return standard
+
+    def _known(self) -> Mapping[str, Check]:
+        """Verdicts of the check that were had before; what had failed is tried again."""
+        judged = ("match", "differs")
+        return {run.level: run.check for run in self._stored() if run.check.verdict in judged}
+
+    def _stored(self) -> tuple[TrainingRun, ...]:
+        return training_store.load(self.folder).runs
+
+    def _conclude(self) -> Training:
+        """The training as far as it is on the disk, and what is to be said of it."""
+        training = training_store.load(self.folder)
+        plan = self.plan
+        found = verdicts(training.runs, training.roundings, BASELINE, plan.epochs)
+        findings = Findings(verdicts=found, notes=tuple(self.notes))
+        training_store.write_findings(self.folder, findings)
+        return msgspec.structs.replace(training, verdicts=found, notes=findings.notes)
+
+    def _note(self, notes: Sequence[str]) -> None:
+        self.notes += [note for note in notes if note not in self.notes]

@@ -1,0 +1,71 @@
+"""What is compared, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from golow.record import Quantity
+from golow.training_record import CurveWord, Epoch, TrainingRun
+
+Numbers = npt.NDArray[np.float64]
+
+
+class Judgement(NamedTuple):
+    """A word with its reason, and the figures that it rests on."""
+
+    word: CurveWord
+    reason: str
+    figures: tuple[Quantity, ...] = ()
+
+
+class Pair(NamedTuple):
+    """A level and eager from the same start, on the same batches."""
+
+    level: TrainingRun
+    eager: TrainingRun
+
+    @property
+    def seed(self) -> int:
+        """Of both."""
+        return self.level.seed
+
+    @property
+    def level_is_finite(self) -> bool:
+        """Whether all losses of the level are numbers."""
+        return _finite(self.level)
+
+    @property
+    def eager_is_finite(self) -> bool:
+        """Whether all of eager's are."""
+        return _finite(self.eager)
+
+    @property
+    def least_distance(self) -> float:
+        """What the losses of two right levels may be apart at once: both may be off from float64
+        by what the check allows the first loss."""
+        for tensor in self.level.check.tensors:
+            if tensor.name.endswith("/loss/loss"):
+                return 2 * tensor.limit
+        return 0.0
+
+
+def step_losses(run: TrainingRun) -> Numbers:
+    """The training loss of every step."""
+    return np.array([loss for epoch in run.epochs for loss in epoch.losses], np.float64)
+
+
+def resolution(epoch: Epoch) -> float:
+    """Standard error of an accuracy on a test part of that size; of one that is 0 or 1 too, as if
+    one more sample had been right and one more wrong."""
+    rows = epoch.eval_samples + 2
+    share = ((epoch.eval_accuracy or 0.0) * epoch.eval_samples + 1) / rows
+    return math.sqrt(share * (1 - share) / rows)
+
+
+def _finite(run: TrainingRun) -> bool:
+    evaluated = (epoch.eval_loss for epoch in run.epochs if epoch.eval_loss is not None)
+    return bool(np.isfinite(step_losses(run)).all()) and all(map(math.isfinite, evaluated))

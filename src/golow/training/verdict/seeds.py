@@ -1,0 +1,126 @@
+"""A level's numbers over seeds against eager's: equal as far as the seeds can tell?
+
+Of each number the means are compared. The 95% interval of their difference is held against a
+tolerance: as far as two runs are apart that differ in nothing but the seed, in 98 of 100 cases.
+``same`` is what lies within it as a whole, ``differs`` what lies outside as a whole. How far seeds
+lie apart is taken from both levels together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import f as fisher
+from scipy.stats import t as student
+
+from golow.record import Quantity
+from golow.training.verdict.pair import Judgement, Pair, resolution
+from golow.training_record import TrainingRun
+
+LEAST_SEEDS = 3
+"""With fewer, equal levels are hardly told from others: the spread is not known well enough."""
+
+WIDEST_ACCURACY = 0.1
+"""Where the seeds leave more than this open, no level can be called the same."""
+
+_TWO_SIDED_95, _TWO_SIDED_98, _UNLIKE = 0.975, 0.99, 0.99
+
+
+class Measure(NamedTuple):
+    """One number of a run, and the least spread over seeds that can be believed of it."""
+
+    name: str
+    of: Callable[[TrainingRun], float]
+    least_spread: float
+
+
+class Comparison(NamedTuple):
+    """The difference of the means with its interval, the tolerance, and whether the level's seeds
+    are farther apart than eager's by more than chance."""
+
+    difference: Quantity
+    tolerance: float
+    erratic: bool
+
+
+def by_seeds(pairs: Sequence[Pair]) -> Judgement:
+    """Mean loss of the last epoch, loss and accuracy on the test part at the end."""
+    if len(pairs) < LEAST_SEEDS:
+        count = "one seed gives no spread" if len(pairs) == 1 else "two seeds give hardly a spread"
+        return Judgement("unclear", f"its curve leaves eager's, and {count}; --seeds 3")
+    figures: list[Quantity] = []
+    judged: list[Judgement] = []
+    for measure in _measures(pairs):
+        found = compared(pairs, measure)
+        tolerance = Quantity(name=f"{measure.name}_tolerance", unit="", value=found.tolerance)
+        figures += [found.difference, tolerance]
+        judged.append(_word(measure.name, found))
+    words = [judgement.word for judgement in judged]
+    if "differs" in words or "unclear" in words:
+        first = words.index("differs" if "differs" in words else "unclear")
+        return judged[first]._replace(figures=tuple(figures))
+    reason = f"over {len(pairs)} seeds: {'; '.join(judgement.reason for judgement in judged)}"
+    return Judgement("same", reason, tuple(figures))
+
+
+def compared(pairs: Sequence[Pair], measure: Measure) -> Comparison:
+    """One number of the level's runs and of eager's; at least two pairs."""
+    level = np.array([measure.of(pair.level) for pair in pairs])
+    eager = np.array([measure.of(pair.eager) for pair in pairs])
+    count, freedom = len(pairs), 2 * len(pairs) - 2
+    spreads = [max(float(side.std(ddof=1)), measure.least_spread) for side in (level, eager)]
+    spread = math.hypot(*spreads) / math.sqrt(2)
+    value = float(level.mean() - eager.mean())
+    reach = float(student.ppf(_TWO_SIDED_95, freedom)) * spread * math.sqrt(2 / count)
+    difference = Quantity(
+        name=f"{measure.name}_difference",
+        unit="",
+        value=value,
+        low=value - reach,
+        high=value + reach,
+    )
+    tolerance = float(student.ppf(_TWO_SIDED_98, freedom)) * spread * math.sqrt(2)
+    chance = math.sqrt(float(fisher.ppf(_UNLIKE, count - 1, count - 1)))
+    return Comparison(difference, tolerance, spreads[0] > chance * spreads[1])
+
+
+def _measures(pairs: Sequence[Pair]) -> Iterator[Measure]:
+    least = max(pair.least_distance for pair in pairs)
+    eager = [pair.eager for pair in pairs]
+    yield Measure("train_loss", _train_loss, least)
+    if all(run.epochs[-1].eval_loss is not None for pair in pairs for run in pair):
+        yield Measure("test_loss", _test_loss, least)
+        yield Measure("accuracy", _accuracy, max(resolution(run.epochs[-1]) for run in eager))
+
+
+def _word(name: str, found: Comparison) -> Judgement:
+    difference, tolerance, erratic = found
+    assert difference.low is not None and difference.high is not None  # noqa: S101
+    low, high, what = difference.low, difference.high, name.replace("_", " ")
+    text = f"{what} {difference.value:+.2g} from eager's ({low:+.2g} to {high:+.2g})"
+    explained = f"seeds explain {tolerance:.2g}"
+    if low > tolerance or high < -tolerance:
+        return Judgement("differs", f"{text}, {explained}")
+    if erratic:
+        return Judgement("unclear", f"its seeds are farther apart than eager's in {what}")
+    if name == "accuracy" and tolerance > WIDEST_ACCURACY:
+        return Judgement("unclear", f"the seeds are too far apart: {explained} of accuracy")
+    if -tolerance <= low and high <= tolerance:
+        return Judgement("same", f"{what} {difference.value:+.2g} ({explained})")
+    return Judgement("unclear", f"{text}, {explained}; more seeds narrow the interval")
+
+
+def _train_loss(run: TrainingRun) -> float:
+    return float(np.mean(run.epochs[-1].losses))
+
+
+def _test_loss(run: TrainingRun) -> float:
+    loss = run.epochs[-1].eval_loss
+    return math.nan if loss is None else loss
+
+
+def _accuracy(run: TrainingRun) -> float:
+    return run.epochs[-1].eval_accuracy or 0.0

@@ -1,0 +1,90 @@
+"""Two curves step by step, as long as rounding leaves them near one another.
+
+What rounding does is measured: eager is trained a little once more, from weights that are a few
+roundings away (the twin). Where the twin is near eager, a right level is too. A distance is the
+root mean square of the differences of the losses up to a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from golow.training.verdict.pair import Numbers, Pair, resolution, step_losses
+from golow.training_record import TrainingRun
+
+FACTOR = 10.0
+"""Times the twin's distance that a level may have. The twin is moved by eight roundings of every
+weight, where another order of summation is worth about four; two right curves part at rates that
+vary by a few times."""
+
+NEAR = 0.01
+"""Share of what a training moves its loss by (its standard deviation over the steps) from which on
+two right trainings say nothing of one another: by then they are separate trainings, which only
+their spread can tell apart. Not of the loss itself, which hardly moves where nothing is learnt."""
+
+
+def left_by_more_than_rounding(pair: Pair, twin: TrainingRun) -> str:
+    """Why the level's curve cannot be eager's with other roundings; empty where it can be."""
+    curves = [step_losses(run) for run in (pair.eager, pair.level, twin)]
+    eager, level, moved = (curve[: min(map(len, curves))] for curve in curves)
+    rounding, found = _running_distance(moved, eager), _running_distance(level, eager)
+    allowed = FACTOR * rounding + pair.least_distance
+    beyond = np.flatnonzero((rounding < _near(pair)) & (found > allowed))
+    if not beyond.size:
+        return _evaluated_otherwise(pair, twin)
+    step = int(beyond[0])
+    return (
+        f"after {step + 1} step{'s' if step else ''} its losses are off by {found[step]:.2g}, "
+        f"rounding explains {allowed[step]:.2g}"
+    )
+
+
+def stays_near(pair: Pair) -> bool:
+    """Whether losses, evaluations and accuracy are eager's to the end, but for `NEAR`."""
+    near = _near(pair)
+    if distance(pair) > near:
+        return False
+    for one, other in zip(pair.level.epochs, pair.eager.epochs, strict=True):
+        if one.eval_loss is None or other.eval_loss is None:
+            continue
+        if abs(one.eval_loss - other.eval_loss) > near:
+            return False
+    last, eager = pair.level.epochs[-1], pair.eager.epochs[-1]
+    if last.eval_accuracy is None or eager.eval_accuracy is None:
+        return True
+    return abs(last.eval_accuracy - eager.eval_accuracy) <= resolution(eager)
+
+
+def distance(pair: Pair) -> float:
+    """Of the two curves, as far as both go."""
+    eager, level = step_losses(pair.eager), step_losses(pair.level)
+    steps = min(len(eager), len(level))
+    return float(_running_distance(level[:steps], eager[:steps])[-1])
+
+
+def _near(pair: Pair) -> float:
+    return NEAR * float(step_losses(pair.eager).std())
+
+
+def _evaluated_otherwise(pair: Pair, twin: TrainingRun) -> str:
+    """The same of the loss on the test part, as long as the twin's weights are near eager's."""
+    rounding = 0.0
+    for level, eager, moved in zip(pair.level.epochs, pair.eager.epochs, twin.epochs, strict=False):
+        if level.eval_loss is None or eager.eval_loss is None or moved.eval_loss is None:
+            continue
+        rounding = max(rounding, abs(moved.eval_loss - eager.eval_loss))
+        found = abs(level.eval_loss - eager.eval_loss)
+        # Statistics that are not warmed up yet can make a test loss many times the first loss.
+        allowed = FACTOR * rounding + pair.least_distance * max(1.0, eager.eval_loss)
+        if rounding < _near(pair) and found > allowed:
+            return (
+                f"its test loss after epoch {level.epoch} is off by {found:.2g}, "
+                f"rounding explains {allowed:.2g}"
+            )
+    return ""
+
+
+def _running_distance(losses: Numbers, eager: Numbers) -> Numbers:
+    """Up to each step."""
+    found: Numbers = np.sqrt(np.cumsum((losses - eager) ** 2) / np.arange(1, len(eager) + 1))
+    return found

@@ -1,0 +1,494 @@
+"""Figures of a training: they show what the record says, cut and cover nothing, and look alike."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import msgspec
+import numpy as np
+import pandas
+import pytest
+from hypothesis import HealthCheck, given, settings
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox
+
+from drawn_trainings import epoch, paper_like, run, training, trainings
+from golow.record import GolowError
+from golow.report import curves, series, style
+from golow.report.bars import time_a_sample
+from golow.report.confusion import confusion
+from golow.report.training_export import epoch_rows, run_rows, to_csv, write_export
+from golow.training_record import CurveVerdict, Training
+
+ROOT = Path(__file__).parent.parent
+FIGURES: dict[str, Callable[[Training], Figure]] = {
+    "accuracy_over_epochs": curves.accuracy_over_epochs,
+    "accuracy_over_time": curves.accuracy_over_time,
+    "loss_over_epochs": curves.loss_over_epochs,
+    "loss_over_time": curves.loss_over_time,
+    "time_a_sample": time_a_sample,
+    "overview": curves.overview,
+    "confusion": lambda shown: confusion(shown, shown.plan.levels[0]),
+}
+
+
+# ---------------------------------------------------------------- nothing is cut or covered
+
+
+def defects(figure: Figure) -> list[str]:
+    """What stands beyond the figure's edge, and where legend, caption and panels overlap."""
+    with style.drawing():
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw_without_rendering()
+        found = []
+        drawn = figure.get_tightbbox(renderer)
+        page = Bbox.from_bounds(0, 0, *figure.get_size_inches())
+        pixel = 1 / figure.dpi
+        if not all(page.padded(pixel).contains(*corner) for corner in drawn.corners()):
+            found.append(f"{drawn} is drawn on a page of {page}")
+        panels = [panel for panel in figure.axes if panel.get_visible()]
+        boxes = {f"panel {place}": panel.get_tightbbox() for place, panel in enumerate(panels)}
+        boxes |= {f"legend {id(item)}": item.get_window_extent() for item in _legends(figure)}
+        boxes["caption"] = figure._supxlabel.get_window_extent()  # type: ignore[attr-defined]
+        labels = [label for panel in panels for label in _labels(panel)]
+        found += [
+            f"{a} covers {b}"
+            for a, b in itertools.combinations(boxes, 2)
+            if _overlap(boxes[a], boxes[b])
+        ]
+        found += [
+            f"{a.get_text()!r} covers {b.get_text()!r}"
+            for a, b in itertools.combinations(labels, 2)
+            if _overlap(Text.get_window_extent(a), Text.get_window_extent(b))
+        ]
+    return found
+
+
+def _legends(figure: Figure) -> list[matplotlib.legend.Legend]:
+    within = (panel.get_legend() for panel in figure.axes)
+    return [*figure.legends, *(item for item in within if item is not None)]
+
+
+def _labels(panel: Axes) -> list[Annotation]:
+    return [text for text in panel.texts if isinstance(text, Annotation)]
+
+
+def _overlap(first: Bbox, second: Bbox) -> bool:
+    """By more than a pixel each way."""
+    common = Bbox.intersection(first, second)
+    return common is not None and min(common.width, common.height) > 1
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_nothing_is_cut_or_covered(name: str) -> None:
+    many = [f"compile:{variant}" for variant in style.VARIANTS]
+    shown = [
+        paper_like(),
+        paper_like(["eager", *many], ["default", "kaiming", "zero_gamma"], 1, 3, 2, "voc2012"),
+    ]
+    for each in shown:
+        assert defects(FIGURES[name](each)) == []
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(trainings())
+def test_no_record_is_too_odd_for_a_figure(shown: Training) -> None:
+    for make in FIGURES.values():
+        assert defects(make(shown)) == []
+
+
+@pytest.mark.parametrize("classes", [1, 20, 60, 200])
+def test_a_matrix_of_any_number_of_classes_fits(classes: int) -> None:
+    matrix = tuple(map(tuple, np.eye(classes, dtype=int) * 12_345))
+    names = tuple(f"class with a long name {number}" for number in range(classes))
+    shown = training([run("eager", [epoch(1, confusion=matrix)])], classes=names)
+    figure = confusion(shown, "eager")
+    assert defects(figure) == []
+    assert len(figure.axes[0].texts) == (classes if classes <= 20 else 0)
+
+
+def test_a_legend_over_data_and_a_cut_label_are_seen() -> None:
+    figure = curves.loss_over_epochs(paper_like(epochs=2, steps=3))
+    figure.axes[0].plot([0, 1], [1, 1], label="planted")
+    figure.axes[0].legend(loc="center")
+    assert any("panel 0 covers legend" in found for found in defects(figure))
+
+    figure = curves.loss_over_epochs(paper_like(epochs=2, steps=3))
+    figure.text(0.9, 0.5, "a label that is much too long for its place")
+    assert any("is drawn on a page" in found for found in defects(figure))
+
+
+# ---------------------------------------------------------------- what is shown was recorded
+
+
+def said(figure: Figure) -> str:
+    """The caption in one line."""
+    return figure.get_supxlabel().replace("\n", " ")
+
+
+def drawn(figure: Figure, level: str) -> tuple[np.ndarray, np.ndarray]:
+    """x and y of the level's line in the first panel."""
+    [line] = [
+        line
+        for line in figure.axes[0].lines
+        if line.get_color() == style.look(level).colour and len(line.get_xdata()) > 2
+    ]
+    return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+
+
+def band(figure: Figure, place: int) -> Bbox:
+    """Where the band of the level at this place of the first panel lies."""
+    return figure.axes[0].collections[place].get_paths()[0].get_extents()
+
+
+TWO_SEEDS = training(
+    [
+        run("eager", [epoch(1, (4, 2), 0.5, 10), epoch(2, (2, 1), 0.7, 20), epoch(3, (1, 1), 0.8)]),
+        run("eager", [epoch(1, (4, 4), 0.6, 20), epoch(2, (1, 1), 0.9, 20)], seed=1),
+    ],
+    "folder:pictures",
+)
+
+
+def test_accuracy_is_mean_minimum_and_maximum_over_the_seeds_that_are_there() -> None:
+    x, y = drawn(curves.accuracy_over_epochs(TWO_SEEDS), "eager")
+    assert x.tolist() == [1, 2, 3]
+    assert y == pytest.approx([55, 80, 80])
+    shown = band(curves.accuracy_over_epochs(TWO_SEEDS), 0)
+    assert (shown.ymin, shown.ymax) == pytest.approx((50, 90))
+
+
+def test_time_is_that_of_training_alone() -> None:
+    x, y = drawn(curves.accuracy_over_time(TWO_SEEDS), "eager")
+    assert x == pytest.approx([15, 35, 43])
+    assert y == pytest.approx([55, 80, 80])
+
+
+def test_a_loss_stands_in_the_middle_of_its_steps() -> None:
+    x, y = drawn(curves.loss_over_epochs(TWO_SEEDS), "eager")
+    assert x == pytest.approx([0.25, 0.75, 1.25, 1.75, 2.25, 2.75])
+    assert y == pytest.approx([4, 3, 1.5, 1, 1, 1])
+    x, _ = drawn(curves.loss_over_time(TWO_SEEDS), "eager")
+    assert x == pytest.approx([3.75, 11.25, 20, 30, 37, 41])
+
+
+def test_many_steps_are_averaged_and_the_caption_says_how_many() -> None:
+    losses = [float(step) for step in range(1000)]
+    shown = training([run("eager", [epoch(number, losses) for number in range(1, 11)])])
+    figure = curves.loss_over_epochs(shown)
+    x, y = drawn(figure, "eager")
+    assert len(x) == series.LOSS_POINTS
+    assert y[:2] == pytest.approx([np.mean(losses[:50]), np.mean(losses[50:100])])
+    assert "each point the mean of 50 steps" in said(figure)
+
+
+def test_what_is_not_finite_is_left_out_and_said() -> None:
+    shown = training(
+        [
+            run("eager", [epoch(1, (4, 2)), epoch(2, (math.nan, math.inf)), epoch(3, (2, 1))]),
+            run("eager", [epoch(1, (2, 2)), epoch(2, (1, math.nan)), epoch(3, (1, 1))], seed=1),
+        ]
+    )
+    figure = curves.loss_over_epochs(shown)
+    _, y = drawn(figure, "eager")
+    assert y == pytest.approx([3, 2, 1, math.nan, 1.5, 1], nan_ok=True)
+    text = said(figure)
+    assert "not finite, left out there: eager seed 0 from epoch 2; eager seed 1" in text
+
+
+def test_the_caption_says_what_is_missing() -> None:
+    shown = training(
+        [
+            run("eager", [epoch(1)]),
+            run("libtorch", [epoch(1)], failure="out of memory"),
+            run("cudnn"),
+        ],
+        verdicts=[
+            CurveVerdict(level="libtorch", initialisation="default", word="differs", reason="")
+        ],
+    )
+    text = said(curves.accuracy_over_epochs(shown))
+    for part in (
+        "resnet50 on mnist: test accuracy",
+        "MNIST, IDX files, resized 28x28 -> 32x32, bilinear",
+        "Batch 128, SGD, learning rate 0.001 (constant), momentum 0.9",
+        "precision default, one seed",
+        "NVIDIA H200, driver 570.1; AMD EPYC 9454, 16 threads; torch 2.11.0, golow 0.1.0",
+        "Not trained: cudnn (no epoch).",
+        "Failed: libtorch seed 0 after epoch 1.",
+        "Compared with eager's curves: libtorch differs.",
+    ):
+        assert part in text
+
+
+def test_a_panel_an_initialisation_and_a_single_epoch_is_a_point_with_its_range() -> None:
+    figure = curves.accuracy_over_epochs(
+        training(
+            [
+                run("eager", [epoch(1, accuracy=accuracy)], seed, initialisation)
+                for initialisation in ("default", "kaiming")
+                for seed, accuracy in enumerate((0.5, 0.6))
+            ],
+            "digits",
+        )
+    )
+    assert [panel.get_title("left") for panel in figure.axes] == ["default", "kaiming"]
+    [_, whisker] = figure.axes[1].collections
+    assert whisker.get_paths()[0].get_extents().height == pytest.approx(10)
+
+
+def test_bars_are_the_median_epoch_of_each_run_and_the_range_of_runs() -> None:
+    epochs = [epoch(number, seconds=6 * number) for number in (10, 1, 2)]
+    other = [epoch(1, seconds=6 * 4)]
+    figure = time_a_sample(training([run("eager", epochs), run("eager", other, seed=1)]))
+    left, right = figure.axes
+    assert [patch.get_width() for patch in left.patches] == pytest.approx([300])
+    assert [text.get_text() for text in left.texts] == ["300 (200-400)"]
+    assert left.get_xlabel() == "training: time a sample (us)"
+    assert [text.get_text() for text in right.texts] == ["112 (75.0-150)"]
+
+
+def test_the_confusion_matrix_is_that_of_the_best_epoch() -> None:
+    worse, better = ((5, 0, 5), (0, 9, 1), (0, 0, 7)), ((8, 0, 2), (0, 9, 1), (1, 0, 6))
+    epochs = [
+        epoch(1, accuracy=0.5, confusion=worse),
+        epoch(2, accuracy=0.9, confusion=better),
+        epoch(3, accuracy=0.9, confusion=worse),
+    ]
+    figure = confusion(training([run("eager", epochs), run("eager", epochs, 1)]), "eager")
+    counts = [int(text.get_text()) for text in figure.axes[0].texts]
+    assert counts == [8, 2, 9, 1, 1, 6]
+    shares = np.asarray(figure.axes[0].images[0].get_array())
+    assert shares.ravel() == pytest.approx([80, 0, 20, 0, 90, 10, 100 / 7, 0, 600 / 7])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        *("circle", "triangle", "square")
+    ]
+    assert "eager, initialisation default, seed 0, epoch 2" in said(figure)
+
+
+def test_published_accuracies_are_drawn_for_their_data_sets_only() -> None:
+    labels = {
+        name: [
+            text.get_text()
+            for text in curves.accuracy_over_time(paper_like(epochs=2, dataset=name)).axes[0].texts
+        ]
+        for name in ("mnist", "voc2007", "digits")
+    }
+    assert labels == {
+        "mnist": ["LibTorch 98.0", "PyTorch 98.2", "cuDNN 99.1"],
+        "voc2007": ["cuDNN 41.1", "LibTorch 43.6", "PyTorch 59.8"],
+        "digits": [],
+    }
+    assert not curves.accuracy_over_time(paper_like(epochs=2), reference=False).axes[0].texts
+    shown = curves.accuracy_over_time(paper_like(epochs=2))
+    assert "arXiv:2012.07163" in said(shown)
+
+
+# ---------------------------------------------------------------- colours
+
+# Machado, Oliveira and Fernandes 2009: what linear RGB becomes without one kind of cone.
+COLOUR_BLIND = {
+    "none": np.eye(3),
+    "protan": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+         [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deutan": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+         [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritan": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+         [0.004733, 0.691367, 0.303900]]
+    ),
+}  # fmt: skip
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def lab(colour: str, eyes: np.ndarray) -> np.ndarray:
+    """The colour in CIE L*a*b* as such eyes see it."""
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = XYZ @ np.clip(eyes @ linear, 0, 1) / XYZ.sum(axis=1)
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def nearest(colours: set[str], eyes: np.ndarray) -> float:
+    seen = [lab(colour, eyes) for colour in colours]
+    return min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2))
+
+
+@pytest.mark.parametrize("kind", COLOUR_BLIND)
+def test_levels_stay_apart_for_every_kind_of_eyes(kind: str) -> None:
+    colours = {colour for colour, _ in style.LEVELS.values()} | {style.OTHER_COLOUR}
+    assert nearest(colours, COLOUR_BLIND[kind]) > 12
+
+
+def test_red_and_green_are_seen_to_be_one_colour_for_some() -> None:
+    assert nearest({"#CC3311", "#808000"}, COLOUR_BLIND["deutan"]) < 12
+    assert nearest({"#CC3311", "#808000"}, COLOUR_BLIND["none"]) > 50
+
+
+def test_a_level_looks_the_same_whatever_is_beside_it() -> None:
+    levels = [*style.LEVELS, *(f"compile:{variant}" for variant in style.VARIANTS)]
+    looks = {level: style.look(level) for level in levels}
+    looks.pop("onednn")  # the vendor's library, like cudnn, and never on the same hardware
+    same = {"channels_last", "freezing", "autotune"}  # of different levels, with one line
+    told_apart = [look for level, look in looks.items() if level.partition(":")[2] not in same]
+    assert len(set(told_apart)) == len(told_apart)
+    assert style.look("mine") == style.look("mine")
+    assert style.look("mine").colour == style.OTHER_COLOUR
+
+
+# ---------------------------------------------------------------- files
+
+SMALL = paper_like(["eager", "cudnn"], seeds=2, epochs=2, steps=3)
+
+
+def test_equal_records_give_equal_files_whatever_the_users_settings(tmp_path: Path) -> None:
+    def written(folder: str) -> dict[str, bytes]:
+        files = [
+            *curves.write_figures(SMALL, tmp_path / folder, ("svg",)),
+            *style.save_figure(confusion(SMALL, "cudnn"), tmp_path / folder, "a", ("png", "pdf")),
+        ]
+        assert set(files) == {*(tmp_path / folder).iterdir()}
+        return {file.name: file.read_bytes() for file in files}
+
+    first = written("first")
+    assert {"accuracy-over-epochs.svg", "confusion-cudnn.svg", "a.png", "a.pdf"} <= set(first)
+    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine", "svg.fonttype": "none"}):
+        before = dict(matplotlib.rcParams)
+        assert written("second") == first
+        assert dict(matplotlib.rcParams) == before
+
+
+ANOTHER_PROCESS = """
+import sys
+from pathlib import Path
+from drawn_trainings import paper_like
+from golow.report.curves import write_figures
+small = paper_like(["eager", "cudnn"], seeds=2, epochs=2, steps=3)
+write_figures(small, Path(sys.argv[1]), ("svg",))
+assert "matplotlib.pyplot" not in sys.modules
+assert "torch" not in sys.modules
+"""
+
+
+def test_another_process_writes_the_same_without_pyplot(tmp_path: Path) -> None:
+    here = curves.write_figures(SMALL, tmp_path / "here", ("svg",))
+    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
+    done = subprocess.run(
+        [sys.executable, "-c", ANOTHER_PROCESS, str(tmp_path / "there")],
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    for file in here:
+        assert file.read_bytes() == (tmp_path / "there" / file.name).read_bytes()
+
+
+def test_a_changed_record_changes_its_figure(tmp_path: Path) -> None:
+    first = training([run("eager", [epoch(1), epoch(2, accuracy=0.95)])])
+    second = training([run("eager", [epoch(1), epoch(2, accuracy=0.96)])])
+    for make, changes in ((curves.accuracy_over_time, True), (curves.loss_over_epochs, False)):
+        [one], [other] = (
+            style.save_figure(make(shown), tmp_path, str(place), ("svg",))
+            for place, shown in enumerate((first, second))
+        )
+        assert (one.read_bytes() != other.read_bytes()) == changes
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(GolowError) as told:
+        curves.write_figures(SMALL, Path("nowhere"))
+    assert "golow[figures]" in told.value.hint
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(GolowError, match=r"file/accuracy-over-epochs\.svg cannot be written"):
+        curves.write_figures(SMALL, tmp_path / "file")
+    with pytest.raises(GolowError, match="not written as gif"):
+        curves.write_figures(SMALL, tmp_path, ("gif",))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_a_row_an_epoch() -> None:
+    rows = epoch_rows(TWO_SEEDS)
+    assert len(rows) == 5
+    third = rows[2]
+    assert (third["level"], third["seed"], third["epoch"]) == ("eager", 0, 3)
+    assert (third["train_loss"], third["eval_accuracy"]) == (1.0, 0.8)
+    assert third["elapsed_train_seconds"] == 38
+    assert (third["energy"], third["resident"], third["checksum"]) == (3000.0, 2.0**30 + 3, 1234)
+
+
+def test_a_row_a_run() -> None:
+    lost = run("cudnn", failure="out of memory")
+    word = CurveVerdict(level="cudnn", initialisation="default", word="unclear", reason="")
+    shown = msgspec.structs.replace(TWO_SEEDS, runs=(*TWO_SEEDS.runs, lost), verdicts=(word,))
+    first, second, third = run_rows(shown)
+    assert (first["final_eval_accuracy"], first["best_eval_accuracy"]) == (0.8, 0.8)
+    assert (second["best_eval_accuracy"], second["best_epoch"], second["epochs"]) == (0.9, 2, 2)
+    assert first["train_seconds"] == 38
+    assert first["train_sample_seconds"] == pytest.approx(10 / 60_000)
+    assert first["energy"] == 6000
+    assert (first["resident"], first["ready"]) == (2.0**30 + 3, 1.5)
+    assert (third["curves"], third["failure"], third["epochs"]) == ("unclear", "out of memory", 0)
+    assert third["final_eval_accuracy"] is None
+    assert first.keys() == second.keys() == third.keys()
+
+
+def test_csv_json_and_pandas_have_the_same_numbers(tmp_path: Path) -> None:
+    shown = training([run("eager", [epoch(1, (1, math.nan)), epoch(2, accuracy=None)])])
+    files = {file.name: file for file in write_export(shown, tmp_path)}
+    assert set(files) == {"runs.csv", "runs.json", "epochs.csv", "epochs.json"}
+    read = list(csv.DictReader(files["epochs.csv"].open()))
+    assert [row["train_loss"] for row in read] == ["nan", "0.375"]
+    assert [row["eval_accuracy"] for row in read] == ["0.9", ""]
+    decoded = json.loads(files["epochs.json"].read_text())
+    assert [row["train_loss"] for row in decoded] == [None, 0.375]
+    frame = pandas.DataFrame(epoch_rows(shown))
+    back = pandas.read_csv(io.StringIO(to_csv(epoch_rows(shown))))
+    pandas.testing.assert_frame_equal(frame, back, check_dtype=False)
+
+
+@settings(max_examples=25, deadline=None)
+@given(trainings())
+def test_every_record_has_rows_of_equal_columns(shown: Training) -> None:
+    for rows in (epoch_rows(shown), run_rows(shown)):
+        assert len({tuple(row) for row in rows}) <= 1
+        assert len(list(csv.DictReader(io.StringIO(to_csv(rows))))) == len(rows)
+    assert len(run_rows(shown)) == len(shown.runs)
+
+
+def test_the_page_names_every_column_and_no_other() -> None:
+    page = (ROOT / "docs" / "figures.md").read_text()
+    bare = msgspec.structs.replace(run("eager", [msgspec.structs.replace(
+        epoch(1), memory=(), device=())]), life=())  # fmt: skip
+    for title, rows in (("epochs", epoch_rows), ("runs", run_rows)):
+        section = page.split(f"### `{title}.csv`")[1].split("\n#")[0]
+        cells = re.findall(r"^\| (`.+?`) \|", section, re.MULTILINE)
+        named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+        assert named == list(rows(training([bare]))[0])

@@ -1,0 +1,479 @@
+"""The parts of a training alone: plans, starts, files, progress, the table, the GPU's sampling."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+from torch import nn
+
+import golow
+from drawn_trainings import epoch, paper_like, run, training
+from golow import cli, training_store
+from golow.bundle import Bundle
+from golow.levels.choices import choices
+from golow.measure.nvml import Card, Reading
+from golow.measure.sampling import LEAST_SECONDS, Sampling
+from golow.models.initialise import initialise
+from golow.record import Check, GolowError, Optimizer, Quantity
+from golow.report.training import render
+from golow.report.training_progress import TrainingProgress, standing_text
+from golow.source import build_module
+from golow.training.bundle import TrainingBundles
+from golow.training.data import TrainingData, open_data
+from golow.training.learner import Standing
+from golow.training.pieces import FASTER, Pace
+from golow.training.plan import make_plan
+from golow.training_record import (
+    Augmentation,
+    CurveVerdict,
+    Schedule,
+    Training,
+    TrainingPlan,
+    TrainingRun,
+)
+from training_subjects import NORMED, PLAIN, digits
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
+    return digits(tmp_path_factory.mktemp("data"))
+
+
+def planned(model: str | nn.Module, data: TrainingData, batch: int | None = 128) -> TrainingPlan:
+    own = "default" if isinstance(model, str) and ":" not in model else "own"
+    return make_plan(
+        model,
+        data.facts,
+        choices(["eager", "torchscript"], {}, "train", "cpu"),
+        {},
+        epochs=2,
+        seeds=[3, 4],
+        batch=batch,
+        initialisations=[own, "kaiming"],
+        optimizer=Optimizer(),
+        schedule=Schedule(),
+        augmentation=Augmentation(),
+        device="cpu",
+        precision="default",
+        threads=1,
+        data_root=None,
+        voc_label="first",
+        allow_differs=False,
+    )
+
+
+# ---------------------------------------------------------------- where every level starts
+
+
+def test_bundles_are_on_the_data_sets_first_batches_and_end_with_a_smaller_one(
+    data: TrainingData, tmp_path: Path
+) -> None:
+    bundles = TrainingBundles(planned("mlp", data), "mlp", data, tmp_path)
+    assert bundles.notes == ()
+    train, infer = bundles.train, bundles.infer
+    assert (train.workload.mode, infer.workload.mode) == ("train", "infer")
+    assert train.workload.inputs[0].shape == (128, 1, 8, 8)
+    assert train.workload.source.arguments == {"in_channels": 1, "classes": 10, "resolution": 8}
+    assert train.workload.data.startswith("digits: embedded")
+    expected = data.batches(4, 128, 3)
+    for bundle in (train, infer):
+        batches = load_file(bundle.file("batches.safetensors"))
+        assert torch.equal(batches["2/input/0"], expected[2].inputs[0])
+        assert bundle.graph is not None
+    assert train.last is not None
+    assert train.last.workload.batch == 1437 % 128
+    assert train.last.graph is not None
+    assert infer.last is None
+    weights = [Bundle(b.folder).file("weights.safetensors") for b in (train, train.last, infer)]
+    assert len({file.read_bytes() for file in weights}) == 1
+
+
+def test_a_start_is_what_initialisation_and_seed_make_of_the_model(
+    data: TrainingData, tmp_path: Path
+) -> None:
+    bundles = TrainingBundles(
+        planned("lenet5", data=_large(data)), "lenet5", _large(data), tmp_path
+    )
+    digests = set()
+    for name in ("default", "kaiming"):
+        for seed in (3, 4):
+            start = bundles.start(name, seed)
+            module = build_module(bundles.workload.source)
+            initialise(module, name, seed)
+            state = load_file(start.state)
+            assert set(state) == {f"parameter/{n}" for n in module.state_dict()}
+            for parameter, tensor in module.state_dict().items():
+                assert torch.equal(state[f"parameter/{parameter}"], tensor)
+            assert start.workload.initialisation == f"{name}, seed {seed}"
+            digests.add(start.workload.digest)
+    assert len(digests) == 4
+    assert bundles.start("default", 3).workload.digest in digests
+
+
+def _large(data: TrainingData) -> TrainingData:
+    """The digits in the size that LeNet-5 takes, without another library."""
+    return open_data(
+        "digits",
+        "lenet5",
+        root=None,
+        resolution=None,
+        voc_label="first",
+        cache=data.train.parents[1],
+        progress=lambda what, done, total: None,
+    )
+
+
+def test_the_moved_start_is_a_few_roundings_away(data: TrainingData, tmp_path: Path) -> None:
+    bundles = TrainingBundles(planned(NORMED, data), NORMED, data, tmp_path)
+    start = load_file(bundles.start("own", 3).state)
+    moved = load_file(bundles.moved("own", 3))
+    assert set(start) == set(moved)
+    assert "buffer/1.running_var" in start
+    weight = "parameter/2.weight"
+    apart = (moved[weight] / start[weight] - 1).abs()
+    assert 1e-7 < apart.max() < 1e-5
+    assert torch.equal(load_file(bundles.start("own", 3).state)[weight], start[weight])
+
+
+@pytest.mark.parametrize(("batch", "hint"), [(718, "--batch 717"), (1436, "--batch 1435")])
+def test_a_last_batch_of_one_is_refused_where_batch_norm_cannot_take_it(
+    data: TrainingData, tmp_path: Path, batch: int, hint: str
+) -> None:
+    with pytest.raises(GolowError, match="batch norm cannot learn from") as raised:
+        TrainingBundles(planned(NORMED, data, batch), NORMED, data, tmp_path)
+    assert hint in raised.value.hint
+    TrainingBundles(planned(PLAIN, data, batch), PLAIN, data, tmp_path / "other")
+
+
+def test_a_live_module_is_trained_and_not_forgotten(data: TrainingData, tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    plan = planned(module, data)
+    assert plan.live
+    bundles = TrainingBundles(plan, module, data, tmp_path)
+    start = load_file(bundles.start("own", 3).state)
+    assert torch.equal(start["parameter/1.weight"], module[1].weight.detach())
+    other = load_file(bundles.start("kaiming", 3).state)
+    assert not torch.equal(other["parameter/1.weight"], module[1].weight.detach())
+
+
+def test_batches_begin_again_where_there_are_too_few_samples(data: TrainingData) -> None:
+    batches = data.batches(4, 1000, seed=0)
+    assert [batch.inputs[0].shape[0] for batch in batches] == [1000] * 4
+    first = data.batches(1, 1437, seed=0)[0]
+    again = torch.cat([batch.inputs[0] for batch in batches])[1437 : 2 * 1437]
+    assert torch.equal(again, first.inputs[0])
+    assert abs(float(first.inputs[0].mean())) < 1e-3  # of the training part: mean 0, variance 1
+    assert abs(float(first.inputs[0].std()) - 1) < 1e-3
+
+
+# ---------------------------------------------------------------- plans and their mistakes
+
+
+def test_the_batch_is_128_or_all(data: TrainingData) -> None:
+    assert planned(NORMED, data, None).batch == 128
+    few = data._replace(facts=msgspec.structs.replace(data.facts, train_samples=48))
+    assert planned(NORMED, few, None).batch == 48
+    with pytest.raises(GolowError, match="a batch of 49 cannot be had of 48") as raised:
+        planned(NORMED, few, 49)
+    assert "1 to 48" in raised.value.hint
+
+
+MISTAKES = [
+    ([], "golow train needs a model"),
+    (["lenet5"], "golow train needs a data set"),
+    (["lenet5", "--dataset", "minst"], "there is no data set 'minst'"),
+    (["lenet5", "--dataset", "digits", "--levels", "onnxruntime"], "for infer only"),
+    (["lenet5", "--dataset", "digits", "--init", "magic"], "no initialisation 'magic'"),
+    (["lenet5", "--dataset", "digits", "--epochs", "0"], "0 epochs train nothing"),
+    (["lenet5", "--dataset", "digits", "--seeds", "0"], "the seeds [] are not different"),
+    (["lenet5", "--dataset", "digits", "--seed", "-1"], "the seeds [-1] are not"),
+    (["lenet5", "--dataset", "digits", "--warm-up", "10"], "use a --warm-up below --epochs"),
+    (["lenet5", "--dataset", "digits", "--crop", "200"], "a padding of 200"),
+    (["lenet5", "--dataset", "digits", "--batch", "5000"], "1 to 1437"),
+    (["lenet5", "--dataset", "digits", "--device", "cuda", "--precision", "fp8"], "fp8"),
+    (["lenet5", "--dataset", "digits", "--precision", "bf16"], "add --device cuda"),
+    (["lenet5", "--dataset", "digits", "--out", "/dev/null/runs"], "--out"),
+    (["lenet5", "--dataset", "digits", "--worker", "mine"], "NAME=COMMAND"),
+    (["nowhere.py:Net", "--dataset", "digits"], "no file"),
+    (["--resume", "nowhere"], "there is no training in nowhere"),
+    (["lenet5", "--dataset", "digits", "--resume", "nowhere"], "leave them out"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTAKES, ids=[" ".join(m[0]) for m in MISTAKES])
+def test_a_mistake_is_explained_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: TrainingData,
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GOLOW_CACHE", str(data.train.parents[1]))
+    monkeypatch.setattr(sys, "argv", ["golow", "train", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert said in " ".join(error.split())
+    assert "Traceback" not in error
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_resuming_needs_the_same_data_and_the_live_module(
+    data: TrainingData, tmp_path: Path
+) -> None:
+    plan = planned(NORMED, data)
+    facts = msgspec.structs.replace(plan.dataset, train_checksum="00000000")
+    _, folder = training_store.create(msgspec.structs.replace(plan, dataset=facts), tmp_path)
+    with pytest.raises(GolowError, match="is not what it was when the training began"):
+        golow.resume(folder, cache=data.train.parents[1])
+    _, folder = training_store.create(planned(nn.Linear(1, 1), data), tmp_path)
+    with pytest.raises(GolowError, match="module of a running program"):
+        golow.resume(folder)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_two_trainings_of_one_second_get_different_folders(
+    data: TrainingData, tmp_path: Path
+) -> None:
+    plan = planned(NORMED, data)
+    made = [training_store.create(plan, tmp_path) for _ in range(3)]
+    assert len({folder for _, folder in made}) == 3
+    for named, folder in made:
+        assert named.id == folder.name
+        assert training_store.read_plan(folder) == named
+
+
+def test_nobody_else_trains_in_the_folder(data: TrainingData, tmp_path: Path) -> None:
+    _, folder = training_store.create(planned(NORMED, data), tmp_path)
+    code = (
+        f"from pathlib import Path\nfrom golow import training_store as s\n"
+        f"with s.held(Path({str(folder)!r})): pass"
+    )
+    with training_store.held(folder):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert "another golow is training in" in done.stderr
+    with training_store.held(folder):  # it is free again
+        pass
+
+
+def test_a_newer_golows_training_and_a_damaged_one_are_refused(
+    data: TrainingData, tmp_path: Path
+) -> None:
+    _, folder = training_store.create(planned(NORMED, data), tmp_path)
+    file = folder / "plan.json"
+    fields = json.loads(file.read_text())
+    file.write_text(json.dumps(fields | {"format_version": 99}))
+    with pytest.raises(GolowError, match="format version 99"):
+        training_store.load(folder)
+    file.write_text(json.dumps(fields | {"epochs": "many"}))
+    with pytest.raises(GolowError, match="is no record of a training"):
+        training_store.load(folder)
+    file.write_text("{")
+    with pytest.raises(GolowError, match="cannot be read"):
+        training_store.load(folder)
+
+
+def test_losses_that_are_no_numbers_come_back(tmp_path: Path) -> None:
+    files = training_store.RunFolder(tmp_path, "eager:channels_last", "default", "seed-0")
+    files.write(run("eager:channels_last"))
+    files.add(epoch(1, (0.5, float("nan"), float("inf"))))
+    assert files.path == tmp_path / "eager-channels_last" / "default" / "seed-0"
+    read = files.read()
+    assert read is not None
+    np.testing.assert_array_equal(np.isfinite(read.epochs[0].losses), [True, False, False])
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def shown(found: Training) -> str:
+    text = io.StringIO()
+    render(found, Console(file=text, width=100))
+    return text.getvalue()
+
+
+def on_gpu(of: TrainingRun) -> TrainingRun:
+    """With memory of a card whose driver does not tell programs apart."""
+    added = Quantity(name="device_added", unit="B", value=1.5 * 2**30)
+    epochs = tuple(msgspec.structs.replace(epoch, memory=(added,)) for epoch in of.epochs)
+    return msgspec.structs.replace(of, epochs=epochs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("initialisations", [("default",), ("default", "kaiming", "zero_gamma")])
+def test_the_table_fits_100_columns(device: str, initialisations: tuple[str, ...]) -> None:
+    levels = ("eager", "eager:channels_last", "compile:freezing-cudagraphs", "cudnn:autotune")
+    found = paper_like(levels, initialisations, steps=20)
+    plan = msgspec.structs.replace(found.plan, device=device)
+    verdicts = tuple(
+        CurveVerdict(level=level, initialisation=name, word="same", reason="over 3 seeds: all")
+        for level in levels[1:]
+        for name in initialisations
+    )
+    missing = msgspec.structs.replace(
+        run("libtorch", initialisation=initialisations[0]),
+        check=Check(verdict="unavailable", reason="there is no compiler"),
+    )
+    runs = (*map(on_gpu if device == "cuda" else (lambda r: r), found.runs), missing)
+    plan = msgspec.structs.replace(plan, levels=(*plan.levels, "libtorch"))
+    text = shown(msgspec.structs.replace(found, plan=plan, runs=runs, verdicts=verdicts))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text  # nothing is cut off
+    assert "3/3 seeds" in text
+    assert ("GPU use" in text) == (device == "cuda")
+    assert ("kaiming" in text) == ("kaiming" in initialisations)
+    print(text)
+
+
+def test_the_table_says_what_became_of_each_level() -> None:
+    refused = msgspec.structs.replace(
+        run("compile"), check=Check(verdict="unavailable", reason="there is no C++ compiler")
+    )
+    broken = run("cudnn", [epoch(1)], failure="died: it was ended by SIGKILL")
+    found = training(
+        [run("eager", [epoch(1), epoch(2)]), refused, broken],
+        verdicts=[
+            CurveVerdict(level="cudnn", initialisation="default", word="unclear", reason="a reason")
+        ],
+    )
+    text = shown(found)
+    assert "1 of 3 runs finished" in text
+    assert "compile: unavailable: there is no C++ compiler" in text
+    assert "cudnn: unclear: a reason" in text
+    assert "cudnn: failed: seed 0, after 1 epochs: died: it was ended by SIGKILL" in text
+    assert "90.00%" in text
+
+
+def test_times_of_a_machine_that_was_busy_are_marked() -> None:
+    busy = msgspec.structs.replace(epoch(1), wait_share=0.25)
+    text = shown(training([run("eager", [busy]), run("cudnn", [epoch(1)])]))
+    assert "133 us*" in text
+    assert "waited for a core, up to 25% of the time" in text
+    assert "*" not in shown(training([run("eager", [epoch(1)])]))
+
+
+def test_a_training_of_which_nothing_was_trained_is_shown_too() -> None:
+    plan = paper_like(seeds=1, epochs=1, steps=1).plan
+    assert "0 of 4 runs finished" in shown(Training(plan=plan, runs=()))
+
+
+STANDING = Standing("eager", "default", 0, 2, 10, 40, 469, 0.25, 0.975, 12345.6, 75.0)
+
+
+def test_progress_is_a_line_an_epoch_where_there_is_no_terminal() -> None:
+    text = io.StringIO()
+    with TrainingProgress(Console(file=text, width=60)) as progress:
+        progress.stage("eager (1 of 4): loading")
+        progress.counted("mnist train", 1000, 60000)
+        progress.trained(STANDING)
+        progress.trained(STANDING._replace(batch=469))
+    lines = text.getvalue().splitlines()
+    assert lines[0].startswith("eager (1 of 4): loading")
+    assert lines[1] == (
+        "eager (seed 0)  epoch 2/10, loss 0.2500, accuracy 97.50%, 12,346 samples/s, 75.0 s left"
+    )
+    assert len(lines) == 2
+
+
+def test_progress_on_a_terminal_draws_a_bar_and_leaves_a_line_a_run() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=110, force_terminal=True, color_system=None)
+    with TrainingProgress(console) as progress:
+        progress.counted("mnist train", 1000, 60000)
+        progress.trained(STANDING)
+        progress.trained(STANDING._replace(epoch=10, batch=469, seconds_left=0.0))
+        progress.stage("torchscript (2 of 4): loading")
+    drawn = text.getvalue()
+    assert "preparing mnist train" in drawn
+    assert "1,000 of 60,000 samples" in drawn
+    assert "━" in drawn
+    assert f"eager (seed 0)  {standing_text(STANDING._replace(epoch=10, seconds_left=0))}" in drawn
+
+
+def test_the_pace_comes_to_a_second_a_piece() -> None:
+    pace, asked = Pace(), []
+    for _ in range(8):
+        asked.append(pace.batches)
+        pace.took(pace.batches, 0.01 * pace.batches)
+    assert asked[:3] == [1, FASTER, FASTER**2]
+    assert asked[-1] == 100
+    pace.took(100, 500.0)
+    assert pace.batches == 1
+
+
+# ---------------------------------------------------------------- a GPU in the background
+
+
+class Told(Card):
+    """A card whose answers are written down beforehand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joules = [1000.0, 1600.0]
+        self.readings = 0
+
+    def energy_joules(self) -> float | None:
+        return self.joules.pop(0)
+
+    def reading(self) -> Reading | None:
+        self.readings += 1
+        return Reading(1.0, 1980) if self.readings % 2 else Reading(0.5, 1980)
+
+
+def test_the_card_is_looked_at_while_the_block_lasts() -> None:
+    card = Told()
+    with Sampling(card) as sampling:
+        time.sleep(LEAST_SECONDS)
+    seen = card.readings
+    found = {quantity.name: quantity for quantity in sampling.quantities()}
+    assert 0.5 <= found["utilization"].value <= 1.0
+    assert (found["clock"].value, found["clock"].unit) == (1980, "MHz")
+    assert (found["energy"].value, found["energy"].unit) == (600.0, "J")
+    assert found["power"].value > 0
+    time.sleep(0.3)
+    assert card.readings == seen  # not any more
+
+
+def test_of_a_short_block_nothing_is_said() -> None:
+    with Sampling(Told()) as sampling:
+        time.sleep(0.25)
+    assert list(sampling.quantities()) == []
+
+
+def test_without_a_card_nothing_is_looked_at() -> None:
+    with Sampling(None) as sampling:
+        pass
+    assert list(sampling.quantities()) == []
+
+
+@pytest.mark.gpu
+def test_a_real_card_tells() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    with Card() as card, Sampling(card) as sampling:
+        a = torch.randn(4096, 4096, device="cuda")
+        began = time.monotonic()
+        while time.monotonic() - began < 2:
+            a = (a @ a).clamp(-1, 1)
+            torch.cuda.synchronize()
+    found = {quantity.name: quantity.value for quantity in sampling.quantities()}
+    assert found["utilization"] > 0.5
+    assert found["energy"] > 0

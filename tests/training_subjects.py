@@ -1,0 +1,41 @@
+"""What the tests of trainings train: a small network with batch norm, on the embedded digits."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from torch import nn
+
+from golow.training.data import TrainingData, open_data
+
+HERE = Path(__file__)
+NORMED, PLAIN = f"{HERE}:normed", f"{HERE}:plain"
+
+
+def normed() -> nn.Module:
+    """[batch, 1, 8, 8] -> [batch, 10]: all that the worker of ``workers/softmax.py`` can do."""
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+
+
+def plain() -> nn.Module:
+    """The same without batch norm."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def digits(cache: Path) -> TrainingData:
+    """The embedded digits as they are."""
+    return open_data(
+        "digits",
+        "",
+        root=None,
+        resolution=None,
+        voc_label="first",
+        cache=cache,
+        progress=lambda what, done, total: None,
+    )
+
+
+def softmax_worker(*options: str) -> list[str]:
+    """The worker in NumPy, with these options."""
+    return [sys.executable, str(HERE.parent / "workers" / "softmax.py"), *options]
