@@ -20,6 +20,7 @@ from torch import nn
 import golow
 import training_subjects
 from golow.data.image_file import open_images
+from golow.levels import onednn
 from golow.record import Optimizer
 from golow.training import verdict
 from golow.training.learner import Standing
@@ -29,7 +30,7 @@ from golow.training.verdict.pair import Judgement
 from golow.training_record import Augmentation, Epoch, TrainingRun
 from golow.worker.feed import normalised
 from processes import mentioning, soon
-from training_subjects import NORMED, digits, softmax_worker
+from training_subjects import NORMED, TIED, digits, softmax_worker
 
 EPOCHS = 3
 SETTINGS = {
@@ -206,6 +207,23 @@ def test_a_checkpoint_loads_in_plain_pytorch_and_has_the_recorded_accuracy(
     accuracies = [epoch.eval_accuracy or 0.0 for epoch in run.epochs]
     expected = accuracies[-1] if name == "weights" else max(accuracies)
     assert (found == labels).mean() == expected
+
+
+@pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
+def test_names_that_a_graph_does_not_have_are_in_the_checkpoint(tmp_path: Path) -> None:
+    """One tensor under two names, and one that no step reads."""
+    trained = golow.train(
+        TIED, dataset="digits", levels=["onednn"], epochs=1, batch=128, threads=1,
+        optimizer=Optimizer(learning_rate=0.05), out=tmp_path, cache=tmp_path / "cache",
+    )  # fmt: skip
+    assert [run.failure for run in trained.training.runs] == ["", ""]
+    assert [verdict.word for verdict in trained.training.verdicts] == ["same"]
+    module, start = training_subjects.tied(), training_subjects.Tied()
+    weights = load_file(trained.folder / "onednn" / "own" / "seed-0" / "weights.safetensors")
+    module.load_state_dict(weights)
+    assert torch.equal(weights["first.weight"], weights["second.weight"])
+    assert not torch.equal(weights["first.weight"], start.first.weight)
+    assert torch.equal(weights["idle"], start.idle)
 
 
 # ---------------------------------------------------------------- what is told and kept

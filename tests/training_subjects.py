@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from golow.training.data import TrainingData, open_data
 
 HERE = Path(__file__)
-NORMED, PLAIN = f"{HERE}:normed", f"{HERE}:plain"
+NORMED, PLAIN, TIED = f"{HERE}:normed", f"{HERE}:plain", f"{HERE}:tied"
 
 
 def normed() -> nn.Module:
@@ -21,6 +22,26 @@ def normed() -> nn.Module:
 def plain() -> nn.Module:
     """The same without batch norm."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, and a parameter that nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = (nn.Linear(64, n) for n in (64, 64, 10))
+        self.second.weight = self.first.weight
+        self.idle = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.second(self.first(x.flatten(1)).relu()).relu()
+        scores: Tensor = self.last(hidden)
+        return scores
+
+
+def tied() -> nn.Module:
+    """[batch, 1, 8, 8] -> [batch, 10]."""
+    return Tied()
 
 
 def digits(cache: Path) -> TrainingData:

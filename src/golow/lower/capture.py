@@ -62,6 +62,8 @@ def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) 
             (n, "constant" if k == "buffer" and t not in saved else k, t) for n, k, t in ends.inputs
         ]
     )
+    first = _first_names(module)
+    ends = ends._replace(inputs=[(n, kind, first.get(t, t)) for n, kind, t in ends.inputs])
     return translate(name, "infer", module, program.graph_module, ends, constants, start)
 
 

@@ -23,6 +23,7 @@ from golow.comparison import write_graph
 from golow.record import GolowError, Mode, TensorType, Workload
 from golow.standard import moved_weights, working_rounding
 from golow.training.data import TrainingData
+from golow.training.state import first_names
 from golow.training_record import TrainingPlan
 from golow.workload import BATCHES, Batch, Prepared, fresh_module, prepare
 
@@ -30,10 +31,12 @@ OWN = "own"  # the initialisation that a model's constructor does
 
 
 class Start(NamedTuple):
-    """What a run begins from: the workload, with the words for its weights, and the state."""
+    """What a run begins from: the workload, with the words for its weights, and the state. first:
+    for every name in it the first that means the same tensor."""
 
     workload: Workload
     state: Path
+    first: Mapping[str, str]
 
 
 class TrainingBundles:
@@ -68,7 +71,7 @@ class TrainingBundles:
         workload = msgspec.structs.replace(
             self.workload, initialisation=how, seed=seed, digest=digest.hexdigest()[:16]
         )
-        return Start(workload, self._state("start", weights))
+        return Start(workload, self._state("start", weights), first_names(self._module))
 
     def moved(self, initialisation: str, seed: int) -> Path:
         """The state of that start, moved by a few roundings of the working precision."""

@@ -28,6 +28,7 @@ from golow.training.bundle import Start
 from golow.training.data import TrainingData
 from golow.training.evaluation import evaluate
 from golow.training.pieces import Predicted, Trained, predict_all, train_epoch
+from golow.training.state import complete
 from golow.training_record import Epoch, TrainingPlan, TrainingRun
 from golow.training_store import ROUNDING, RunFolder
 from golow.worker.client import Worker
@@ -180,6 +181,7 @@ class Learner:
             # A full disk is not the level's fault; where there is none, it is.
             folder.require_room(2 * self.course.start.state.stat().st_size)
             raise
+        complete(folder.draft(), self.course.start.state, self.course.start.first)
         folder.keep_state(number)
 
     def _epoch(self, number: int, trained: Trained, predicted: Predicted) -> Epoch:
