@@ -12,6 +12,7 @@ SOURCES = Path(golow.__file__).parent
 # The order of docs/architecture.md. Parts of one line may import one another.
 ORDER = [
     {"record"},
+    {"training_record", "study_record"},
     {"models"},
     {"data"},
     {"source"},
@@ -24,10 +25,13 @@ ORDER = [
     {"standard"},
     {"measure"},
     {"store"},
+    {"training_store", "study_store"},
     {"entrant"},
     {"report"},
     {"comparison", "emit", "lowering", "selftest"},
+    {"training", "study"},
     {"options"},
+    {"commands"},
     {"cli"},
     {"__init__", "__main__"},
 ]

@@ -6,7 +6,6 @@ What is slow to import (torch, scipy) is imported by the commands that need it, 
 
 from __future__ import annotations
 
-import shlex
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from golow.commands.data import data_app
+from golow.commands.study import study_app
+from golow.commands.train import train
 from golow.options import (
     Batch,
     Channels,
@@ -23,6 +25,7 @@ from golow.options import (
     DeviceOption,
     Init,
     Input,
+    LevelNames,
     LossOption,
     Model,
     ModeName,
@@ -33,6 +36,9 @@ from golow.options import (
     Seed,
     Threads,
     Weights,
+    Workers,
+    names,
+    workers,
 )
 from golow.record import GolowError, Optimizer, Unsupported
 from golow.report.console import WIDTH, wide_console
@@ -49,6 +55,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data_app, name="data")
+app.add_typer(study_app, name="study")
 
 
 @app.command()
@@ -58,13 +66,8 @@ def compare(
     batch: Batch = None,
     resolution: Resolution = None,
     input: Input = None,
-    levels: Annotated[
-        str | None, typer.Option(help="Names that `golow levels` lists, with commas between.")
-    ] = None,
-    worker: Annotated[
-        list[str] | None,
-        typer.Option(help="A program of your own that speaks the protocol: NAME=COMMAND."),
-    ] = None,
+    levels: LevelNames = None,
+    worker: Workers = None,
     channels: Channels = None,
     classes: Classes = None,
     weights: Weights = None,
@@ -113,8 +116,8 @@ def compare(
                 batch=batch,
                 resolution=resolution,
                 input_shape=_shape(input),
-                levels=_names(levels),
-                workers=_workers(worker or []),
+                levels=names(levels),
+                workers=workers(worker or []),
                 channels=channels,
                 classes=classes,
                 weights=weights,
@@ -143,20 +146,30 @@ def compare(
     raise typer.Exit(1 if bad else 0)
 
 
+app.command()(train)
+
+
 @app.command()
 def show(
-    records: Annotated[list[Path], typer.Argument(help="Folders that `golow compare` wrote.")],
+    records: Annotated[
+        list[Path], typer.Argument(help="Folders that `golow compare` or `golow train` wrote.")
+    ],
     anyway: Annotated[bool, typer.Option(help="Show unlike runs side by side.")] = False,
     by_layer: Annotated[
         bool, typer.Option("--by-layer", help="Also show where each level's time went.")
     ] = False,
 ) -> None:
-    """Show recorded comparisons; several only if machine, versions and workload are alike."""
-    from golow import store
+    """Show recorded comparisons and trainings; several comparisons only if machine, versions and
+    workload are alike."""
+    from golow import store, training_store
+    from golow.report import training
     from golow.report.table import render
 
-    comparisons = [store.load(path) for path in records]
-    if not anyway:
+    trainings = [path for path in records if training_store.is_training(path)]
+    for path in trainings:
+        training.render(training_store.load(path))
+    comparisons = [store.load(path) for path in records if path not in trainings]
+    if comparisons and not anyway:
         store.require_alike(comparisons)
     for comparison in comparisons:
         render(comparison, by_layer=by_layer)
@@ -363,17 +376,3 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
         raise GolowError(
             f"{text!r} is no shape", "write one sample's shape as 3x224x224, without the batch."
         ) from None
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _workers(given: list[str]) -> dict[str, list[str]]:
-    workers = {}
-    for text in given:
-        name, equals, command = text.partition("=")
-        if not (name and equals and command.strip()):
-            raise GolowError(f"--worker {text!r} is not NAME=COMMAND", '--worker "mine=./runtime"')
-        workers[name] = shlex.split(command)
-    return workers

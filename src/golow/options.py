@@ -1,12 +1,15 @@
-"""The options of the command line that several commands share."""
+"""The options of the command line that several commands share, and what their texts mean."""
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from golow.record import GolowError
 
 
 class ModeName(StrEnum):
@@ -47,9 +50,16 @@ Input = Annotated[str | None, typer.Option(help="Shape of one sample, as 3x224x2
 Channels = Annotated[int | None, typer.Option(help="Input channels of a model of the zoo.")]
 Classes = Annotated[int | None, typer.Option(help="Classes of a model of the zoo.")]
 Weights = Annotated[Path | None, typer.Option(help="A .safetensors file of the state dict.")]
+LevelNames = Annotated[
+    str | None, typer.Option(help="Names that `golow levels` lists, with commas between.")
+]
+Workers = Annotated[
+    list[str] | None,
+    typer.Option(help="A program of your own that speaks the protocol: NAME=COMMAND."),
+]
 Init = Annotated[
     str | None,
-    typer.Option(help="default, kaiming, xavier, zero_gamma or normal; without --weights."),
+    typer.Option(help="default, kaiming, xavier, zero_gamma, fixup or normal; without --weights."),
 ]
 LossOption = Annotated[
     str | None, typer.Option(help="A loss of torch.nn.functional.  [default: cross_entropy]")
@@ -65,3 +75,19 @@ PrecisionOption = Annotated[
     ),
 ]
 Threads = Annotated[int | None, typer.Option(help="Of every level.  [default: all cores]")]
+
+
+def names(text: str | None) -> list[str] | None:
+    """Names with commas between; None where the option was not given."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def workers(given: list[str]) -> dict[str, list[str]]:
+    """Commands by name, of NAME=COMMAND; raises `GolowError` for anything else."""
+    found = {}
+    for text in given:
+        name, equals, command = text.partition("=")
+        if not (name and equals and command.strip()):
+            raise GolowError(f"--worker {text!r} is not NAME=COMMAND", '--worker "mine=./runtime"')
+        found[name] = shlex.split(command)
+    return found

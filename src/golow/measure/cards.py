@@ -1,0 +1,47 @@
+"""The NVIDIA cards that this process may use, as the driver lists them."""
+
+from __future__ import annotations
+
+import os
+from itertools import takewhile
+from typing import NamedTuple
+
+from golow.measure.nvml import _started as started
+from golow.measure.nvml import first_visible
+
+
+class CardFacts(NamedTuple):
+    """A card: its UUID (by which ``CUDA_VISIBLE_DEVICES`` may name it), its name, its bytes."""
+
+    uuid: str
+    name: str
+    memory_bytes: int
+
+
+def visible_cards() -> list[CardFacts]:
+    """The cards that ``CUDA_VISIBLE_DEVICES`` lets programs see, in its order; empty where there
+    is none or nobody tells (no driver, or no package ``nvidia-ml-py``)."""
+    nvml = started()
+    if nvml is None:
+        return []
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        cards = [
+            CardFacts(
+                uuid=str(nvml.nvmlDeviceGetUUID(handle)),
+                name=str(nvml.nvmlDeviceGetName(handle)),
+                memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            )
+            for handle in handles
+        ]
+    except nvml.NVMLError:
+        return []
+    finally:
+        nvml.nvmlShutdown()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return cards
+    uuids = [card.uuid for card in cards]
+    places = (first_visible(name, uuids) for name in named.split(","))
+    known = takewhile(lambda place: place is not None, places)  # as CUDA reads the variable
+    return [cards[place] for place in known if place is not None]

@@ -1,0 +1,1 @@
+"""Grids of comparisons that survive what happens to them."""

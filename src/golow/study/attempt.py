@@ -1,0 +1,232 @@
+"""One attempt at a cell: a process of its own, awaited without spinning, ended with all it started.
+
+Whatever the process does, the study goes on: it ends by itself, or by a signal, or when its time is
+over. What an attempt brings is a `CellRecord` and a folder, or `Lost`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from golow.record import GolowError, encode
+from golow.study.cell import DISK_FULL, Outcome
+from golow.study.cells import key
+from golow.study.family import MARK, end_family
+from golow.study.places import Place
+from golow.study_record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
+from golow.worker.client import _out_of_memory_kills as out_of_memory_kills
+
+PROGRAM = ("-m", "golow.study.cell")
+"""What Python is told to run for a cell, unless a test has it otherwise."""
+
+LOG_BYTES = 4096
+PATIENCE = 10.0  # seconds for which a process that is told to end may end its workers
+
+# Signals that come from outside: no fault of a program ends it so.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Lost(NamedTuple):
+    """An attempt that says nothing of its cell: something from outside ended it."""
+
+    reason: str
+
+
+class Attempt:
+    """The process that measures one cell at one place, in the folder ``draft``.
+
+    program: what Python is told to run, with the folder behind it; `golow.study.cell` says what a
+    program must do.
+    seconds: how long it may take.
+    """
+
+    def __init__(
+        self, cell: Cell, place: Place, draft: Path, program: Sequence[str], seconds: float
+    ) -> None:
+        self.cell, self.place, self.draft = cell, place, draft
+        self._began = time.monotonic()
+        self.deadline = self._began + seconds
+        self._limit = seconds
+        self._created = datetime.now(UTC).isoformat(timespec="seconds")
+        self._kills = out_of_memory_kills()
+        self._text = b""
+        try:
+            (draft / "request.json").write_bytes(encode(cell))
+            (draft / "scratch").mkdir()
+            self._log = (draft / "log").open("w+b")
+            self._process = subprocess.Popen(
+                [sys.executable, *program, str(draft)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=self._environment(),
+                start_new_session=True,  # Ctrl-C reaches the study alone, which then ends the cell
+            )
+        except OSError as error:
+            raise GolowError(
+                f"no cell can be started in {draft}: {error.strerror or error}",
+                "free some space and resume the study.",
+            ) from error
+        assert self._process.stdout is not None  # noqa: S101
+        self._output: int | None = self._process.stdout.fileno()
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._end_of_process = _end_of(self._process)
+        with suppress(OSError):  # it may have ended
+            os.sched_setaffinity(self._process.pid, place.environment.affinity)
+
+    def descriptors(self) -> list[int]:
+        """What becomes readable when the process says something or ends."""
+        return [fd for fd in (self._end_of_process, self._output) if fd is not None]
+
+    @property
+    def look_again(self) -> float:
+        """Seconds after which to look whether it has ended; endless where that becomes readable."""
+        return 1.0 if self._end_of_process is None else math.inf
+
+    def is_over(self) -> bool:
+        """Whether the process has ended or has used up its time."""
+        return self._process.poll() is not None or time.monotonic() >= self.deadline
+
+    def stages(self) -> list[str]:
+        """The lines that it has written since the last time."""
+        if self._output is not None:
+            with suppress(BlockingIOError):
+                data = os.read(self._output, 1 << 16)
+                self._text += data
+                self._output = self._output if data else None  # it may close it and live on
+        *lines, self._text = self._text.split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+    def finish(self) -> CellRecord | Lost:
+        """What became of the cell, whose process has ended or has used up its time; the record has
+        no environment yet. Only what is to be kept stays in the draft.
+
+        Raises `GolowError` where the disk is full.
+        """
+        seconds = time.monotonic() - self._began
+        outcome = self._brought()
+        log = self._end_of_log()
+        self._tidy("" if isinstance(outcome, Lost) else outcome.comparison)
+        if isinstance(outcome, Lost):
+            return outcome
+        return CellRecord(
+            format_version=FORMAT_VERSION,
+            key=key(self.cell),
+            cell=self.cell,
+            state="done" if outcome.comparison else "failed",
+            reason=outcome.reason,
+            created=self._created,
+            seconds=seconds,
+            machine=self.place.machine,
+            comparison=outcome.comparison,
+            out_of_memory=outcome.out_of_memory,
+            needed_bytes=outcome.needed_bytes,
+            log="" if outcome.comparison else log,
+        )
+
+    def end(self) -> None:
+        """End the process and all that it has started, whatever they are doing.
+
+        It is told by the end of its input, and does it itself: a second Ctrl-C cannot leave it half
+        done. What does not hear is killed.
+        """
+        assert self._process.stdin is not None  # noqa: S101
+        self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        end_family(str(self.draft))
+        self._process.wait()
+        self._close()
+
+    # ------------------------------------------------------------ how it is done
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "TMPDIR": str(self.draft / "scratch"),  # what it leaves there goes with the draft
+            MARK: str(self.draft),
+            **self.place.variables,
+        }
+
+    def _brought(self) -> Outcome | Lost:
+        """What the process has found out, or why it has not; it and all that it started has ended
+        then."""
+        late = self._process.poll() is None
+        try:
+            data = (self.draft / "outcome.json").read_bytes()
+            outcome = msgspec.json.decode(data, type=Outcome)
+        except (OSError, msgspec.MsgspecError):
+            self.end()
+            if late:
+                return Outcome(reason=f"it was not done after {self._limit:g} s")
+            return self._died(self._process.returncode)
+        if late:  # it has done its work and does not end
+            self.end()
+        self._close()
+        return outcome
+
+    def _died(self, status: int) -> Outcome | Lost:
+        if status == DISK_FULL:
+            raise GolowError(
+                f"the disk is full: a cell found no room in {self.draft.parent}, or where golow "
+                f"keeps its builds\n{self._end_of_log()}",
+                "free some space and resume the study.",
+            )
+        if status >= 0:
+            return Outcome(reason=f"its process ended with status {status}")
+        name = signal.Signals(-status).name
+        if -status == signal.SIGKILL and out_of_memory_kills() > self._kills:
+            return Outcome(
+                reason=f"{OUT_OF_MEMORY}: the system ended its process to get memory back",
+                out_of_memory=self.cell.levels,
+            )
+        if -status in _FROM_OUTSIDE:
+            return Lost(f"its process was ended by {name}")
+        return Outcome(reason=f"its process was ended by {name}")
+
+    def _end_of_log(self) -> str:
+        with suppress(OSError):
+            file = self.draft / "log"
+            return file.read_bytes()[-LOG_BYTES:].decode(errors="replace").strip()
+        return ""
+
+    def _tidy(self, kept: str) -> None:
+        for entry in self.draft.iterdir():
+            if entry.is_dir() and entry.name != kept:
+                shutil.rmtree(entry, ignore_errors=True)
+            elif not entry.is_dir():
+                entry.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        if not self._log.closed:
+            self._process.wait()
+            self._log.close()
+            if self._end_of_process is not None:
+                os.close(self._end_of_process)
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    stream.close()
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> int | None:
+    """A descriptor that becomes readable when the process has ended; None on an old kernel."""
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:
+        return None

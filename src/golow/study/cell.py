@@ -1,0 +1,179 @@
+"""The process of one cell: ``python -m golow.study.cell FOLDER``.
+
+What the study and a cell's process say to each other, whichever program that is:
+
+* ``FOLDER/request.json`` is the `Cell`. The folder is the process's own; the comparison's folder is
+  left in it, and at last ``outcome.json``.
+* Standard output has a line a stage, standard error is the log.
+* Standard input never brings anything. Its end means that the study has ended, and then the cell
+  ends at once with all of its workers.
+* A full disk is no outcome: the process ends with status `DISK_FULL`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
+from golow.study.family import MARK, end_family
+from golow.study_record import OUT_OF_MEMORY, Cell, ran_out_of_memory
+
+DISK_FULL = 28
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """What the cell's process found out; `CellRecord` has the words."""
+
+    reason: str = ""
+    comparison: str = ""
+    out_of_memory: tuple[str, ...] = ()
+    needed_bytes: int | None = None
+
+
+def main() -> None:
+    """Measure the cell of the folder that is named on the command line."""
+    folder = Path(sys.argv[1])
+    threading.Thread(target=_end_with_the_study, daemon=True).start()
+    # What the system should end first when memory runs out: a worker, and never the study itself.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    cell = msgspec.json.decode((folder / "request.json").read_bytes(), type=Cell)
+    try:
+        outcome = measured(cell, folder)
+        (folder / "outcome.json").write_bytes(encode(outcome))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(DISK_FULL)
+
+
+def measured(cell: Cell, folder: Path) -> Outcome:
+    """Run the cell's comparison and save it in the folder; what goes wrong is the outcome.
+
+    Raises `OSError` where the disk is full: that says nothing of the cell.
+    """
+    try:
+        comparison = _compared(cell)
+        folder_name = _saved(comparison, folder)
+    except Exception as error:
+        if full := next(_full_disks(error), None):
+            raise full from error
+        memory = any(map(_is_out_of_memory, _chain(error)))
+        if not isinstance(error, GolowError):
+            traceback.print_exc()
+        return Outcome(
+            reason=(f"{OUT_OF_MEMORY}: " if memory else "") + _words(error),
+            out_of_memory=cell.levels if memory else (),
+        )
+    eager = comparison.runs[0]
+    needed = eager.quantity("allocated_peak")
+    return Outcome(
+        comparison=folder_name,
+        out_of_memory=tuple(run.level for run in comparison.runs if ran_out_of_memory(run)),
+        needed_bytes=None if needed is None else round(needed),
+    )
+
+
+class _Stages:
+    """Tells the study how far it is. Nothing is said during the race."""
+
+    def stage(self, text: str) -> None:
+        """Something begins that may take seconds."""
+        print(text, flush=True)
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        """Only that there is a race, once."""
+        if rounds == 1:
+            self.stage("racing")
+
+
+def _compared(cell: Cell) -> Comparison:
+    from golow.comparison import compare
+
+    result = compare(
+        cell.model,
+        mode=cell.mode,
+        batch=cell.batch,
+        resolution=cell.resolution,
+        channels=cell.channels,
+        classes=cell.classes,
+        levels=cell.levels,
+        threads=cell.threads,
+        device=cell.device,
+        precision=cell.precision,
+        interval=cell.interval,
+        time_limit=cell.seconds,
+        observer=_Stages(),
+    )
+    return result.comparison
+
+
+def _saved(comparison: Comparison, folder: Path) -> str:
+    from golow import store
+
+    for run in comparison.runs:
+        if run.check.verdict == "failed" and _tells_of_a_full_disk(run):
+            raise OSError(errno.ENOSPC, f"{run.level}: {run.check.reason}")
+    return store.save(comparison, folder).name
+
+
+# ---------------------------------------------------------------- what went wrong
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _full_disks(error: BaseException) -> Iterator[OSError]:
+    """Errors of a full disk among them; some libraries only say so in their text."""
+    for one in _chain(error):
+        if isinstance(one, OSError) and one.errno in _FULL:
+            yield one
+        elif any(os.strerror(number) in str(one) for number in _FULL):
+            yield OSError(errno.ENOSPC, str(one))
+
+
+def _tells_of_a_full_disk(run: Run) -> bool:
+    return any(os.strerror(number) in run.check.reason + run.log for number in _FULL)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, WorkerFailure):
+        return error.kind == OUT_OF_MEMORY
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, GolowError):
+        return error.message
+    return f"{type(error).__name__}: {error}"
+
+
+# ---------------------------------------------------------------- the end of the study
+
+
+def _end_with_the_study() -> None:
+    """Wait in the kernel until the study has closed its end of standard input, or has died."""
+    while os.read(0, 1):
+        pass
+    end_family(os.environ[MARK])
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Study files: short TOML -> `Study`, with errors that name the line and say what is allowed.
+
+name = "mystudy"
+model = "resnet50"              # every axis is one value or a list
+mode = ["infer", "train"]
+levels = ["eager", "torchscript", "vendor"]
+batch = [8, 16, 32]
+resolution = [32, 64]
+[limits]
+interval = 0.02
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from golow import levels as ladder
+from golow import models
+from golow.record import Device, GolowError
+from golow.study.memory import limit_bytes
+from golow.study_record import Study, StudyLimits
+
+AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+# What each key takes, as an error says it.
+ALLOWED = {
+    "name": "letters from a to z, digits and -",
+    "model": "names that `golow models` lists, file.py:Name, package.module:name or file.pt2",
+    "mode": "infer, train, or both",
+    "levels": "names that `golow levels` lists",
+    "device": "cpu or cuda",
+    "batch": "whole numbers from 1",
+    "resolution": "whole numbers from 1: sides of the square images",
+    "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee",
+    "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all cores',
+    "channels": "a whole number from 1, for models of the zoo",
+    "classes": "a whole number from 1, for models of the zoo",
+    "limits": "a table of limits: " + ", ".join(StudyLimits.__struct_fields__),
+    "limits.interval": "a relative width between 0 and 1, as 0.02",
+    "limits.seconds": "seconds of racing a cell, more than 0",
+    "limits.cell_seconds": "seconds, more than 0",
+    "limits.memory": 'a share of the device\'s as "80%", or a size as "40 GiB"',
+}
+
+
+def built_in() -> dict[str, Path]:
+    """The studies that golow brings along, by name."""
+    folder = Path(str(resources.files("golow"))) / "studies"
+    return {file.stem: file for file in sorted(folder.glob("*.toml"))}
+
+
+def read_study(file: Path, device: Device | None = None) -> Study:
+    """The study of the file, on another device if one is named.
+
+    Raises `GolowError` with the line and what is allowed there.
+    """
+    try:
+        text = file.read_text()
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise GolowError(f"{file} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise GolowError(
+            f"{file} is not TOML: {error}", "docs/studies.md shows a whole study file."
+        ) from error
+    if device is not None:
+        data["device"] = device
+    return _Reader(file, text).study(data)
+
+
+class _Reader:
+    """One file on its way to a `Study`; knows on which line a key stands."""
+
+    def __init__(self, file: Path, text: str) -> None:
+        self._file, self._lines = file, text.splitlines()
+
+    def study(self, data: dict[str, Any]) -> Study:
+        self._require_known(data)
+        for axis in AXES:
+            if axis in data and not isinstance(data[axis], list) and data[axis] != "doubling":
+                data[axis] = [data[axis]]
+        for required in ("name", "model", "levels", "batch"):
+            if not data.get(required):
+                self._fail(required, f"{required} is missing" + self._hint_of_empty(data, required))
+        try:
+            study = msgspec.convert(data, Study)
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$.")
+            at = re.sub(r"\[.*", "", path.rstrip("`"))
+            self._fail(at, f"{at or 'the file'}: {message[0].lower()}{message[1:]}")
+        self._require_sense(study)
+        return self._with_found_files(study)
+
+    def _require_known(self, data: dict[str, Any]) -> None:
+        limits = data.get("limits")
+        within = limits if isinstance(limits, dict) else {}
+        names = [*data, *(f"limits.{name}" for name in within)]
+        for name in names:
+            if name not in ALLOWED:
+                near = difflib.get_close_matches(name, ALLOWED, n=1)
+                meant = f"did you mean {near[0]}? " if near else ""
+                known = ", ".join(key for key in ALLOWED if "." not in key)
+                self._fail(name, f"there is no {name} in a study", f"{meant}known are {known}.")
+
+    @staticmethod
+    def _hint_of_empty(data: dict[str, Any], name: str) -> str:
+        return ": the list is empty" if name in data else ""
+
+    def _require_sense(self, study: Study) -> None:
+        """What types do not say."""
+        if not NAME.fullmatch(study.name):
+            self._fail("name", f"a study cannot be called {study.name!r}")
+        for axis in AXES:
+            values = getattr(study, axis)
+            twice = [value for value in values if list(values).count(value) > 1]
+            if twice and values != "doubling":
+                self._fail(axis, f"{axis} has {twice[0]!r} twice")
+        for axis in ("batch", "resolution", "threads"):
+            for value in getattr(study, axis):
+                if not isinstance(value, str) and value < 1:
+                    self._fail(axis, f"{axis}: {value} is less than 1")
+        if study.device == "cpu" and (bad := {*study.precision} - {"default", "ieee"}):
+            self._fail("precision", f"the precision {min(bad)} is for a GPU, not for a CPU")
+        self._require_models(study)
+        self._require_levels(study)
+        self._require_limits(study.limits)
+
+    def _require_models(self, study: Study) -> None:
+        for name in study.model:
+            if name in models.ZOO:
+                least = models.ZOO[name].minimum_resolution
+                small = [side for side in study.resolution if side < least]
+                if small:
+                    message = f"{name} needs a resolution of at least {least}, got {small[0]}"
+                    self._fail("resolution", message)
+            elif ":" not in name and not name.endswith(".pt2"):
+                near = models.nearest(name)
+                meant = f"did you mean {' or '.join(near)}? " if near else ""
+                self._fail("model", f"there is no model {name!r}", meant + ALLOWED["model"])
+
+    def _require_levels(self, study: Study) -> None:
+        for name in study.levels:
+            tried = [_misses(name, mode, study.device) for mode in study.mode]
+            if all(tried) and tried[0] is not None:
+                self._fail("levels", tried[0].message, tried[0].hint)
+
+    def _require_limits(self, limits: StudyLimits) -> None:
+        if not 0 < limits.interval < 1:
+            self._fail("limits.interval", f"an interval of {limits.interval} is none")
+        for name in ("seconds", "cell_seconds"):
+            if not 0 < getattr(limits, name) < math.inf:
+                self._fail(f"limits.{name}", f"{name} is {getattr(limits, name)}")
+        if limit_bytes(limits.memory, 1) is None:
+            self._fail("limits.memory", f"{limits.memory!r} is no amount of memory")
+
+    def _with_found_files(self, study: Study) -> Study:
+        """Files of models are named from the study file's folder; from here on by their whole
+        path, which a later resume finds from anywhere."""
+        found = []
+        for name in study.model:
+            path, colon, attribute = name.rpartition(":")
+            path = path if colon else name
+            if path.endswith((".py", ".pt2")):
+                file = self._file.parent / path
+                if not file.is_file():
+                    self._fail("model", f"there is no file {file}")
+                name = f"{file.resolve()}{colon}{attribute if colon else ''}"
+            found.append(name)
+        return msgspec.structs.replace(study, model=tuple(found))
+
+    def _fail(self, key: str, message: str, hint: str = "") -> NoReturn:
+        place = self._line_of(key)
+        where = f"{self._file}, line {place}" if place else str(self._file)
+        allowed = ALLOWED.get(key, "")
+        raise GolowError(f"{where}: {message}", hint or (f"{key}: {allowed}." if allowed else ""))
+
+    def _line_of(self, key: str) -> int | None:
+        """The line on which the key is given, counted from 1; None where it is not."""
+        table, _, name = key.rpartition(".")
+        within = ""
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[([\w.-]+)\]", line):
+                within = header[1]
+                if within == key:
+                    return number
+            elif within == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=", line):
+                return number
+        return None
+
+
+def _misses(name: str, mode: Any, device: Device) -> GolowError | None:
+    """Why the level cannot run so; None if it can."""
+    try:
+        ladder.choose(name, mode, device)
+    except GolowError as error:
+        return error
+    return None

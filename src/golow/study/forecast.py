@@ -1,0 +1,64 @@
+"""How long a study will take: from the cells that it has, and before there are any by a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from golow.record import Record
+from golow.study.cells import work
+from golow.study.memory import expected_bytes, guessed_bytes, relatives
+from golow.study_record import Cell, CellRecord, StudyLimits
+
+# Until a cell is measured: what one takes beside its racing, once and for each level. Starts,
+# builds and the check are most of it.
+GUESSED_SECONDS, GUESSED_SECONDS_A_LEVEL = 10.0, 6.0
+
+
+class Outlook(Record, frozen=True, kw_only=True):
+    """What is still to come. guessed: no cell of the study has been measured yet, so that the
+    figures are rough guesses. bytes: of the largest cell that is left."""
+
+    cells: int
+    left: int
+    seconds: float
+    bytes: int | None
+    limit_bytes: int | None
+    guessed: bool
+
+
+def outlook(
+    total: int,
+    left: Sequence[Cell],
+    records: Iterable[CellRecord],
+    limits: StudyLimits,
+    allowed: int | None,
+    at_a_time: int = 1,
+) -> Outlook:
+    """Of a study of so many cells, of which some are left, so many measured at a time."""
+    measured = [record for record in records if record.state == "done"]
+    needs = [expected_bytes(cell, measured) or guessed_bytes(cell) for cell in left]
+    return Outlook(
+        cells=total,
+        left=len(left),
+        seconds=sum(expected_seconds(cell, measured, limits) for cell in left) / at_a_time,
+        bytes=max(needs, default=None),
+        limit_bytes=allowed,
+        guessed=not measured,
+    )
+
+
+def expected_seconds(cell: Cell, records: Iterable[CellRecord], limits: StudyLimits) -> float:
+    """How long a cell will take: between two measured ones of its kind by a line, beyond them as
+    long as the nearest; of another kind only their mean is taken."""
+    records = list(records)
+    alike = relatives(cell, records)
+    if alike:
+        sizes = [work(record.cell.batch, record.cell.resolution) for record in alike]
+        seconds = [record.seconds for record in alike]
+        return float(np.interp(work(cell.batch, cell.resolution), sizes, seconds))
+    if records:
+        return sum(record.seconds for record in records) / len(records)
+    guess = GUESSED_SECONDS + GUESSED_SECONDS_A_LEVEL * len(cell.levels) + limits.seconds
+    return min(guess, limits.cell_seconds)

@@ -1,0 +1,122 @@
+"""Cells measured on this machine, each in a process of its own, one at each place."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from golow.record import Environment
+from golow.study.attempt import PROGRAM, Attempt
+from golow.study.lock import DeviceLock
+from golow.study.loop import Finished, StudyObserver
+from golow.study.places import Place
+from golow.study_record import Cell
+
+# Between two looks whether another study has given a device back.
+PATIENCE = 0.5
+
+
+class LocalExecutor:
+    """The places of this machine, of which there is one at least.
+
+    name: of the study, for those who wait for its devices. drafts: makes a folder for a cell.
+    cell_seconds: what a cell may take. program: what measures it.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        name: str,
+        cache: Path,
+        drafts: Callable[[], Path],
+        cell_seconds: float,
+        observer: StudyObserver,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        self.environment: Environment = places[0].environment
+        self.memory_bytes = places[0].memory_bytes
+        self._places, self._name, self._drafts = places, name, drafts
+        self._seconds, self._observer, self._program = cell_seconds, observer, program
+        self._locks = {place.lock: DeviceLock(place.lock, cache) for place in places}
+        self._attempts: list[Attempt] = []
+        self._told = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for attempt in self._attempts:
+            attempt.end()
+        for lock in self._locks.values():
+            lock.release()
+
+    @property
+    def at_a_time(self) -> int:
+        """How many cells can be measured at the same time."""
+        return len(self._places)
+
+    def has_room(self) -> bool:
+        """Whether a place is free, and no other study holds its device."""
+        return self._free_place() is not None
+
+    def start(self, cell: Cell) -> None:
+        """Begin to measure the cell at a free place."""
+        place = self._free_place()
+        assert place is not None  # noqa: S101
+        attempt = Attempt(cell, place, self._drafts(), self._program, self._seconds)
+        self._attempts.append(attempt)
+
+    def wait(self) -> list[Finished]:
+        """Block until a cell has ended, said something or used up its time; the ended ones. Where
+        another study holds a device, look again after a while."""
+        idle = len(self._attempts) < len(self._places)
+        waiting = idle and not all(lock.held for lock in self._locks.values())
+        if not self._attempts:
+            time.sleep(PATIENCE if waiting else 0)
+            return []
+        limits = [attempt.deadline - time.monotonic() for attempt in self._attempts]
+        limits += [attempt.look_again for attempt in self._attempts]
+        self._listen(min([*limits, PATIENCE] if waiting else limits))
+        return [self._finished(attempt) for attempt in list(self._attempts) if attempt.is_over()]
+
+    # ------------------------------------------------------------ how it is done
+
+    def _free_place(self) -> Place | None:
+        taken = {id(attempt.place) for attempt in self._attempts}
+        free = (place for place in self._places if id(place) not in taken)
+        return next((place for place in free if self._may_use(place)), None)
+
+    def _may_use(self, place: Place) -> bool:
+        lock = self._locks[place.lock]
+        if lock.acquire(self._name):
+            return True
+        holder = lock.holder()
+        if holder != self._told:
+            self._observer.waiting(place.machine.device, holder)
+            self._told = holder
+        return False
+
+    def _listen(self, seconds: float) -> None:
+        """Block until a process writes or ends; what they write are stages."""
+        with selectors.DefaultSelector() as selector:
+            for attempt in self._attempts:
+                for descriptor in attempt.descriptors():
+                    selector.register(descriptor, selectors.EVENT_READ, attempt)
+            ready = selector.select(max(0.0, seconds))
+        for attempt in {chosen.data for chosen, _ in ready}:
+            for text in attempt.stages():
+                self._observer.stage(attempt.cell, text)
+
+    def _finished(self, attempt: Attempt) -> Finished:
+        self._attempts.remove(attempt)
+        brought = attempt.finish()
+        return Finished(attempt.cell, brought, attempt.draft, attempt.place.environment)

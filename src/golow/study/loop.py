@@ -1,0 +1,208 @@
+"""The loop of a study: what is left is measured, in order, until nothing is left or time is over.
+
+It knows of cells and records only. Where and how a cell is measured is an `Executor`'s matter: on
+this machine (`golow.study.local`) or on those of a Ray cluster (`golow.study.cluster`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from golow.record import Environment
+from golow.study.attempt import Lost
+from golow.study.cells import key
+from golow.study.forecast import Outlook, outlook
+from golow.study.memory import limit_bytes, too_large
+from golow.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
+from golow.study_store import StudyFolder
+
+# A cell whose process something from outside ends is measured again; that often in one run.
+MOST_ATTEMPTS = 3
+
+
+class Finished(NamedTuple):
+    """An attempt that is over: what it brought, the folder of it, where it was measured."""
+
+    cell: Cell
+    brought: CellRecord | Lost
+    draft: Path
+    environment: Environment
+
+
+class Executor(Protocol):
+    """Where cells are measured, several at a time if there is room.
+
+    environment and memory_bytes: of the places, which are alike. at_a_time: how many there are.
+    """
+
+    environment: Environment
+    memory_bytes: int | None
+
+    @property
+    def at_a_time(self) -> int:
+        """How many cells can be measured at the same time."""
+
+    def has_room(self) -> bool:
+        """Whether one more cell may be started now."""
+
+    def start(self, cell: Cell) -> None:
+        """Begin to measure the cell."""
+
+    def wait(self) -> Sequence[Finished]:
+        """Block until something has happened; the attempts that are over, if any."""
+
+
+class StudyObserver(Protocol):
+    """Hears how far a study is; the command line draws it."""
+
+    def outlook(self, outlook: Outlook) -> None:
+        """What is to come, before the first cell."""
+
+    def waiting(self, device: str, holder: str) -> None:
+        """Another study measures on the device."""
+
+    def began(self, cell: Cell) -> None:
+        """A cell is being measured."""
+
+    def stage(self, cell: Cell, text: str) -> None:
+        """How far it is."""
+
+    def lost(self, cell: Cell, reason: str) -> None:
+        """Something from outside ended a cell's process; it is measured again."""
+
+    def ended(self, record: CellRecord, outlook: Outlook) -> None:
+        """A cell has its record; what is still to come."""
+
+
+class SilentStudy:
+    """An observer that says nothing."""
+
+    def outlook(self, outlook: Outlook) -> None:
+        """Say nothing."""
+
+    def waiting(self, device: str, holder: str) -> None:
+        """Say nothing."""
+
+    def began(self, cell: Cell) -> None:
+        """Say nothing."""
+
+    def stage(self, cell: Cell, text: str) -> None:
+        """Say nothing."""
+
+    def lost(self, cell: Cell, reason: str) -> None:
+        """Say nothing."""
+
+    def ended(self, record: CellRecord, outlook: Outlook) -> None:
+        """Say nothing."""
+
+
+class StudyRun:
+    """One run of a study, in the environment of its executor.
+
+    asked: every cell, in order. Cells that were skipped are judged anew each time, without skip
+    they are measured.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        asked: Sequence[Cell],
+        folder: StudyFolder,
+        executor: Executor,
+        observer: StudyObserver,
+        skip: bool = True,
+    ) -> None:
+        self.study, self.folder, self.executor = study, folder, executor
+        self.environment = folder.environment(executor.environment, study.device)
+        self._observer, self._skip, self._asked = observer, skip, asked
+        self._allowed = limit_bytes(study.limits.memory, executor.memory_bytes)
+        self._attempts: Counter[str] = Counter()
+        there = folder.records(self.environment)
+        self._records = {
+            name: there[name]
+            for name in map(key, asked)
+            if name in there and there[name].state != "skipped"
+        }
+        for name in map(key, asked):
+            if name in there and self._why_skipped(there[name].cell):
+                self._records.setdefault(name, there[name])
+        self._waiting = deque(cell for cell in asked if key(cell) not in self._records)
+        self._running: list[Cell] = []
+
+    def run(self, seconds: float | None = None) -> None:
+        """Until nothing is left; after so many seconds no cell is begun any more."""
+        self._observer.outlook(self._outlook())
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self._may_begin(deadline) or self._running:
+            while self._may_begin(deadline) and self.executor.has_room():
+                self._begin(self._waiting.popleft())
+            if self._waiting or self._running:
+                for finished in self.executor.wait():
+                    self._take(finished)
+
+    # ------------------------------------------------------------ how it is done
+
+    def _may_begin(self, deadline: float | None) -> bool:
+        return bool(self._waiting) and (deadline is None or time.monotonic() < deadline)
+
+    def _begin(self, cell: Cell) -> None:
+        if reason := self._why_skipped(cell):
+            self._keep(_unmeasured(cell, "skipped", reason), self.folder.draft(), self.environment)
+        else:
+            self._running.append(cell)
+            self.executor.start(cell)
+            self._observer.began(cell)
+
+    def _why_skipped(self, cell: Cell) -> str:
+        known = (record for record in self._records.values() if record.state != "skipped")
+        return too_large(cell, known, self._allowed) if self._skip else ""
+
+    def _take(self, finished: Finished) -> None:
+        cell, brought = finished.cell, finished.brought
+        self._running.remove(cell)
+        if isinstance(brought, Lost):
+            self._attempts[key(cell)] += 1
+            if self._attempts[key(cell)] < MOST_ATTEMPTS:
+                self._waiting.appendleft(cell)
+                shutil.rmtree(finished.draft, ignore_errors=True)
+                self._observer.lost(cell, brought.reason)
+                return
+            brought = _unmeasured(cell, "failed", f"{brought.reason}, {MOST_ATTEMPTS} times")
+        name = self.folder.environment(finished.environment, self.study.device)
+        self._keep(brought, finished.draft, name)
+
+    def _keep(self, record: CellRecord, draft: Path, environment: str) -> None:
+        record = msgspec.structs.replace(record, environment=environment)
+        self.folder.keep(record, draft)
+        if environment == self.environment:  # else a node of another kind measured it
+            self._records[record.key] = record
+        self._observer.ended(record, self._outlook())
+
+    def _outlook(self) -> Outlook:
+        return outlook(
+            len(self._asked),
+            [*self._waiting, *self._running],
+            self._records.values(),
+            self.study.limits,
+            self._allowed,
+            self.executor.at_a_time,
+        )
+
+
+def _unmeasured(cell: Cell, state: CellState, reason: str) -> CellRecord:
+    return CellRecord(
+        format_version=FORMAT_VERSION,
+        key=key(cell),
+        cell=cell,
+        state=state,
+        reason=reason,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

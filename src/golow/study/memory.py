@@ -1,0 +1,96 @@
+"""How much memory a cell will need, and whether that is certain to be too much.
+
+What grows with a cell is what one iteration holds: activations and their gradients, linear in the
+pixels of a batch. So the needs of two measured cells give a line, and a cell far above the limit on
+that line is not tried. Only eager counts: without it nothing in a cell is timed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from golow.levels import BASELINE
+from golow.models import ZOO
+from golow.record import Mode
+from golow.study.cells import work
+from golow.study_record import Cell, CellRecord
+
+# Small pictures need more a pixel than large ones, so that the line is not exact: only what is this
+# much above the limit is certain.
+MARGIN = 1.5
+
+# Until two cells are measured: bytes a pixel of input, roughly ResNet-50's in float32, and bytes a
+# parameter. Training keeps every activation, gradients and momentum.
+GUESSED_BYTES: dict[Mode, tuple[int, int]] = {"infer": (256, 4), "train": (2048, 12)}
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SHARE = re.compile(r"(\d+(?:\.\d+)?) *%")
+SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]iB)")
+
+
+def limit_bytes(text: str, total: int | None) -> int | None:
+    """The bytes that a limit means on a device of so many; None for a text that is no limit, and
+    for a share of nobody knows what."""
+    if share := SHARE.fullmatch(text.strip()):
+        return round(float(share[1]) / 100 * total) if total is not None else None
+    if size := SIZE.fullmatch(text.strip()):
+        return round(float(size[1]) * UNITS[size[2]])
+    return None
+
+
+def family(cell: Cell) -> tuple[object, ...]:
+    """What two cells must share for one to say something of the other."""
+    return cell.model, cell.source, cell.mode, cell.precision, cell.device, cell.threads
+
+
+def relatives(cell: Cell, records: Iterable[CellRecord]) -> list[CellRecord]:
+    """The records of cells that differ from this one in nothing but batch and resolution, from the
+    smallest to the largest."""
+    found = [record for record in records if family(record.cell) == family(cell)]
+    return sorted(found, key=lambda record: work(record.cell.batch, record.cell.resolution))
+
+
+def expected_bytes(cell: Cell, records: Iterable[CellRecord]) -> int | None:
+    """What one iteration will hold, on the line through the two largest cells measured so far;
+    None before there are two."""
+    known = {
+        work(record.cell.batch, record.cell.resolution): record.needed_bytes
+        for record in relatives(cell, records)
+        if record.needed_bytes is not None
+    }
+    if len(known) < 2:
+        return None
+    (smaller, less), (larger, more) = list(known.items())[-2:]
+    slope = max(0.0, (more - less) / (larger - smaller))
+    return round(max(0.0, more + slope * (work(cell.batch, cell.resolution) - larger)))
+
+
+def guessed_bytes(cell: Cell) -> int:
+    """A stated guess for a cell of a study of which nothing is known."""
+    entry = ZOO.get(cell.model)
+    resolution = cell.resolution or (entry.resolution if entry else 224)
+    a_pixel, a_parameter = GUESSED_BYTES[cell.mode]
+    parameters = entry.parameters if entry else 0
+    return a_pixel * work(cell.batch, resolution) + a_parameter * parameters
+
+
+def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> str:
+    """Why the cell is certain to need more memory than there is; empty if it is not certain."""
+    records = list(records)
+    for record in relatives(cell, records):
+        if BASELINE in record.out_of_memory and _is_within(record.cell, cell):
+            resolution = record.cell.resolution
+            size = f" at {resolution}x{resolution}" if resolution else ""
+            return f"memory ran out at a batch of {record.cell.batch}{size} already"
+    expected = expected_bytes(cell, records)
+    if limit is not None and expected is not None and expected > MARGIN * limit:
+        return (
+            f"an iteration of eager would hold about {expected / 2**30:.0f} GiB, by what smaller "
+            f"cells held; {limit / 2**30:.0f} GiB are allowed"
+        )
+    return ""
+
+
+def _is_within(small: Cell, large: Cell) -> bool:
+    return small.batch <= large.batch and (small.resolution or 0) <= (large.resolution or 0)

@@ -1,0 +1,172 @@
+"""Studies whose cells measure nothing, for tests of what holds a study together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from golow import store
+from golow.measure.environment import environment
+from golow.record import (
+    FORMAT_VERSION,
+    Block,
+    Check,
+    Comparison,
+    Conditions,
+    ModelSource,
+    Quantity,
+    RaceSummary,
+    Ratio,
+    Run,
+    TensorType,
+    Workload,
+)
+from golow.study.cells import cells
+from golow.study.forecast import Outlook
+from golow.study.local import LocalExecutor
+from golow.study.loop import SilentStudy, StudyObserver, StudyRun
+from golow.study.places import Place, places
+from golow.study_record import Cell, CellRecord, Study, StudyLimits
+from golow.study_store import StudyFolder
+
+CELL = Path(__file__).parent / "workers" / "cell.py"
+PROGRAM = ("-S", "-E", str(CELL))  # without site-packages: it starts in a third of the time
+
+
+def study(**changes: Any) -> Study:
+    """Six cells of an mlp: batch 1, 4, 16 at 8x8 and 16x16."""
+    asked: dict[str, Any] = {
+        "name": "tiny",
+        "model": ("mlp",),
+        "levels": ("eager", "torchscript"),
+        "batch": (1, 4, 16),
+        "resolution": (8, 16),
+        "threads": (1,),
+        "limits": StudyLimits(cell_seconds=60.0),
+    }
+    return Study(**{**asked, **changes})
+
+
+def comparison(created: str = "20261120-100000") -> Comparison:
+    """One of two levels, as `golow.compare` makes it."""
+    workload = Workload(
+        model="mlp",
+        source=ModelSource(kind="zoo", name="mlp"),
+        mode="infer",
+        batch=1,
+        inputs=(TensorType(shape=(1, 1, 8, 8), dtype="float32"),),
+    )
+    machine = environment()
+    runs = tuple(
+        Run(
+            format_version=FORMAT_VERSION,
+            id=f"{created}-mlp/{level}",
+            created=created,
+            level=level,
+            workload=workload,
+            check=Check(verdict="match"),
+            environment=machine,
+            conditions=Conditions(
+                threads=1, affinity=(0,), precision="default", wait_policy="default"
+            ),
+            blocks=(Block(round=0, position=0, host_ns=(1000, 1001)),),
+            time=Quantity(name="time", unit="s", value=1e-6 * ratio, low=1e-6, high=2e-6),
+            ratio=Ratio(value=ratio, low=ratio, high=ratio, word=word),
+        )
+        for level, ratio, word in (("eager", 1.0, "same"), ("torchscript", 0.5, "faster"))
+    )
+    return Comparison(
+        format_version=FORMAT_VERSION,
+        id=f"{created}-mlp",
+        created=created,
+        workload=workload,
+        race=RaceSummary(
+            rounds=1,
+            seed=0,
+            stopped_because="interval",
+            interval_target=0.02,
+            seconds=1.0,
+            contended_share=0.0,
+        ),
+        runs=runs,
+    )
+
+
+def made_comparison(folder: Path) -> Path:
+    """The folder of a comparison, for ``CELL_COMPARISON``."""
+    return store.save(comparison(), folder)
+
+
+class Heard(SilentStudy):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.began_with: list[Cell] = []
+        self.records: list[CellRecord] = []
+        self.again: list[str] = []
+        self.waits: list[tuple[str, str]] = []
+        self.stages: list[str] = []
+        self.outlooks: list[Outlook] = []
+
+    def outlook(self, outlook: Outlook) -> None:
+        self.outlooks.append(outlook)
+
+    def began(self, cell: Cell) -> None:
+        self.began_with.append(cell)
+
+    def stage(self, cell: Cell, text: str) -> None:
+        self.stages.append(text)
+
+    def waiting(self, device: str, holder: str) -> None:
+        self.waits.append((device, holder))
+
+    def lost(self, cell: Cell, reason: str) -> None:
+        self.again.append(reason)
+
+    def ended(self, record: CellRecord, outlook: Outlook) -> None:
+        self.records.append(record)
+        self.outlooks.append(outlook)
+
+
+def run(
+    asked: Study,
+    folder: Path,
+    observer: StudyObserver | None = None,
+    at: list[Place] | None = None,
+    skip: bool = True,
+    budget: float | None = None,
+) -> None:
+    """`golow.run_study` without a look at the machine, which is most of the time of a small one."""
+    at, observer = at or places("cpu"), observer or SilentStudy()
+    place = StudyFolder(folder / asked.name)
+    with place.held():
+        place.write_study(asked)
+        executor = LocalExecutor(
+            at,
+            asked.name,
+            folder / "cache",
+            place.draft,
+            asked.limits.cell_seconds,
+            observer,
+            PROGRAM,
+        )
+        with executor:
+            StudyRun(asked, cells(asked, 1), place, executor, observer, skip).run(budget)
+
+
+def records(folder: Path, name: str = "tiny") -> dict[str, CellRecord]:
+    """All records of a study that was measured in one environment."""
+    place = StudyFolder(folder / name)
+    [environment] = place.environments()
+    return place.records(environment)
+
+
+def timeless(found: Mapping[str, CellRecord]) -> dict[str, CellRecord]:
+    """What is the same however often a study was interrupted."""
+    return {
+        key: msgspec.structs.replace(record, created="", seconds=0.0)
+        for key, record in found.items()
+    }

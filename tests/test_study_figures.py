@@ -1,0 +1,485 @@
+"""Figures of a study: they show what the records say, cut and cover nothing, and bear any study."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from drawn_studies import (
+    GIB,
+    Measured,
+    cell,
+    levental_like,
+    measured,
+    run,
+    studies,
+    unmeasured,
+    write,
+)
+from golow.record import GolowError, VerdictName
+from golow.report import style
+from golow.report.published import grid, levental2020_grid
+from golow.report.study_cells import SIGNS
+from golow.report.study_cuts import cuts, overview
+from golow.report.study_fastest import fastest_map
+from golow.report.study_figures import figures, write_study_figures
+from golow.report.study_interactive import write_page
+from golow.report.study_maps import measure_map, ratio_map
+from golow.report.study_measures import MEMORY, TIME, UTILIZATION
+from golow.report.study_planes import Plane, planes, published_plane
+from golow.report.study_rows import StudyRow, rows_of
+from golow.report.study_surfaces import surface
+from test_training_figures import defects, said
+
+PAPER = levental2020_grid()
+LEVENTAL = rows_of("levental-2020", levental_like())
+SMALL = levental_like((8, 32, 1024), (8, 64, 1024), ("train",))
+
+
+def plane(*cells: Measured) -> Plane:
+    [only] = planes(rows_of("a-study", cells))
+    return only
+
+
+def small() -> Plane:
+    return plane(*SMALL)
+
+
+# ---------------------------------------------------------------- nothing is cut or covered
+
+
+def spilt(figure: Figure) -> list[str]:
+    """Numbers and signs that cover one another or reach beyond their panel."""
+    with style.drawing():
+        figure.draw_without_rendering()
+        found = []
+        for panel in figure.axes:
+            texts = [text for text in panel.texts if text.get_visible()]
+            boxes = [text.get_window_extent() for text in texts]
+            names = [text.get_text() for text in texts]
+            inside = panel.get_window_extent().expanded(1.01, 1.01)
+            found += [
+                f"{name} leaves its panel"
+                for name, box in zip(names, boxes, strict=True)
+                if not all(inside.contains(*corner) for corner in box.corners())
+            ]
+            found += [
+                f"{names[a]} covers {names[b]}"
+                for a, b in itertools.combinations(range(len(texts)), 2)
+                if boxes[a].overlaps(boxes[b])
+            ]
+        return found
+
+
+DRAWN = [name for name, _ in figures(small(), None)]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_nothing_is_cut_or_covered(name: str) -> None:
+    figure = dict(figures(small(), PAPER))[name]()
+    assert defects(figure) + spilt(figure) == []
+
+
+def test_nothing_is_cut_or_covered_in_the_papers_whole_grid() -> None:
+    infer, train = planes(LEVENTAL)
+    for figure in (
+        surface(train, TIME, PAPER),
+        surface(infer, UTILIZATION),
+        ratio_map(train, PAPER),
+        cuts(infer, TIME, "batch"),
+    ):
+        assert defects(figure) + spilt(figure) == []
+
+
+def test_a_number_that_covers_another_is_seen() -> None:
+    figure = ratio_map(small())
+    figure.axes[0].text(0, 0, "planted")
+    figure.axes[0].text(-0.6, 1, "planted", horizontalalignment="right")
+    assert {text.partition(" ")[2] for text in spilt(figure)} >= {"leaves its panel"}
+    assert any(" covers planted" in text for text in spilt(figure))
+
+
+def test_titles_have_room() -> None:
+    levels = ("eager", "compile:freezing-cudagraphs", "eager:channels_last", "a_level_of_ones_own")
+    cells = [cell(batch, 8, levels) for batch in (1, 2)]
+    shown = plane(
+        *(measured(one, [run(one, v, 1.0, 1.0, memory=1e9) for v in levels]) for one in cells)
+    )
+    for figure in (measure_map(shown, MEMORY), ratio_map(shown)):
+        assert defects(figure) == []
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(studies(), st.sampled_from((None, PAPER)))
+def test_no_study_is_too_odd(rows: list[StudyRow], paper: object) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shown in planes(rows):
+            for _, draw in figures(shown, PAPER if paper else None):
+                assert defects(draw()) == []
+
+
+def test_a_study_without_cells_has_no_figures() -> None:
+    assert planes([]) == []
+
+
+# ---------------------------------------------------------------- planes
+
+
+def test_x_and_y_are_the_first_two_axes_that_vary_and_the_rest_tells_planes_apart() -> None:
+    def axes(cells: list[Measured]) -> list[tuple[str, str, str]]:
+        found = planes(rows_of("a", cells))
+        return [(shown.x, shown.y, shown.name) for shown in found]
+
+    def one(**changes: object) -> Measured:
+        asked = cell(**changes)  # type: ignore[arg-type]
+        return measured(asked, [run(asked, level, 1.0, 1.0) for level in asked.levels])
+
+    assert axes([one()]) == [("batch", "resolution", "infer")]
+    assert axes([one(threads=1), one(threads=2)]) == [("threads", "batch", "infer")]
+    nets = [one(model=m, precision=p) for m in ("mlp", "vgg16") for p in ("tf32", "default")]
+    assert axes(nets) == [("precision", "model", "infer")]
+    assert planes(rows_of("a", nets))[0].xs == ["default", "tf32"]
+    three = [
+        one(batch=b, resolution=r, model=m) for b in (1, 8) for r in (8, 16) for m in ("a", "b")
+    ]
+    assert axes(three) == [("resolution", "batch", f"infer-{model}") for model in "ab"]
+    other = measured(cell(), [run(cell(), "eager", 1.0, 1.0)], "other")
+    assert [name for _, _, name in axes([one(), other])] == ["infer-h200", "infer-other"]
+
+
+# ---------------------------------------------------------------- what is shown was recorded
+
+LEVELS = ("eager", "libtorch", "cudnn")
+
+
+def three_levels(batch: int, seconds: tuple[float | None, ...], **more: object) -> Measured:
+    asked = cell(batch, 32, LEVELS)
+    runs = [
+        run(asked, level, time, time and seconds[0] and time / seconds[0], **more)  # type: ignore[arg-type]
+        for level, time in zip(LEVELS, seconds, strict=True)
+    ]
+    return measured(asked, runs)
+
+
+def test_lines_are_times_a_sample_and_bands_their_intervals() -> None:
+    shown = plane(
+        three_levels(8, (8.0, 4.0, 2.0), half_width=0.1),
+        three_levels(16, (8.0, 8.0, None)),
+        three_levels(32, (32.0, 8.0, 4.0)),
+    )
+    panel = cuts(shown, TIME, "batch").axes[0]
+    lines = {line.get_color(): np.asarray(line.get_ydata()) for line in panel.lines}
+    assert panel.get_xscale() == panel.get_yscale() == "log"
+    assert lines[style.look("eager").colour] == pytest.approx([1, 0.5, 1])
+    assert lines[style.look("libtorch").colour] == pytest.approx([0.5, 0.5, 0.25])
+    assert lines[style.look("cudnn").colour] == pytest.approx([0.25, math.nan, 0.125], nan_ok=True)
+    band = panel.collections[0].get_paths()[0].vertices
+    at_8 = band[band[:, 0] == 8][:, 1]
+    assert (at_8.min(), at_8.max()) == pytest.approx((0.9, 1.1))
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["8", "16", "32"]
+    assert panel.get_title("left") == "resolution 32"
+
+
+def cells_of(panel: Axes) -> dict[tuple[float, float], str]:
+    """What stands in each cell, by its numbers along x and y."""
+    return {text.get_position(): text.get_text() for text in panel.texts}
+
+
+def hatched(panel: Axes) -> set[tuple[float, float]]:
+    squares = [patch for patch in panel.patches if isinstance(patch, Rectangle)]
+    return {(s.get_x() + 0.5, s.get_y() + 0.5) for s in squares if s.get_hatch()}
+
+
+def border(panel: Axes) -> list[list[tuple[float, float]]]:
+    [lines] = [found for found in panel.collections if isinstance(found, LineCollection)]
+    return [[tuple(point) for point in path.vertices] for path in lines.get_paths()]
+
+
+def in_states() -> Plane:
+    """A cell for every way in which libtorch may have no number, though some were recorded."""
+    asked = {batch: cell(batch, 32, LEVELS) for batch in (1, 2, 4, 8, 16, 32, 64)}
+
+    def fails(batch: int, verdict: VerdictName, reason: str) -> Measured:
+        first = run(asked[batch], "eager", 1.0, 1.0, memory=GIB)
+        last = run(asked[batch], "cudnn", 0.5, 0.5, memory=2 * GIB)
+        other = run(asked[batch], "libtorch", 0.5, 0.5, None, verdict, reason, GIB)
+        return measured(asked[batch], [first, other, last])
+
+    return plane(
+        fails(1, "failed", "out of memory: no room"),
+        fails(2, "failed", "it died: signal 11"),
+        fails(4, "differs", "0/output/0 is off"),
+        fails(8, "unavailable", "no compiler"),
+        unmeasured(asked[16], "skipped", "it needs 200 GiB"),
+        unmeasured(asked[32], "failed", "out of memory: in the parent"),
+        three_levels(64, (4.0, 4.1, 3.0)),
+    )
+
+
+def test_a_map_shows_ratios_and_why_there_is_none() -> None:
+    figure = ratio_map(in_states())
+    libtorch, cudnn = figure.axes[:2]
+    assert cells_of(libtorch) == dict(
+        zip(
+            [(x, 0) for x in range(7)],
+            ["oom", "fail", "diff", "n/a", "skip", "oom", "1.02"],
+            strict=True,
+        )
+    )
+    assert [cells_of(cudnn)[x, 0] for x in range(7)] == [*["0.50"] * 4, "skip", "oom", "0.75"]
+    [legend] = figure.legends
+    told = {text.get_text() for text in legend.get_texts()}
+    assert {"oom: out of memory", "skip: skipped", "n/a: unavailable", "fail: failed"} <= told
+    assert "of 7 cells: out of memory (libtorch 2, eager 1, cudnn 1)" in said(figure)
+
+
+def test_a_memory_map_shows_cells_out_of_memory() -> None:
+    figure = measure_map(in_states(), MEMORY)
+    [_, libtorch, cudnn] = figure.axes[:3]
+    assert [cells_of(libtorch)[x, 0] for x in (0, 4, 5)] == ["oom", "skip", "oom"]
+    assert cells_of(cudnn)[0, 0] == "2"
+    assert "memory in GiB (on the GPU, as the driver lists it" in said(figure)
+
+
+def test_a_cell_that_is_not_in_the_record_stays_white() -> None:
+    shown = plane(*(SMALL[place] for place in (0, 1, 3, 5, 8)))
+    assert len(cells_of(ratio_map(shown).axes[0])) == 5
+
+
+def test_a_line_is_drawn_where_a_level_stops_paying() -> None:
+    def at(batch: int, resolution: int, ratio: float, word: str) -> Measured:
+        asked = cell(batch, resolution)
+        first = run(asked, "eager", 1.0, 1.0)
+        return measured(asked, [first, run(asked, "cudnn", ratio, ratio, word)])  # type: ignore[arg-type]
+
+    shown = plane(
+        at(1, 8, 0.5, "faster"),
+        at(1, 16, 0.99, "unclear"),
+        at(2, 8, 0.6, "faster"),
+        at(2, 16, 1.5, "slower"),
+    )
+    [panel] = [axes for axes in ratio_map(shown).axes if axes.get_title("left") == "cudnn"]
+    assert border(panel) == [[(0.5, -0.5), (0.5, 0.5)], [(0.5, 0.5), (0.5, 1.5)]]
+    assert hatched(panel) == {(1, 0)}
+
+
+def test_ratios_are_blue_below_1_and_red_as_far_above_it() -> None:
+    asked = cell(8, 32, ("eager", "cudnn"))
+    colours = []
+    for ratio in (0.25, 1.0, 4.0):
+        runs = [run(asked, "eager", 1.0, 1.0), run(asked, "cudnn", 1.0, ratio)]
+        other = cell(16, 32, ("eager", "cudnn"))
+        far = [run(other, "eager", 1.0, 1.0), run(other, "cudnn", 1.0, 4.0)]
+        figure = ratio_map(plane(measured(asked, runs), measured(other, far)))
+        [square] = [p for p in figure.axes[0].patches if p.get_x() == -0.5]
+        colours.append(square.get_facecolor()[:3])
+    blue, white, red = colours
+    assert blue[2] > blue[0] and red[0] > red[2]
+    assert min(white) > 0.95
+    assert blue[2] - blue[0] == pytest.approx(red[0] - red[2], abs=0.1)
+
+
+def test_the_fastest_level_of_each_cell_with_its_ratio() -> None:
+    shown = plane(
+        three_levels(8, (1.0, 0.5, 0.25)),
+        three_levels(16, (1.0, 1.01, 2.0)),
+        three_levels(32, (1.0, 0.5, None)),
+        unmeasured(cell(64, 32, LEVELS), "skipped", "too large"),
+    )
+    figure = fastest_map(shown)
+    told = cells_of(figure.axes[0])
+    assert [told[x, 0] for x in range(4)] == ["C 0.25", "A 1.00", "B 0.50", "skip"]
+    assert hatched(figure.axes[0]) == {(1, 0)}
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        *("A: eager", "B: libtorch", "C: cudnn"),
+        "another one's interval reaches into it",
+        "skip: skipped",
+    ]
+
+
+def test_every_outcome_has_a_sign_of_its_own() -> None:
+    signs = [sign for sign, _ in SIGNS.values()]
+    assert len(set(signs)) == len(signs)
+
+
+def test_contours_lie_where_the_values_are() -> None:
+    batches, resolutions = (1, 2, 4), (8, 16, 32)
+    cells = []
+    for batch, resolution in itertools.product(batches, resolutions):
+        asked = cell(batch, resolution, ("eager",))
+        cells.append(measured(asked, [run(asked, "eager", 1e-3 * batch * resolution, 1.0)]))
+    panel = surface(plane(*cells), TIME).axes[0]
+    [_, lines] = panel.collections
+    at_10_ms = dict(zip(lines.levels, lines.get_paths(), strict=True))[0.01].vertices
+    where = np.interp(0.01, [0.008, 0.016], [0, 1])
+    assert at_10_ms[:, 0] == pytest.approx(where)
+
+
+def test_the_caption_says_what_how_where_and_when() -> None:
+    text = said(overview(small(), PAPER))
+    for part in (
+        "resnet50, training step: time a sample (median time of an iteration over the batch size)",
+        "memory (on the GPU, as the driver lists it for the level's process)",
+        "bands: 95% intervals",
+        "95% intervals are 1.6% wide (median), 1.6% at most.",
+        "NVIDIA H200, driver 570.1; AMD EPYC 9454, 16 threads; torch 2.11.0, golow 0.1.0, cuDNN",
+        "golow study run a-study --device cuda; measured 2026-11-20.",
+        "PyTorch as eager",
+        "on a Tesla V100-PCIE-32GB, PyTorch 1.7.0, CUDA 11.1",
+        "arXiv:2012.07163",
+        "Not measured, of 9 cells:",
+    ):
+        assert part in text
+
+
+# ---------------------------------------------------------------- the paper's figures
+
+
+def test_the_papers_numbers_are_those_of_its_table() -> None:
+    found = {(c.level, c.mode, c.batch, c.resolution): c for c in PAPER.cells}
+    assert len(found) == len(PAPER.cells) == 309
+    one = found["cudnn", "infer", 8, 8]
+    assert one.sample_time == pytest.approx(0.5155981e-3)
+    assert (one.memory, one.utilization) == pytest.approx((1043 * 2**20, 0.959))
+    assert {cell.level for cell in PAPER.cells} == set(PAPER.levels.values())
+    assert not any(level == "torchscript" and mode == "train" for level, mode, *_ in found)
+
+
+def test_the_paper_lies_under_its_own_model_and_axes_only() -> None:
+    def dashed(figure: Figure) -> dict[str, np.ndarray]:
+        lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+        return {line.get_color(): np.asarray(line.get_ydata()) for line in lines}
+
+    under = dashed(cuts(small(), TIME, "batch", PAPER))
+    assert set(under) == {style.look(level).colour for level in ("eager", "libtorch", "cudnn")}
+    eager = under[style.look("eager").colour]
+    assert 1e3 * eager == pytest.approx([10.25, 2.85, math.nan], rel=1e-2, nan_ok=True)
+    assert dashed(cuts(small(), TIME, "batch")) == {}
+
+    def eager_alone(model: str) -> Figure:
+        cells = [cell(batch, 32, ("eager",), model=model) for batch in (8, 16)]
+        shown = plane(*(measured(one, [run(one, "eager", 1.0, 1.0)]) for one in cells))
+        return cuts(shown, TIME, "batch", PAPER)
+
+    assert set(dashed(eager_alone("resnet50"))) == {style.look("eager").colour}
+    assert dashed(eager_alone("lenet5")) == {}
+    assert "2012.07163" not in said(eager_alone("lenet5"))
+
+
+def test_the_papers_ratios_are_over_its_own_pytorch() -> None:
+    under = published_plane(PAPER, planes(LEVENTAL)[1])
+    assert under is not None
+    assert under.of("cudnn")[512, 8].ratio == pytest.approx(29.9926928 / 25.86, rel=1e-3)
+    panels = ratio_map(planes(LEVENTAL)[1], PAPER).axes[:-1]  # the last is the colour bar
+    titles = [panel.get_title("left") for panel in panels if panel.get_visible()]
+    assert titles == ["torchscript", "libtorch", "cudnn", "libtorch, 2020", "cudnn, 2020"]
+
+
+def test_other_published_figures_are_refused() -> None:
+    with pytest.raises(GolowError, match="no published figures 'levental2021'") as told:
+        grid("levental2021")
+    assert told.value.hint == "use levental2020."
+
+
+# ---------------------------------------------------------------- the interactive page
+
+
+def in_page(page: str, name: str) -> object:
+    [found] = re.findall(rf"^const {name} = (.*);$", page, re.MULTILINE)
+    return json.loads(found)
+
+
+def test_the_page_has_every_number_and_asks_the_network_for_nothing(tmp_path: Path) -> None:
+    page = write_page(rows_of("a-study", SMALL), tmp_path / "study.html", PAPER).read_text()
+    shown = in_page(page, "FIGURES")["train"]  # type: ignore[index]
+    assert list(shown["map: ratio to eager"]) == ["torchscript", "libtorch", "cudnn"]
+    assert list(shown["lines: memory over batch"]) == [f"resolution {n}" for n in (8, 64, 1024)]
+    assert list(shown["surface: time a sample"]) == ["all levels"]
+    plain = small()
+    _, numbers = shown["map: ratio to eager"]["cudnn"]["data"]
+    ratios = plain.grid("cudnn", lambda row: row.ratio)
+    assert np.exp(np.array(numbers["z"], np.float64)) == pytest.approx(ratios, nan_ok=True)
+    hover = in_page(page, "HOVER")
+    text = hover[numbers["customdata"][0][0]]  # type: ignore[index]
+    first = plain.of("cudnn")[8, 8]
+    assert f"over eager {first.ratio:.3f} ({first.ratio_low:.3f} to" in text
+    assert "<b>cudnn</b> measured" in text
+    outside = page.replace(page[page.index("<script>") : page.index("</script>")], "")
+    assert "http://" not in outside and "https://" not in outside
+    assert "default-src 'none'" in outside
+    assert len(page) < 7e6
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(studies())
+def test_no_study_breaks_the_page(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[StudyRow]
+) -> None:
+    page = write_page(rows, tmp_path_factory.mktemp("page") / "study.html", PAPER).read_text()
+    assert page.count("</script>") == 2
+    found = in_page(page, "FIGURES")
+    assert isinstance(found, dict) and len(found) == len(planes(rows))
+    hover = in_page(page, "HOVER")
+    assert not any("</script>" in text for text in hover)  # type: ignore[union-attr]
+
+
+def test_a_name_does_not_end_the_script_that_it_stands_in(tmp_path: Path) -> None:
+    asked = cell(8, 8, ("eager",), model="</script><b>.py:Net")
+    rows = rows_of("</title>", [measured(asked, [run(asked, "eager", 1.0, 1.0)])])
+    page = write_page(rows, tmp_path / "study.html").read_text()
+    assert page.count("</script>") == 2 and "<h1>golow study &lt;/title&gt;</h1>" in page
+    assert "</script><b>.py:Net" in in_page(page, "CAPTIONS")["infer"][0]  # type: ignore[index]
+
+
+def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(GolowError) as told:
+        write_page(rows_of("a-study", SMALL), tmp_path / "study.html")
+    assert "golow[interactive]" in told.value.hint
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_equal_records_on_disk_give_equal_files(tmp_path: Path) -> None:
+    asked = [cell(batch, 32) for batch in (8, 16)]
+    cells = [measured(a, [run(a, "eager", 2.0, 1.0), run(a, "cudnn", 1.0, 0.5)]) for a in asked]
+    folder = write(tmp_path / "a-study", cells)
+
+    def written(out: str) -> dict[str, bytes]:
+        files = write_study_figures(folder, tmp_path / out, ("svg", "html"), "levental2020")
+        assert set(files) == {*(tmp_path / out).iterdir()}
+        return {file.name: file.read_bytes() for file in files}
+
+    first = written("first")
+    assert set(first) == {
+        *(f"{name}-infer.svg" for name in ("overview", "time-over-batch", "time-map")),
+        *("ratio-map-infer.svg", "fastest-infer.svg", "study.html"),
+        *("utilization-over-batch-infer.svg", "utilization-map-infer.svg"),
+    }
+    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):
+        assert written("second") == first
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a-study", SMALL[:1])
+    with pytest.raises(GolowError, match="not written as gif"):
+        write_study_figures(folder, tmp_path / "out", ("gif",))
+    with pytest.raises(GolowError, match="there is no study in"):
+        write_study_figures(tmp_path, tmp_path / "out", ("svg",))

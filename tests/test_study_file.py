@@ -1,0 +1,176 @@
+"""A study file says what is asked, or its error says on which line and what is allowed there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golow.record import GolowError
+from golow.study.cells import cells, key
+from golow.study.file import built_in, read_study
+from golow.study_record import Study, StudyLimits
+from golow.study_store import to_toml
+
+WHOLE = """\
+name = "mine"
+model = ["resnet50", "mlp"]
+mode = ["infer", "train"]
+levels = ["eager", "torchscript", "vendor"]
+device = "cpu"
+batch = [8, 16]
+resolution = 32
+precision = "default"
+threads = 2
+classes = 20
+
+[limits]
+interval = 0.05
+memory = "40 GiB"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "mine.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    assert read_study(written(tmp_path, WHOLE)) == Study(
+        name="mine",
+        model=("resnet50", "mlp"),
+        mode=("infer", "train"),
+        levels=("eager", "torchscript", "vendor"),
+        device="cpu",
+        batch=(8, 16),
+        resolution=(32,),
+        precision=("default",),
+        threads=(2,),
+        classes=20,
+        limits=StudyLimits(interval=0.05, memory="40 GiB"),
+    )
+
+
+def test_little_is_enough_and_the_device_may_be_named_elsewhere(tmp_path: Path) -> None:
+    file = written(tmp_path, 'name = "x"\nmodel = "mlp"\nlevels = "vendor"\nbatch = 1\n')
+    study = read_study(file, device="cuda")
+    assert (study.device, study.mode, study.resolution, study.threads) == (
+        "cuda",
+        ("infer",),
+        (),
+        (),
+    )
+    assert [cell.levels for cell in cells(study, 1)] == [("eager", "cudnn")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says", "hint"),
+    [
+        ('"resnet50", ', '"resnet5", ', 2, "no model 'resnet5'", "did you mean resnet50"),
+        ('"resnet50", ', '"gone.py:Net", ', 2, "gone.py", "golow models"),
+        ('["infer", "train"]', '"trian"', 3, "'trian'", "infer, train"),
+        ('"vendor"]', '"vendors"]', 4, "no level 'vendors'", "did you mean"),
+        ('"torchscript", "vendor"]', '"cudagraph"]', 4, "cuda only", "--device cuda"),
+        ('"cpu"', '"gpu"', 5, "'gpu'", "cpu or cuda"),
+        ("[8, 16]", "[8, 0]", 6, "batch: 0 is less than 1", "whole numbers"),
+        ("[8, 16]", "[8, 8]", 6, "batch has 8 twice", "whole numbers"),
+        ("[8, 16]", "[]", 6, "batch is missing: the list is empty", "whole numbers"),
+        ("[8, 16]", '[8, "16"]', 6, "batch: expected `int`, got `str`", "whole numbers"),
+        ("resolution = 32", "resolution = 8.5", 7, "resolution: expected `int`", "sides"),
+        ('"default"', '"fp16"', 8, "fp16 is for a GPU", "tf32"),
+        ("threads = 2", 'threads = "all"', 9, "threads", "doubling"),
+        ("classes = 20", "clases = 20", 10, "there is no clases", "did you mean classes"),
+        ("interval = 0.05", "interval = 2.0", 13, "an interval of 2.0", "0.02"),
+        ("interval = 0.05", 'interval = "small"', 13, "limits.interval: expected `float`", "0.02"),
+        ("interval = 0.05", "seconds = 0", 13, "seconds is 0", "more than 0"),
+        ('"40 GiB"', '"40 GB"', 14, "'40 GB' is no amount", '"80%"'),
+        ('memory = "40 GiB"', "memories = 1", 14, "there is no limits.memories", "limits.memory"),
+        ('name = "mine"', 'name = "My Study"', 1, "cannot be called 'My Study'", "a to z"),
+        ("interval = 0.05", "cell_seconds = inf", 13, "cell_seconds is inf", "more than 0"),
+        ('name = "mine"', "", None, "name is missing", "a to z"),
+        ('name = "mine"', "name = mine", None, "not TOML: Invalid value (at line 1", "studies.md"),
+    ],
+)
+def test_an_error_names_the_line_and_what_is_allowed(
+    tmp_path: Path, old: str, new: str, line: int | None, says: str, hint: str
+) -> None:
+    assert WHOLE.count(old) == 1
+    file = written(tmp_path, WHOLE.replace(old, new))
+    with pytest.raises(GolowError) as raised:
+        read_study(file)
+    where = f"{file}, line {line}: " if line else str(file)
+    assert raised.value.message.startswith(where)
+    assert says in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_a_resolution_that_a_model_cannot_take_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path, WHOLE.replace('"mlp"', '"lenet5"').replace("= 32", "= [8, 32]"))
+    with pytest.raises(GolowError, match="line 7: lenet5 needs a resolution of at least 12, got 8"):
+        read_study(file)
+
+
+def test_limits_are_a_table(tmp_path: Path) -> None:
+    file = written(tmp_path, "limits = 3\n" + WHOLE.partition("[limits]")[0])
+    with pytest.raises(GolowError, match="line 1: limits: expected `object`, got `int`"):
+        read_study(file)
+
+
+def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(GolowError, match="cannot be read"):
+        read_study(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(GolowError, match="cannot be read"):
+        read_study(tmp_path / "bytes.toml")
+
+
+def test_models_of_files_are_found_beside_the_study_file(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("first")
+    text = WHOLE.replace('["resnet50", "mlp"]', '"net.py:Net"').replace("classes = 20", "")
+    study = read_study(written(tmp_path, text))
+    assert study.model == (f"{tmp_path}/net.py:Net",)
+    before = [key(cell) for cell in cells(study, 1)]
+    (tmp_path / "elsewhere").mkdir()
+    moved = tmp_path / "elsewhere" / "net.py"
+    moved.write_text("first")
+    again = read_study(written(moved.parent, text))
+    assert [key(cell) for cell in cells(again, 1)] == before  # what is in the file counts
+    moved.write_text("second")
+    assert not {key(cell) for cell in cells(again, 1)} & set(before)
+
+
+@given(
+    st.builds(
+        Study,
+        name=st.just("drawn"),
+        model=st.just(("mlp", "resnet18")),
+        mode=st.sampled_from([("infer",), ("train",), ("train", "infer")]),
+        levels=st.just(("eager", "vendor")),
+        batch=st.lists(st.integers(1, 5000), min_size=1, unique=True).map(tuple),
+        resolution=st.lists(st.integers(1, 5000), unique=True).map(tuple),
+        threads=st.just("doubling") | st.lists(st.integers(1, 9), unique=True).map(tuple),
+        channels=st.none() | st.integers(1, 9),
+        limits=st.builds(
+            StudyLimits,
+            interval=st.floats(1e-6, 0.9),
+            seconds=st.floats(1e-3, 1e9),
+            memory=st.sampled_from(["80%", "12.5 %", "3 GiB", "512 MiB"]),
+        ),
+    )
+)
+def test_what_is_written_is_read_back(study: Study) -> None:
+    with TemporaryDirectory() as folder:
+        assert read_study(written(Path(folder), to_toml(study))) == study
+
+
+def test_the_built_in_studies_are_as_documented() -> None:
+    found = {name: read_study(file) for name, file in built_in().items()}
+    assert {name: study.name for name, study in found.items()} == {name: name for name in found}
+    counts = {name: len(cells(study, cores=8)) for name, study in found.items()}
+    assert counts == {"levental-2020": 128, "small": 16, "threads": 4, "precision-five-nets": 40}
+    assert found["levental-2020"].classes == 20
+    assert found["levental-2020"].batch == tuple(2**n for n in range(3, 11))

@@ -1,0 +1,109 @@
+"""What a cell will need is taken from those that were measured; what is certain to be too much is
+not tried."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import studies
+from golow.study.cells import cells, key
+from golow.study.forecast import expected_seconds, outlook
+from golow.study.memory import expected_bytes, guessed_bytes, limit_bytes, too_large
+from golow.study_record import Cell, CellRecord, StudyLimits
+
+GIB = 2**30
+[CELL] = cells(studies.study(batch=(8,), resolution=(64,)), 1)
+
+
+def cell(batch: int, resolution: int = 64, **changes: object) -> Cell:
+    return msgspec.structs.replace(CELL, batch=batch, resolution=resolution, **changes)
+
+
+def record(of: Cell, **found: object) -> CellRecord:
+    made = CellRecord(format_version=1, key=key(of), cell=of, state="done", created="")
+    return msgspec.structs.replace(made, **found)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("80%", 80),
+        ("12.5 %", 12),
+        ("40 GiB", 40 * GIB),
+        ("1.5 MiB", 3 * 2**19),
+        ("40 GB", None),
+        ("40", None),
+        ("-1%", None),
+        ("GiB", None),
+        ("", None),
+    ],
+)
+def test_limits(text: str, size: int | None) -> None:
+    assert limit_bytes(text, 100) == size
+
+
+def test_a_share_of_nobody_knows_what_is_no_limit() -> None:
+    assert limit_bytes("80%", None) is None
+    assert limit_bytes("1 KiB", None) == 1024
+
+
+def test_the_need_is_on_the_line_through_the_two_largest() -> None:
+    known = [
+        record(cell(8), needed_bytes=7),  # small ones need more a pixel
+        record(cell(64), needed_bytes=100),
+        record(cell(16), needed_bytes=52),
+        record(cell(128), state="failed"),
+    ]
+    assert expected_bytes(cell(128), known) == 164
+    assert expected_bytes(cell(16, 128), known) == 100  # as many pixels as 64 at 64x64
+    assert expected_bytes(cell(128), known[:1]) is None
+    assert expected_bytes(cell(128, mode="train"), known) is None  # of another kind
+
+
+def test_a_cell_far_above_the_limit_is_certain_to_be_too_large() -> None:
+    known = [record(cell(8), needed_bytes=GIB), record(cell(16), needed_bytes=2 * GIB)]
+    assert too_large(cell(32), known, 3 * GIB) == ""  # 4 of 3: not certain
+    reason = too_large(cell(64), known, 3 * GIB)
+    assert "about 8 GiB" in reason and "3 GiB are allowed" in reason
+    assert too_large(cell(64), known, None) == ""
+    assert too_large(cell(64), known[:1], 3 * GIB) == ""
+
+
+def test_what_ran_out_at_a_smaller_cell_will_at_a_larger_one() -> None:
+    known = [record(cell(32, 64), state="failed", out_of_memory=("eager", "torchscript"))]
+    for larger in (cell(32, 128), cell(64, 64), cell(64, 128), cell(32, 64)):
+        assert "batch of 32 at 64x64 already" in too_large(larger, known, None)
+    for other in (cell(16, 1024), cell(1024, 32), cell(64, 128, mode="train")):
+        assert too_large(other, known, None) == ""
+    levels_alone = [record(cell(32, 64), out_of_memory=("torchscript",))]
+    assert too_large(cell(64, 128), levels_alone, None) == ""
+
+
+def test_a_guess_grows_with_what_is_trained() -> None:
+    small, large = cell(8, model="resnet50"), cell(1024, 1024, model="resnet50", mode="train")
+    assert 1e7 < guessed_bytes(small) < 1e9
+    assert guessed_bytes(large) > 1e12
+    assert guessed_bytes(cell(8, model="mine.py:Net")) > 0
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_the_time_of_a_cell_lies_between_those_of_its_neighbours() -> None:
+    known = [record(cell(16), seconds=10.0), record(cell(64), seconds=34.0)]
+    limits = StudyLimits()
+    assert expected_seconds(cell(32), known, limits) == pytest.approx(18.0)
+    assert expected_seconds(cell(1024), known, limits) == 34.0
+    assert expected_seconds(cell(1), known, limits) == 10.0
+    assert expected_seconds(cell(32, mode="train"), known, limits) == 22.0
+
+
+def test_the_outlook_says_whether_it_guesses() -> None:
+    left, limits = [cell(32), cell(64)], StudyLimits(cell_seconds=1.0)
+    first = outlook(3, left, [], limits, GIB)
+    assert first.guessed and first.left == 2 and first.limit_bytes == GIB
+    assert first.seconds == 2.0  # a cell takes no longer than it may
+    later = outlook(3, left, [record(cell(16), seconds=8.0)], limits, GIB, at_a_time=2)
+    assert not later.guessed and later.seconds == 8.0
+    assert outlook(3, [], [], limits, None).bytes is None
