@@ -23,8 +23,8 @@ to standard output, progress and messages to standard error.
 |---|---|
 | 0 | `compare`: every level that can run here matches; `train`: none failed or trained another \
 network; `study run`: every cell has its record; `selftest`: numbers can be trusted |
-| 1 | `compare`, `train`: a level differs or failed; `study run`: cells are left; `data verify`: a file is not as it should be; \
-`selftest`: numbers cannot be trusted |
+| 1 | `compare`, `train`: a level differs or failed; `study run`: cells are left; \
+`data verify`: a file is not as it should be; `selftest`: numbers cannot be trusted |
 | 2 | the command line, the model or the machine needs mending; the message says how |
 | 130 | interrupted; `compare` and `train` show and keep what had been had |
 """

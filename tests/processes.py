@@ -42,9 +42,9 @@ def family(process: int) -> list[int]:
     return [process, *(child.pid for child in parent.children(recursive=True))]
 
 
-def soon(condition: Callable[[], bool]) -> bool:
-    """Whether it becomes true before long."""
-    deadline = time.monotonic() + PATIENCE
+def soon(condition: Callable[[], bool], patience: float = PATIENCE) -> bool:
+    """Whether it becomes true before long, within so many seconds."""
+    deadline = time.monotonic() + patience
     while not (true := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return true

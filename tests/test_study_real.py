@@ -33,6 +33,7 @@ threads = 1
 interval = 0.5
 seconds = 0.2
 """
+STARTING = 120.0  # seconds that a cell's process may take until its workers are there
 COMMAND = "from golow.commands.study import study_app; study_app()"
 
 
@@ -51,13 +52,13 @@ def test_a_study_is_killed_resumed_and_shown(
     drafts = str(Path("runs/studies/real/drafts").resolve())
     folder = Path("runs/studies/real")
     # The first cell has a size that the network does not take, the second has workers.
-    assert soon(lambda: len(list(folder.glob("cells/*/*/cell.json"))) == 1)
-    assert soon(lambda: len(mentioning(drafts)) > 1)
+    assert soon(lambda: len(list(folder.glob("cells/*/*/cell.json"))) == 1, STARTING)
+    assert soon(lambda: len(mentioning(drafts)) > 1, STARTING)
     [cell] = psutil.Process(study.pid).children()
     workers = set(mentioning(drafts)) - {cell.pid}
     os.kill(cell.pid, signal.SIGKILL)
     assert soon(lambda: not workers & set(mentioning(drafts)))
-    assert soon(lambda: len(mentioning(drafts)) > 1)  # it is measured again
+    assert soon(lambda: len(mentioning(drafts)) > 1, STARTING)  # it is measured again
     study.kill()
     _, told = study.communicate()
     assert "2 cells, 0 of them there already; about " in told

@@ -22,6 +22,9 @@ from golow.record import Block, Quantity, RaceSummary, Ratio, Sample, WorkerFail
 LEAST_ROUNDS = 10
 """No race stops on its interval before this: the first intervals are narrow by luck too often."""
 
+AROUND_A_BLOCK = 2
+"""Times its timed seconds that a block takes, with its warm-up and the pause behind it."""
+
 CHECK_EVERY = 5
 """Rounds between two looks at the intervals. Each look is one more chance to stop on a narrow one
 by luck; see ``stats.py`` for what that costs."""
@@ -189,7 +192,8 @@ def run_race(
 
     target: relative full width ((high - low) / value) to which each ratio's 95% interval is
     narrowed. time_limit: seconds for all, calibration included; no round is begun that would
-    probably end after it, but the first one always is. block_seconds: timed seconds of a block.
+    probably end after it, but the first one always is. block_seconds: timed seconds of a block,
+    fewer where the limit leaves no room for enough rounds.
     least_rounds: clean rounds before the race may stop on its intervals. card: on which card the
     workers run, None on a CPU; they must answer device times then, and its state is read after
     each block. cold: the card's L2 is emptied before each timed iteration.
@@ -198,6 +202,9 @@ def run_race(
     KeyboardInterrupt ends it with all complete rounds, and it is for the caller to raise it again.
     """
     started = clock()
+    # Short races have short blocks: with few rounds no interval would allow a word.
+    fitting = time_limit / max(1, AROUND_A_BLOCK * least_rounds * len(workers))
+    block_seconds = min(block_seconds, fitting)
     order = random.Random(seed)  # noqa: S311 - an order of rounds, no secret
     race = _not_yet_run(workers, baseline, seed, target, least_rounds)
     retries, setting = Retries(clock, started, started + time_limit), Setting(card, cold)
