@@ -118,7 +118,8 @@ def _places(rows: Sequence[StudyRow], axis: Axis) -> list[Place]:
     if axis == "model":
         sizes = {row.model: row.parameters or math.inf for row in rows}
         return sorted(found, key=lambda model: (sizes[str(model)], str(model)))
-    return sorted(found, key=lambda place: int(place or 0))
+    without = math.inf if axis == "threads" else 0  # all cores are the most
+    return sorted(found, key=lambda place: without if place is None else int(place))
 
 
 def published_plane(paper: PublishedGrid | None, plane: Plane) -> Plane | None:

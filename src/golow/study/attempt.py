@@ -159,7 +159,8 @@ class Attempt:
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            "TMPDIR": str(self.draft / "scratch"),  # what it leaves there goes with the draft
+            # What it leaves there goes with the draft.
+            "TMPDIR": str((self.draft / "scratch").resolve()),
             MARK: str(self.draft),
             **self.place.variables,
         }
