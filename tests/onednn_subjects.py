@@ -15,7 +15,7 @@ from golow.levels.onednn import GRAPH, LAYOUTS, tuning
 from golow.lower.graph import decode_graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
-from golow.worker.client import worker_environment
+from golow.worker.process import worker_environment
 from golow.workload import Prepared
 
 

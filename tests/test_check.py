@@ -26,7 +26,7 @@ from golow.entrant import Entrant, Silent
 from golow.levels import Choice, Launch, Level, Probe
 from golow.record import Mode, TensorError
 from golow.standard import Standard, gentle_rate
-from golow.worker.client import Limits
+from golow.worker.limits import Limits
 from planted import INFERENCE, TRAINING
 
 Array = npt.NDArray[np.float64]

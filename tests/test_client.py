@@ -21,8 +21,9 @@ import pytest
 from bundles import product_bundle
 from golow.bundle import Bundle
 from golow.record import Unsupported, WorkerFailure
-from golow.worker import client
-from golow.worker.client import Limits, Worker
+from golow.worker import client, process
+from golow.worker.client import Worker
+from golow.worker.limits import Limits
 from processes import all_gone, family, is_gone, soon
 
 FAULTY = Path(__file__).parent / "workers" / "faulty.py"
@@ -113,9 +114,9 @@ def test_a_worker_may_be_kept_to_some_cores() -> None:
 def test_another_python_keeps_its_own_import_path() -> None:
     """This one's standard library on PYTHONPATH would break it."""
     given = os.environ.get("PYTHONPATH")
-    assert client.worker_environment("/usr/bin/python", 1, {}).get("PYTHONPATH") == given
-    assert client.worker_environment("./mine", 1, {"PYTHONPATH": "/own"})["PYTHONPATH"] == "/own"
-    assert sys.path[-1] in client.worker_environment(sys.executable, 1, {})["PYTHONPATH"]
+    assert process.worker_environment("/usr/bin/python", 1, {}).get("PYTHONPATH") == given
+    assert process.worker_environment("./mine", 1, {"PYTHONPATH": "/own"})["PYTHONPATH"] == "/own"
+    assert sys.path[-1] in process.worker_environment(sys.executable, 1, {})["PYTHONPATH"]
 
 
 # ---------------------------------------------------------------- faults

@@ -25,7 +25,7 @@ from golow.entrant import Entrant, Silent
 from golow.levels import Choice, Launch, Level, Probe
 from golow.record import Unsupported
 from golow.standard import Standard
-from golow.worker.client import Limits
+from golow.worker.limits import Limits
 from processes import all_gone, family, mentioning, soon
 
 FAULTY = Path(__file__).parent / "workers" / "faulty.py"

@@ -23,7 +23,8 @@ from golow.bundle import write_bundle
 from golow.levels.torch_graph import CapturedProgram
 from golow.levels.torch_program import TorchProgram
 from golow.record import Precision, Unsupported, WorkerFailure
-from golow.worker.client import Limits, Worker
+from golow.worker.client import Worker
+from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport
 from golow.workload import prepare
 from test_precision import in_precision

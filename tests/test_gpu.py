@@ -19,7 +19,8 @@ from golow import levels
 from golow.bundle import Bundle, write_bundle
 from golow.levels.torch_program import TorchProgram
 from golow.record import Mode, Optimizer, Precision
-from golow.worker.client import Worker, worker_environment
+from golow.worker.client import Worker
+from golow.worker.process import worker_environment
 from golow.worker.protocol import CopiesReport
 from golow.workload import prepare
 from test_device import require_out_of_memory_recorded

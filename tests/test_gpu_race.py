@@ -22,7 +22,8 @@ from golow.measure.nvml import Card
 from golow.measure.race import Race, run_race
 from golow.record import GpuState, Sample, WorkerFailure
 from golow.standard import Standard
-from golow.worker.client import Limits, Worker
+from golow.worker.client import Worker
+from golow.worker.limits import Limits
 
 QUEUED = str(Path(__file__).parent / "workers" / "queued.py")
 PLANT = ("-m", "golow.worker.plant", "--products", "1")

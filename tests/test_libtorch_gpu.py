@@ -17,7 +17,7 @@ from golow.levels.libtorch import prepare, probe
 from golow.levels.libtorch.build import build
 from golow.lower.capture import capture_inference, capture_training
 from golow.record import Optimizer, Precision, encode
-from golow.worker.client import worker_environment
+from golow.worker.process import worker_environment
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
 from protocol_driver import RawWorker
 from test_libtorch_build import Everything, loss

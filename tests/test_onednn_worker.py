@@ -28,7 +28,7 @@ from golow.entrant import Entrant, Silent
 from golow.levels import onednn
 from golow.record import Mode
 from golow.standard import Standard
-from golow.worker.client import Limits
+from golow.worker.limits import Limits
 from golow.workload import prepare
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
 from workers_kept import kept_loaded, require_threads

@@ -26,7 +26,7 @@ from golow import levels
 from golow.bundle import Bundle, write_bundle
 from golow.levels import exported_program
 from golow.record import Unsupported
-from golow.worker.client import worker_environment
+from golow.worker.process import worker_environment
 from golow.workload import prepare
 from workers_kept import kept_loaded, require_threads
 

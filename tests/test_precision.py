@@ -23,7 +23,7 @@ from golow.levels import eager
 from golow.levels.torch_program import TorchProgram
 from golow.record import Device, Mode, Precision, encode
 from golow.standard import BATCHES, Standard
-from golow.worker.client import Limits
+from golow.worker.limits import Limits
 from planted import INFERENCE, TRAINING, gradient_times, with_settings
 
 Court = Callable[[Precision, Mode], "Trial"]

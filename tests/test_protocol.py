@@ -23,7 +23,7 @@ from conformance import (
 from golow import levels
 from golow.bundle import Bundle
 from golow.record import Mode
-from golow.worker.client import worker_environment
+from golow.worker.process import worker_environment
 from workers_kept import require_threads
 
 TINY = Path(__file__).parent / "workers" / "tiny.c"

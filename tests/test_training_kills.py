@@ -27,7 +27,7 @@ from golow.training.plan import make_plan
 from golow.training.train import SilentTraining
 from golow.training_record import Augmentation, Schedule, TrainingRun
 from golow.training_store import RunFolder
-from golow.worker.client import Limits
+from golow.worker.limits import Limits
 from processes import mentioning, soon
 from training_subjects import NORMED, digits, softmax_worker
 

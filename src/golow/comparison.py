@@ -49,7 +49,8 @@ from golow.record import (
 from golow.report.table import render
 from golow.standard import Standard
 from golow.trial import require_device
-from golow.worker.client import Limits, thread_settings
+from golow.worker.limits import Limits
+from golow.worker.process import thread_settings
 from golow.workload import Loss, Prepared, prepare
 
 if TYPE_CHECKING:

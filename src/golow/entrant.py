@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
@@ -35,7 +34,9 @@ from golow.record import (
     WorkerFailure,
 )
 from golow.standard import BATCHES, OTHER_BATCHES, Standard, spawn
-from golow.worker.client import Limits, Worker
+from golow.worker.client import Worker
+from golow.worker.limits import Limits
+from golow.worker.process import reset_resident_peak
 
 FIRST_ITERATIONS = 5
 
@@ -113,12 +114,7 @@ class Entrant:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def start(
@@ -139,7 +135,7 @@ class Entrant:
                 self._checked = True
             if self.check.verdict == "match" or (allow_differs and self.check.verdict == "differs"):
                 assert self.worker is not None  # noqa: S101
-                self.worker.reset_resident_peak()  # the check's own memory is not the level's
+                reset_resident_peak(self.worker.pid)  # the check's own memory is not the level's
                 self._note_device_memory()
                 return True
         self.close()

@@ -28,7 +28,9 @@ from golow.measure.environment import environment
 from golow.measure.race import Race, run_race
 from golow.record import Check, GolowError, Record, WorkerFailure
 from golow.standard import BATCHES, Standard, spawn
-from golow.worker.client import Limits, Worker, worker_environment
+from golow.worker.client import Worker
+from golow.worker.limits import Limits
+from golow.worker.process import worker_environment
 from golow.workload import prepare
 
 SLOWER = 0.05

@@ -18,7 +18,8 @@ from golow.bundle import Bundle
 from golow.check import BF16, FLOAT32, FP16, TF32, Reference, Rounding
 from golow.levels import Launch
 from golow.record import GolowError, WorkerFailure, Workload
-from golow.worker.client import Limits, Worker
+from golow.worker.client import Worker
+from golow.worker.limits import Limits
 
 BATCHES = (0, 1)
 OTHER_BATCHES = (2, 3)

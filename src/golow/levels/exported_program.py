@@ -126,7 +126,7 @@ def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
 def _run(bundle: Bundle, level: str, made: Path, log: Path) -> int:
     """Run the exporter to its end; its status, which is negative where a signal ended it."""
     # Not above: workers import this file too, and what they do not need would count as theirs.
-    from golow.worker.client import worker_environment
+    from golow.worker.process import worker_environment
 
     command = [sys.executable, "-m", "golow.levels.export_process", level]
     try:

@@ -16,7 +16,7 @@ from torch.amp import GradScaler
 from torch.utils import _pytree as pytree
 
 from golow.bundle import Bundle
-from golow.levels import torch_bundle, torch_device, torch_feed, torch_state
+from golow.levels import torch_bundle, torch_device, torch_feed, torch_memory, torch_state
 from golow.record import GolowError, LayerTime, Unsupported, Workload
 from golow.source import random_layers_off
 from golow.worker.feed import Feed
@@ -104,17 +104,7 @@ class TorchProgram:
         allocator reports them: of the GPU where there is one, else to the profiler."""
         if self.device.type == "cuda":
             return torch_device.allocated_peak(self.iterate)
-        from torch.profiler import ProfilerActivity, profile
-
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-            self.iterate()
-        assert recorded.profiler is not None  # noqa: S101
-        results = recorded.profiler.kineto_results
-        held = peak = 0
-        for change in _allocations(results.experimental_event_tree()):
-            held += change
-            peak = max(peak, held)
-        return peak
+        return torch_memory.allocated_peak(self.iterate)
 
     def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
         """Train on the feed's batches; the losses stay on the device until the end."""
@@ -396,15 +386,3 @@ def _kept(tensor: Tensor) -> Tensor:
     """A copy for the check: on the CPU, half precision as float32."""
     half = tensor.dtype in torch_device.HALVES.values()
     return tensor.detach().to("cpu", torch.float32 if half else tensor.dtype, copy=True)
-
-
-def _allocations(events: list[Any]) -> Iterator[int]:
-    """Signed bytes of every allocation and release, in order of time."""
-    found: list[tuple[int, int]] = []
-    waiting = list(events)
-    while waiting:
-        event = waiting.pop()
-        waiting.extend(event.children)
-        if event.tag == torch._C._profiler._EventType.Allocation:
-            found.append((event.start_time_ns, event.extra_fields.alloc_size))
-    return (size for _, size in sorted(found, key=lambda pair: pair[0]))

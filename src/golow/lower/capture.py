@@ -62,7 +62,7 @@ def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) 
             (n, "constant" if k == "buffer" and t not in saved else k, t) for n, k, t in ends.inputs
         ]
     )
-    first = _first_names(module)
+    first = first_names(module)
     ends = ends._replace(inputs=[(n, kind, first.get(t, t)) for n, kind, t in ends.inputs])
     return translate(name, "infer", module, program.graph_module, ends, constants, start)
 
@@ -96,7 +96,7 @@ def capture_training(
         if isinstance(result, fx.Node):
             ends.outputs.append((result, *_joint_output(description)))
     constants = {k: v for k, v in module.named_buffers() if k not in saved}
-    first = _first_names(module)
+    first = first_names(module)
     ends = Ends(
         [(n, kind, first.get(target, target)) for n, kind, target in ends.inputs],
         [(n, kind, first.get(target, target)) for n, kind, target in ends.outputs],
@@ -117,7 +117,7 @@ def _put_back(module: nn.Module) -> Iterator[None]:
             child._buffers.update(buffers)
 
 
-def _first_names(module: nn.Module) -> dict[str, str]:
+def first_names(module: nn.Module) -> dict[str, str]:
     """For every name of a parameter or buffer the first that means the same tensor, which is the
     one by which PyTorch counts it."""
     found: dict[str, str] = {}

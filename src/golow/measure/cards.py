@@ -6,8 +6,7 @@ import os
 from itertools import takewhile
 from typing import NamedTuple
 
-from golow.measure.nvml import _started as started
-from golow.measure.nvml import first_visible
+from golow.measure.nvml import first_visible, started
 
 
 class CardFacts(NamedTuple):

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import psutil
@@ -92,17 +91,12 @@ class Card:
         self._handle: Any = None
 
     def __enter__(self) -> Self:
-        self._nvml = _started()
+        self._nvml = started()
         if self._nvml is not None:
             self._handle = self._first_visible()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._nvml is not None:
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
@@ -240,7 +234,7 @@ def is_slowed(state: GpuState | None) -> bool:
 
 def cuda_version() -> str:
     """The newest CUDA that the driver can run, as ``13.0``; empty where there is none."""
-    nvml = _started()
+    nvml = started()
     if nvml is None:
         return ""
     try:
@@ -252,7 +246,7 @@ def cuda_version() -> str:
         nvml.nvmlShutdown()
 
 
-def _started() -> Any:
+def started() -> Any:
     """NVML, ready to be asked; None where the package or the driver is missing."""
     try:
         import pynvml

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from statistics import mean, median
-from types import TracebackType
 from typing import Self
 
 from golow.measure.nvml import Card, Reading
@@ -40,12 +39,7 @@ class Sampling:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._seconds = time.monotonic() - self._began
         if self._card is not None:
             self._done.set()

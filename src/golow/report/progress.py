@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -30,12 +29,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def stage(self, text: str) -> None:

@@ -18,7 +18,7 @@ from golow.report.study_measures import TIME
 from golow.report.study_planes import Plane, place_text, planes, published_plane
 from golow.report.study_rows import StudyRow
 from golow.report.study_traces import Hover, Views, views
-from golow.store import write_whole
+from golow.report.style import write_file
 
 
 def write_page(rows: Sequence[StudyRow], file: Path, paper: PublishedGrid | None = None) -> Path:
@@ -34,14 +34,7 @@ def write_page(rows: Sequence[StudyRow], file: Path, paper: PublishedGrid | None
     template = (Path(__file__).parent / "study_page.html").read_text()
     parts = {"PLOTLY": get_plotlyjs(), **_parts(rows, paper)}
     page = re.sub("@([A-Z]+)@", lambda found: parts[found[1]], template)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, page.encode())
-    except OSError as error:
-        raise GolowError(
-            f"{file} cannot be written: {error.strerror or error}",
-            "free some space or name another folder.",
-        ) from error
+    write_file(file, page.encode())
     return file
 
 

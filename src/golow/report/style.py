@@ -212,16 +212,21 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[Forma
         data = io.BytesIO()
         figure.savefig(data, format=kind, metadata=METADATA[kind])
         path = folder / f"{file_name(name)}.{kind}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, data.getvalue())
-        except OSError as error:
-            raise GolowError(
-                f"{path} cannot be written: {error.strerror or error}",
-                "free some space or name another folder.",
-            ) from error
+        write_file(path, data.getvalue())
         files.append(path)
     return files
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write it whole, with the folders that it lies in; raises `GolowError` where that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        raise GolowError(
+            f"{path} cannot be written: {error.strerror or error}",
+            "free some space or name another folder.",
+        ) from error
 
 
 def file_name(name: str) -> str:

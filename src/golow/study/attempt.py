@@ -27,7 +27,7 @@ from golow.study.cells import key
 from golow.study.family import MARK, end_family
 from golow.study.places import Place
 from golow.study_record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
-from golow.worker.client import _out_of_memory_kills as out_of_memory_kills
+from golow.worker.process import out_of_memory_kills
 
 PROGRAM = ("-m", "golow.study.cell")
 """What Python is told to run for a cell, unless a test has it otherwise."""

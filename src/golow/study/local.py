@@ -6,7 +6,6 @@ import selectors
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from golow.record import Environment
@@ -48,12 +47,7 @@ class LocalExecutor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for attempt in self._attempts:
             attempt.end()
         for lock in self._locks.values():

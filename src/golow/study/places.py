@@ -13,7 +13,7 @@ from golow.measure.cards import visible_cards
 from golow.measure.environment import environment
 from golow.record import Device, Environment, GolowError
 from golow.study_record import Machine
-from golow.worker.client import thread_settings
+from golow.worker.process import thread_settings
 
 
 class Place(NamedTuple):

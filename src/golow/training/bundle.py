@@ -20,10 +20,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from golow import models
 from golow.bundle import write_bundle, write_last
 from golow.comparison import write_graph
+from golow.lower.capture import first_names
 from golow.record import GolowError, Mode, TensorType, Workload
 from golow.standard import moved_weights, working_rounding
 from golow.training.data import TrainingData
-from golow.training.state import first_names
 from golow.training_record import TrainingPlan
 from golow.workload import BATCHES, Batch, Prepared, fresh_module, prepare
 

@@ -23,7 +23,7 @@ from golow.training.learner import Course, Learner, TrainingObserver
 from golow.training.verdict import verdicts
 from golow.training_record import Training, TrainingPlan, TrainingRun
 from golow.training_store import ROUNDING, Findings, RunFolder, run_folder, starts
-from golow.worker.client import Limits
+from golow.worker.limits import Limits
 
 ROUNDING_STEPS = 200
 """Steps for which eager is trained once more, in whole epochs, to see what rounding does: enough to

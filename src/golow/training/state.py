@@ -11,17 +11,6 @@ from pathlib import Path
 
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from torch import nn
-
-
-def first_names(module: nn.Module) -> dict[str, str]:
-    """For every name of a parameter or buffer the first that means the same tensor."""
-    found: dict[str, str] = {}
-    for named in (module.named_parameters, module.named_buffers):
-        names: dict[int, str] = {}
-        for name, tensor in named(remove_duplicate=False):
-            found[name] = names.setdefault(id(tensor), name)
-    return found
 
 
 def complete(state: Path, start: Path, first: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ from golow.training.data import TrainingData, open_data
 from golow.training.learner import Standing, TrainingObserver
 from golow.training.session import Session
 from golow.training_record import Augmentation, Schedule, Training, TrainingPlan
-from golow.worker.client import Limits
+from golow.worker.limits import Limits
 
 if TYPE_CHECKING:
     import pandas

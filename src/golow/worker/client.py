@@ -7,18 +7,17 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
-import psutil
 
 from golow.record import LayerTime, Sample, Unsupported, WorkerFailure
+from golow.worker import process
+from golow.worker.limits import Limits
 from golow.worker.protocol import (
     CopiesReport,
     EpochReport,
@@ -37,20 +36,6 @@ SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end it
 Report = TypeVar(
     "Report", LoadReport, TimeReport, LayersReport, CopiesReport, EpochReport, PredictReport
 )
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds that a worker may take to answer; the time request's limit grows with its work.
-
-    epoch: of each request of a training run, a piece of an epoch or of its evaluation.
-    """
-
-    load: float = 900.0
-    outputs: float = 300.0
-    iteration: float = 300.0
-    memory: float = 300.0
-    epoch: float = 900.0
-    quit: float = 5.0
 
 
 class LayerSample(NamedTuple):
@@ -78,7 +63,7 @@ class Worker:
         self.limits = limits or Limits()
         self.last: float | None = 0.0  # what the last `time` ended with; None if it was no number
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
-        self._out_of_memory_kills = _out_of_memory_kills()
+        self._out_of_memory_kills = process.out_of_memory_kills()
         self._seconds_per_iteration = 0.0  # not known yet
         self._buffer = b""
         self._waiting = self._ended = False
@@ -89,7 +74,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env=worker_environment(command[0], threads, environment or {}),
+                env=process.worker_environment(command[0], threads, environment or {}),
                 # A group of its own, so that it and its compilers can be ended together, and so
                 # that Ctrl-C reaches only the parent, which then ends it in order.
                 start_new_session=True,
@@ -104,12 +89,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     @property
@@ -271,23 +251,7 @@ class Worker:
 
     def resident_bytes(self) -> dict[str, int]:
         """Resident set now and its highest mark, taken from outside."""
-        found = {}
-        try:
-            text = Path(f"/proc/{self.pid}/status").read_text()
-        except OSError:
-            return {"resident": psutil.Process(self.pid).memory_info().rss}
-        for row in text.splitlines():
-            name, _, value = row.partition(":")
-            if name in ("VmRSS", "VmHWM"):
-                found["resident" if name == "VmRSS" else "resident_peak"] = 1024 * int(
-                    value.split()[0]
-                )
-        return found
-
-    def reset_resident_peak(self) -> None:
-        """Let the highest mark of the resident set begin again from what is resident now."""
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        return process.resident_bytes(self.pid)
 
     def close(self) -> None:
         """Ask the worker to end, and end it with its whole group when it does not.
@@ -408,7 +372,10 @@ class Worker:
         if status < 0:
             names = {number.value: number.name for number in signal.Signals}
             name = names.get(-status, f"signal {-status}")
-            if status == -signal.SIGKILL and _out_of_memory_kills() > self._out_of_memory_kills:
+            if (
+                status == -signal.SIGKILL
+                and process.out_of_memory_kills() > self._out_of_memory_kills
+            ):
                 raise self._fail("out of memory", "the system ended it to get memory back")
             raise self._fail("died", f"it was ended by {name}")
         raise self._fail("died", f"it ended with status {status}")
@@ -430,41 +397,3 @@ class Worker:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-
-
-def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of every worker: the same threads and wait policy whatever the level."""
-    environment = {**os.environ, **thread_settings(threads)}
-    if program == sys.executable:
-        # The parent's import path, so that a model found there is found by the worker too. Not for
-        # another Python, which would find this one's standard library.
-        paths = (path or str(Path.cwd()) for path in sys.path)
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
-    return {**environment, **extra}
-
-
-def thread_settings(threads: int) -> dict[str, str]:
-    """Thread count for every runtime a level may use.
-
-    How threads wait between parallel regions is left as the runtime has it, which is what users
-    get: with OMP_WAIT_POLICY=PASSIVE the wake-ups alone made LeNet-5 three times slower here. The
-    caller's own setting reaches every level alike.
-    """
-    count = str(threads)
-    return {
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
-        "OPENBLAS_NUM_THREADS": count,
-        "OMP_DYNAMIC": "FALSE",
-    }
-
-
-def _out_of_memory_kills() -> int:
-    """How many processes the kernel has ended for want of memory since it started."""
-    try:
-        for row in Path("/proc/vmstat").read_text().splitlines():
-            if row.startswith("oom_kill "):
-                return int(row.split()[1])
-    except OSError:
-        pass
-    return 0

@@ -9,32 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from golow.levels.cudnn.kernels import Kernel
-from golow.levels.cudnn.kernels.blocks import Launches
 from golow.levels.cudnn.kernels.counting import count
 from golow.levels.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
 from golow.levels.cudnn.kernels.strided import strided_copy
 from golow.levels.cudnn.layouts import Layout, same_memory
 from golow.levels.cudnn.precision import Types
+from golow.levels.cudnn.step_list import StepList
 from golow.levels.cudnn.steps import (
-    WINDOW,
     Built,
-    Call,
-    EngineCall,
     Fill,
-    FlatCall,
-    KernelCall,
     Tensor,
 )
 from golow.levels.cudnn.training_state import TrainingState
 from golow.levels.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Argument, Graph, Node, Ref, Value
 from golow.lower.lifetimes import last_reads
-from golow.lower.plan import Buffer, Operand, Place, Step, beside, make_plan
+from golow.lower.plan import Buffer, Place, beside, make_plan
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
-    from golow.levels.cudnn.engines import Engine, Engines
+    from golow.levels.cudnn.engines import Engines
 
 LEVEL = "cudnn"
 ALIGNMENT = 256  # bytes; what cuBLASLt wants of a workspace
@@ -44,10 +38,11 @@ CELL_BYTES = 12  # the largest of the small structures that kernels share
 Operator = Callable[["Builder", Node], None]
 
 
-class Builder:
+class Builder(StepList):
     """Builds the steps of one graph, node after node."""
 
     def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
+        super().__init__()
         self.graph, self.engines, self.types, self._batches = graph, engines, types, batches
         self.trains = graph.mode == "train"
         self.node = graph.nodes[0]
@@ -56,13 +51,10 @@ class Builder:
         self.constants: dict[str, Node] = {}
         self._values: dict[str, list[Tensor]] = {}
         self._buffers: list[Buffer] = []
-        self._steps: list[Step] = []
-        self._calls: list[Call] = []
         self._fills: list[Fill] = []
         self._cells: dict[str, Tensor] = {}
         self.training = TrainingState(types, self.new)
         self.sgd: tuple[float, float] | None = None
-        self._late: dict[int, int] = {}
         self.counted: set[int] = set()
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
@@ -265,13 +257,6 @@ class Builder:
         self.counted.add(tensor.buffer)
         self.define(0, tensor)
 
-    def flat(
-        self, operation: str, make: Callable[[int], Kernel], dtype: str, *arguments: Any
-    ) -> None:
-        """Add a kernel over whole places as a step; see `FlatCall`."""
-        self._calls.append(FlatCall(make, arguments, dtype))
-        self._steps.append(Step(operation, ("",), "update", (), ()))
-
     def has_place(self, place: Place) -> bool:
         """Whether anything lies there."""
         return any(buffer.place == place for buffer in self._buffers)
@@ -376,72 +361,3 @@ class Builder:
             state = self.training
             return (state.masters if item.kind == "parameter" else state.momenta)[item.target]
         return self.tensor(Ref(name=item.name))
-
-    # ------------------------------------------------------------ steps
-
-    def kernel(
-        self,
-        kernel: Kernel,
-        reads: Sequence[Tensor | None],
-        writes: Sequence[Tensor | None],
-        operation: str = "",
-    ) -> None:
-        """Add a kernel as a step; its pointers are what it reads, then what it writes; None is
-        absent."""
-        call = KernelCall(kernel, (*reads, *writes))
-        self._add(call, _present(reads), _present(writes), operation, kernel.expression)
-
-    def kernels(
-        self,
-        launches: Launches,
-        reads: Sequence[Tensor | None],
-        writes: Sequence[Tensor | None],
-    ) -> None:
-        """Add kernels that work on the same pointers, the last of which is scratch."""
-        scratch = self.scratch(launches.scratch) if launches.scratch else None
-        for kernel in launches.kernels:
-            self.kernel(kernel, reads, (*writes, scratch))
-
-    def engine(
-        self,
-        engine: Engine,
-        reads: Sequence[Tensor],
-        writes: Sequence[Tensor],
-        operation: str = "",
-        side: bool = False,
-    ) -> None:
-        """Add an engine as a step; its workspace is a buffer of this step alone."""
-        workspace = self.scratch(engine.workspace, "uint8") if engine.workspace else None
-        call = EngineCall(engine, (*reads, *writes), workspace, side)
-        if side:
-            self._late[len(self._steps)] = len(self._steps) + WINDOW
-        written = [*writes, *([workspace] if workspace else [])]
-        self._add(call, reads, written, operation, engine.name)
-
-    def _add(
-        self,
-        call: Call,
-        reads: Sequence[Tensor],
-        writes: Sequence[Tensor],
-        operation: str,
-        implementation: str,
-    ) -> None:
-        self._calls.append(call)
-        self._steps.append(
-            Step(
-                operation or self.node.op.split(".")[1],
-                (self.node.module, *self.node.absorbed),
-                self.node.phase,
-                tuple(_operand(tensor) for tensor in reads),
-                tuple(_operand(tensor) for tensor in writes),
-                implementation,
-            )
-        )
-
-
-def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
-    return [tensor for tensor in tensors if tensor is not None]
-
-
-def _operand(tensor: Tensor) -> Operand:
-    return Operand(tensor.buffer, tensor.shape, str(tensor.layout))

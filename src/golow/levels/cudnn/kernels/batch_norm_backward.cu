@@ -16,8 +16,6 @@
 // exist is NaN. No pointer to images is __restrict__: dx may take the place of either gradient or
 // of x, dresidual that of either gradient, since a thread reads what it overwrites.
 
-constexpr int AHEAD = 1;  // rows that a thread has under way: more of them cost more blocks than they hide waiting
-
 enum Mask { NONE, AGAIN, BITS };  // nothing was clipped; compute y again; read the bits
 
 struct Sums { float shift, scale; };
@@ -107,28 +105,20 @@ template <typename T, int V, int X, int Y, Mask MASK>
 __device__ Sums sums_of_block(const Images<T, V, MASK>& images, T* dresidual,
                               const float* inverse_deviation, const Walk& at, int channels) {
   float shift[V] = {}, scale[V] = {};
-  // Rows behind the last one are zero, and add nothing.
-  for (int row = at.first; at.channel < channels && row < at.last; row += AHEAD * at.step) {
-    Row<T, V> ahead[AHEAD] = {};
+  // One row at a time: with two under way the registers cost more blocks than they hide waiting.
+  for (int row = at.first; at.channel < channels && row < at.last; row += at.step) {
+    const size_t place = (size_t)row * channels + at.channel;
+    const Row<T, V> read = images.read(place);
+    float g[V];
+    images.unclipped(read, g);
+    Vector<T, V> stored;
 #pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
-      if (row + a * at.step < at.last)
-        ahead[a] = images.read((size_t)(row + a * at.step) * channels + at.channel);
+    for (int i = 0; i < V; ++i) {
+      shift[i] += g[i];
+      scale[i] += g[i] * (convert<float>(read.x.item[i]) - images.center[i]);
+      stored.item[i] = convert<T>(g[i]);
     }
-#pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
-      float g[V];
-      images.unclipped(ahead[a], g);
-      Vector<T, V> stored;
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        shift[i] += g[i];
-        scale[i] += g[i] * (convert<float>(ahead[a].x.item[i]) - images.center[i]);
-        stored.item[i] = convert<T>(g[i]);
-      }
-      if (dresidual && row + a * at.step < at.last)
-        store<V>(dresidual + (size_t)(row + a * at.step) * channels + at.channel, stored);
-    }
+    if (dresidual) store<V>(dresidual + place, stored);
   }
   Sums sums = joined<V, X, Y>(shift, scale);
   const int thread = threadIdx.y * X + threadIdx.x;
@@ -156,27 +146,19 @@ __device__ void apply(Images<T, V, MASK>& images, T* dx, const T* dresidual, con
     images.gradient = dresidual;
     images.second = nullptr;
   }
-  for (int row = at.first; row < at.last; row += AHEAD * at.step) {
-    Row<T, V> ahead[AHEAD] = {};
+  for (int row = at.first; row < at.last; row += at.step) {
+    const size_t place = (size_t)row * channels + at.channel;
+    const Row<T, V> read = images.read(place);
+    float g[V];
+    images.unclipped(read, g);
+    Vector<T, V> result;
 #pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
-      if (row + a * at.step < at.last)
-        ahead[a] = images.read((size_t)(row + a * at.step) * channels + at.channel);
+    for (int i = 0; i < V; ++i) {
+      const float distance = convert<float>(read.x.item[i]) - images.center[i];
+      result.item[i] =
+          convert<T>(images.factor[i] * g[i] - by.constant[i] - by.slope[i] * distance);
     }
-#pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
-      float g[V];
-      images.unclipped(ahead[a], g);
-      Vector<T, V> result;
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const float distance = convert<float>(ahead[a].x.item[i]) - images.center[i];
-        result.item[i] =
-            convert<T>(images.factor[i] * g[i] - by.constant[i] - by.slope[i] * distance);
-      }
-      if (row + a * at.step < at.last)
-        store<V>(dx + (size_t)(row + a * at.step) * channels + at.channel, result);
-    }
+    store<V>(dx + place, result);
   }
 }
 
