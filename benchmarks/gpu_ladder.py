@@ -6,16 +6,17 @@
 
 Each point is one comparison: every level is proved equal first, then all are timed in turn in one
 race, so that their ratios are of the same minutes of the same card. The records stay in --out, and
-a point that is there is not run again. Several of these commands may share --out, one a card of the
-machine (CUDA_VISIBLE_DEVICES, and cores of its own by taskset): each takes the next free point. The
-last lines compare `cudnn` (timed engines) with the best of the others, with eager, and its memory
-with eager's.
+a point that is there is not run again. Several of these commands may share --out, each with cores
+of its own (taskset): each takes the next free point. Those on one card (CUDA_VISIBLE_DEVICES)
+prepare beside one another and take turns in being timed. The last lines compare `cudnn` (timed
+engines) with the best of the others, with eager, and its memory with eager's.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import get_args
 from golow import compare
 from golow.record import Comparison, GolowError, Precision, Run
 from golow.store import load
+from golow.worker.turn import Turn
 
 POINTS = tuple((batch, size) for size in (32, 96, 224) for batch in (1, 8, 32, 256))
 LEVELS = {
@@ -68,6 +70,7 @@ def arguments() -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Compare at every point that has no record yet."""
     begun = time.monotonic()
+    turn = Turn(options.out / f"turns-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
     points = parsed(options.points) if options.points else POINTS
     for precision in options.precisions.split(","):
         assert precision in get_args(Precision)
@@ -82,6 +85,7 @@ def run(options: argparse.Namespace) -> None:
                     found = compare(
                         options.model, batch=batch, resolution=size, mode=mode, device="cuda",
                         precision=precision, levels=[*names, OURS], time_limit=options.seconds,
+                        brief=True, turn=turn,
                     )  # fmt: skip
                 except GolowError as error:
                     print(f"  {error.message}", file=sys.stderr)

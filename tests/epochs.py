@@ -235,6 +235,23 @@ def forgets_momentum_that_a_state_lacks(students: Students) -> None:
     assert_equal(students, students.saved(student), wanted.state)
 
 
+def begins_each_run_anew(students: Students) -> None:
+    """From the same start it does the same, whatever it trained before; on a CPU to the bit."""
+    first, second = students.course.orders
+    runs: list[dict[str, Any]] = []
+    for _ in range(2):
+        student = students.training()
+        losses = epoch(students, student, first).losses
+        runs.append({"losses": losses, **students.saved(student)})
+        epoch(students, student, second)
+    before, after = runs
+    assert before.keys() == after.keys()
+    assert_equal(students, after, before)
+    if students.course.training.workload.device == "cpu":
+        for name, value in before.items():
+            assert torch.equal(torch.as_tensor(after[name]), torch.as_tensor(value)), name
+
+
 def goes_back_by_load(students: Students) -> None:
     """To the bundle's weights, and to no momentum."""
     student, (order, _) = students.training(), students.course.orders
@@ -339,6 +356,7 @@ TRAINING: tuple[Callable[[Students], None], ...] = (
     goes_on_from_a_saved_state,
     saves_what_pytorch_loads,
     forgets_momentum_that_a_state_lacks,
+    begins_each_run_anew,
     goes_back_by_load,
     refuses_batches_that_the_order_lacks,
 )

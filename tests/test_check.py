@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,12 @@ from safetensors.numpy import load_file, save_file
 
 from bundles import network_bundle
 from golow.bundle import Bundle
-from golow.check import FLOAT32, Check, Reference, check, confirm
+from golow.check import FLOAT32, Check, Reference, check, confirm, may_be_rounding, recheck
 from golow.entrant import Entrant, Silent
 from golow.levels import Choice, Launch, Level, Probe
 from golow.record import Mode, TensorError
-from golow.standard import Standard, gentle_rate
-from golow.worker.limits import Limits
+from golow.standard import BATCHES, OTHER_BATCHES, Standard, gentle_rate, moved_bundle
+from golow.starter import Starter
 from planted import INFERENCE, TRAINING
 
 Array = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ class Court(NamedTuple):
         (planted / "plant").write_text(plant)
         try:
             self.entrant.worker.load(planted)
-            return self.entrant._judged(self.standard)
+            return self.standard.judge(self.entrant.worker.outputs).check
         finally:
             shutil.rmtree(planted)
 
@@ -64,9 +64,9 @@ def courts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mode]
         def court(mode: Mode) -> Court:
             folder = tmp_path_factory.mktemp(mode)
             bundle = network_bundle(folder / "bundle", mode, threads=1)
-            standard = Standard(bundle, folder, Limits())
+            standard = Standard(bundle, folder, Starter())
             entrant = stack.enter_context(
-                Entrant(planted_level(), bundle, folder, folder, Limits())
+                Entrant(planted_level(), bundle, folder, folder, Starter())
             )
             assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
             return Court(standard, entrant)
@@ -147,7 +147,7 @@ def asked(seed: int, rows: int = 16, inner: int = 200, scale: float = 1.0) -> It
             written(Path(folder) / name, answer)
             for name, answer in (("double", inputs @ weights), ("eager", eager), ("moved", moved))
         ]
-        yield Question(inputs, weights, Reference(*files[:2], files[2:]))
+        yield Question(inputs, weights, Reference(*files[:2]).widened(files[2:]))
 
 
 def written(file: Path, answer: Array, **others: Array) -> Path:
@@ -239,7 +239,7 @@ def test_what_cancels_to_zero_is_judged_by_its_neighbours(
             tensors = load_file(file) | {"0/output/2": zero if name == "double" else 1e-9 * noise}
             save_file(tensors, file)
         files = [question.reference.file.with_name(n) for n in ("double", "eager", "moved")]
-        question = question._replace(reference=Reference(*files[:2], files[2:]))
+        question = question._replace(reference=Reference(*files[:2]).widened(files[2:]))
         found = judged(question, question.answer, **{"0__output__2": times * 1e-6 * noise})
     assert found.verdict == ("match" if times == 1 else "differs")
 
@@ -287,9 +287,163 @@ def test_nothing_is_proved_by_a_reference_that_is_not_finite(overflows: str) -> 
         tensors["0/output/1"][4] = math.inf if overflows == "double" else math.nan
         save_file(tensors, file)
         files = [file.with_name(name) for name in ("double", "eager", "moved")]
-        reference = Reference(*files[:2], files[2:])
+        reference = Reference(*files[:2]).widened(files[2:])
         assert not reference.finite
         assert check(reference, files[1]).verdict == "failed"
+
+
+# ---------------------------------------------------------------- on demand
+
+
+class Files(NamedTuple):
+    """A level, the reference, eager and three draws: the same few tensors, apart by rounding."""
+
+    reference: Reference
+    draws: list[Path]
+    level: Path
+
+
+@contextmanager
+def tensor_files(seed: int, spread: float, off: float) -> Iterator[Files]:
+    """Eager is off by a few roundings of each tensor, the draws by `spread` times that, the level
+    by `off` times; each by a factor of its own for each tensor, up to ten."""
+    draw = np.random.default_rng(seed)
+    names = [f"0/{kind}/{place}" for kind in ("output", "gradient") for place in range(4)]
+    exact = {name: draw.standard_normal(draw.integers(1, 1200)) for name in names}
+
+    def apart(times: float) -> dict[str, Array]:
+        return {
+            name: tensor
+            + times * 1e-5 * draw.uniform(0, 1) ** 3 * draw.standard_normal(tensor.shape)
+            for name, tensor in exact.items()
+        }
+
+    with TemporaryDirectory() as folder:
+        times = {"eager": 1.0, "0": spread, "1": spread, "2": spread, "level": off}
+        save_file(exact, Path(folder) / "double")
+        for name, factor in times.items():
+            save_file(apart(factor), Path(folder) / name)
+        double, eager, *draws, level = (Path(folder) / name for name in ("double", *times))
+        yield Files(Reference(double, eager), draws, level)
+
+
+factors = st.sampled_from([0.0, 0.5, 2.0, 5.0, 20.0])
+
+
+@given(seeds, factors, factors)
+@settings(max_examples=100, deadline=None)
+def test_draws_on_demand_change_no_verdict(seed: int, spread: float, off: float) -> None:
+    """A level judged by eager's error, and again with the draws where that does not do, gets the
+    verdict that the draws give it at once; so none of its limits may have become smaller."""
+    with tensor_files(seed, spread, off) as (reference, draws, level):
+        wider = reference.widened(draws)
+        at_once = check(wider, level)
+        first = check(reference, level)
+        assert all(wider.limit(name) >= reference.limit(name) for name in reference.expected)
+        found = recheck(wider, first) if may_be_rounding(first) else first
+    assert found.verdict == at_once.verdict
+    assert first.verdict == "match" or found == at_once
+
+
+class Bench(Standard):
+    """The standard of files, with nothing to run; it counts what it had to make."""
+
+    def __init__(self, folder: Path, tries: Mapping[tuple[int, ...], Files]) -> None:
+        self._folder, self._tries = folder, tries
+        self._working, self.learning_rate = FLOAT32, 0.1
+        self._references = {BATCHES: tries[BATCHES].reference}
+        self._widened: dict[tuple[int, ...], Reference] = {}
+        self.made: list[tuple[str, tuple[int, ...]]] = []
+
+    def _workers(self, *names: str) -> Any:
+        return nullcontext([None for _ in names])
+
+    def _establish(self, double: Any, eager: Any, batches: tuple[int, ...]) -> Reference:
+        self.made.append(("reference", batches))
+        return self._tries[batches].reference
+
+    def _moved(self, double: Any, batches: tuple[int, ...]) -> Iterator[Path]:
+        self.made.append(("draws", batches))
+        yield from self._tries[batches].draws
+
+    def level(self, batches: list[int], learning_rate: float, file: Path) -> None:
+        """Write what the level makes of the batches."""
+        shutil.copy(self._tries[tuple(batches)].level, file)
+
+
+@given(seeds, factors, factors, factors)
+@settings(max_examples=60, deadline=None)
+def test_the_ladder_ends_where_all_at_once_would(
+    seed: int, spread: float, off: float, off_again: float
+) -> None:
+    with (
+        TemporaryDirectory() as folder,
+        tensor_files(seed, spread, off) as first,
+        tensor_files(seed + 1, spread, off_again) as other,
+    ):
+        bench = Bench(Path(folder), {BATCHES: first, OTHER_BATCHES: other})
+        tried = [
+            check(files.reference.widened(files.draws), files.level) for files in (first, other)
+        ]
+        matches = tried[0].verdict == "match"
+        assert (
+            bench.judge(bench.level).check.verdict
+            == (tried[0] if matches else confirm(*tried)).verdict
+        )
+        alone = check(first.reference, first.level).verdict == "match"
+        wanted = [] if alone else [("draws", BATCHES)]
+        if not matches:
+            wanted.append(("reference", OTHER_BATCHES))
+        assert bench.made[:2] == wanted
+        made = list(bench.made)
+        bench.judge(bench.level)
+        assert bench.made == made  # nothing is made twice
+        assert not list(Path(folder).iterdir())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nothing_is_made_for_what_no_rounding_explains(value: float, tmp_path: Path) -> None:
+    with tensor_files(0, 1.0, 0.0) as files:
+        tensors = load_file(files.level)
+        bench = Bench(tmp_path, {BATCHES: files})
+        for wrong in (value + tensors["0/output/1"], tensors["0/output/1"][None]):
+            save_file(tensors | {"0/output/1": wrong}, files.level)
+            assert bench.judge(bench.level).check.verdict == "differs"
+    assert bench.made == []
+
+
+def test_who_was_held_against_the_draws_is_told_what_they_hide(tmp_path: Path) -> None:
+    with tensor_files(1, 2000.0, 200.0) as files:
+        bench = Bench(tmp_path, {BATCHES: files})
+        found, notes = bench.judge(bench.level)
+    print(notes)
+    assert found.verdict == "match"
+    assert len(notes) == 1
+    assert notes[0].startswith("held against 3 moved references too: float32 roundings move 0/")
+
+
+def test_a_draw_that_is_not_finite_proves_nothing(tmp_path: Path) -> None:
+    for place in range(3):
+        with tensor_files(0, 1.0, 20.0) as files:
+            tensors = load_file(files.draws[place])
+            tensors["0/output/1"][0] = math.nan
+            save_file(tensors, files.draws[place])
+            bench = Bench(tmp_path, {BATCHES: files})
+            assert bench.judge(bench.level).check.verdict == "failed"
+
+
+def test_a_moved_bundle_leaves_its_own_as_it_was(tmp_path: Path) -> None:
+    bundle = network_bundle(tmp_path / "bundle", "train")
+    before = {file.name: file.read_bytes() for file in bundle.folder.iterdir()}
+    moved = moved_bundle(bundle, tmp_path / "moved", 0, FLOAT32)
+    after = {file.name: file.read_bytes() for file in moved.folder.iterdir()}
+    assert before == {file.name: file.read_bytes() for file in bundle.folder.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {
+        "weights.safetensors",
+        "batches.safetensors",
+    }
+    for name in ("weights.safetensors", "batches.safetensors"):
+        assert load_file(moved.file(name)).keys() == load_file(bundle.file(name)).keys()
 
 
 # ---------------------------------------------------------------- the second try
@@ -357,7 +511,7 @@ def trained(weight: float, gradient: float, error: float, bias: float = 0.0) -> 
         files = [Path(folder) / name for name in ("double", "eager", "moved")]
         for file, off in zip(files, (0.0, error, 0.0), strict=True):
             save_file(step(off), file)
-        yield Reference(*files[:2], files[2:])
+        yield Reference(*files[:2]).widened(files[2:])
 
 
 rates = st.floats(1e-6, 10.0)

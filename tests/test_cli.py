@@ -96,6 +96,16 @@ def test_the_doctor_names_every_level_and_the_machine(
     assert "CPU" in output
 
 
+def test_the_doctor_names_the_extra_that_mends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its brackets, which a console may take for markup."""
+    monkeypatch.setattr("golow.levels.onednn.PACKAGE", "no-such-package")
+    status, output, _ = run(monkeypatch, capsys, "doctor")
+    assert status == 0
+    assert "golow[onednn]" in output
+
+
 def test_the_doctor_says_what_mends_a_missing_compiler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

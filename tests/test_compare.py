@@ -25,6 +25,7 @@ from golow.entrant import Entrant, Silent
 from golow.levels import Choice, Launch, Level, Probe
 from golow.record import Unsupported
 from golow.standard import Standard
+from golow.starter import Starter
 from golow.worker.limits import Limits
 from processes import all_gone, family, mentioning, soon
 
@@ -194,7 +195,7 @@ def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
         "raised": ("failed", "failed: RuntimeError: the kernel refuses this stride"),
         "garbage": ("failed", "protocol: its answer to `time` is not a JSON object"),
         "short": ("failed", "protocol: it was asked for 1 iterations and timed 0"),
-        "unwritten": ("failed", "protocol: it said that it wrote unwritten.safetensors"),
+        "unwritten": ("failed", "protocol: it said that it wrote judged.safetensors"),
         "unreadable": ("failed", "its outputs cannot be read"),
         "absent": ("unavailable", "./there/is/no/such/program is no program"),
     }
@@ -305,12 +306,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def standard(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Standard:
-    return Standard(bundle, tmp_path_factory.mktemp("standard"), Limits())
+    return Standard(bundle, tmp_path_factory.mktemp("standard"), Starter())
 
 
 def entrant(bundle: Bundle, prepare: Callable[[Bundle, str, Path], Launch]) -> Entrant:
     choice = Choice(Level("mine", "", "", lambda: Probe(True), prepare), "")
-    return Entrant(choice, bundle, bundle.folder.parent, bundle.folder.parent, Limits())
+    return Entrant(choice, bundle, bundle.folder.parent, bundle.folder.parent, Starter())
 
 
 @pytest.mark.parametrize("allowed", [False, True])

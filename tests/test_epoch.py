@@ -106,7 +106,8 @@ def course_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> Course:
 
 @pytest.mark.parametrize("check", TRAINING, ids=lambda check: check.__name__)
 def test_bf16_trains(check: Check, course_in_bf16: Course) -> None:
-    check(in_process(course_in_bf16, TorchProgram, 0.05))
+    """As far as bf16 has it: what it rounds on one processor, another may not."""
+    check(in_process(course_in_bf16, TorchProgram, 0.2))
 
 
 @pytest.mark.parametrize("make", [TorchProgram, CapturedOnCpu])

@@ -168,6 +168,8 @@ FAULTS: list[tuple[Plant | type[TorchProgram], Check]] = [
     (momentum_not_restored, epochs.goes_on_from_a_saved_state),
     (statistics_not_restored, epochs.goes_on_from_a_saved_state),
     (MomentumLeftOver, epochs.forgets_momentum_that_a_state_lacks),
+    (MomentumLeftOver, epochs.begins_each_run_anew),
+    (statistics_not_restored, epochs.begins_each_run_anew),
     (frozen_weights_kept, epochs.predicts_with_the_weights_that_it_is_given),
     (statistics_not_restored, epochs.predicts_with_the_weights_that_it_is_given),
     (statistics_of_the_batch, epochs.predicts_with_the_weights_that_it_is_given),

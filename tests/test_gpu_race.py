@@ -22,8 +22,8 @@ from golow.measure.nvml import Card
 from golow.measure.race import Race, run_race
 from golow.record import GpuState, Sample, WorkerFailure
 from golow.standard import Standard
+from golow.starter import Starter
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
 
 QUEUED = str(Path(__file__).parent / "workers" / "queued.py")
 PLANT = ("-m", "golow.worker.plant", "--products", "1")
@@ -130,8 +130,8 @@ def test_an_entrant_on_a_device(bundle: Bundle, tmp_path: Path, card: Card) -> N
     """From its start to its figures; what no driver tells here is missing, not wrong."""
     command = (sys.executable, *queued(50, 3000))
     choice = Choice(Level("eager", "", "", lambda: Probe(True), lambda *_: Launch(command)), "")
-    with Entrant(choice, bundle, tmp_path, tmp_path, Limits(), card=card) as entrant:
-        standard = Standard(bundle, tmp_path, Limits())
+    with Entrant(choice, bundle, tmp_path, tmp_path, Starter(), card=card) as entrant:
+        standard = Standard(bundle, tmp_path, Starter())
         assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
         assert entrant.worker is not None
         race = run_race(

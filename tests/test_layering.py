@@ -22,6 +22,7 @@ ORDER = [
     {"bundle"},
     {"levels", "worker"},
     {"check"},
+    {"starter"},
     {"standard"},
     {"measure"},
     {"store"},

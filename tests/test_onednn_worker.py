@@ -28,7 +28,7 @@ from golow.entrant import Entrant, Silent
 from golow.levels import onednn
 from golow.record import Mode
 from golow.standard import Standard
-from golow.worker.limits import Limits
+from golow.starter import Starter
 from golow.workload import prepare
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
 from workers_kept import kept_loaded, require_threads
@@ -183,9 +183,9 @@ def test_a_model_of_the_zoo_matches(
     choose_layouts(
         folder_of(subject_of(bundle, tmp_path / "cache")), "blocked", "any", "channels_last"
     )
-    choice, limits = levels.choose("onednn", mode), Limits()
-    standard = Standard(bundle, tmp_path, limits)
-    with Entrant(choice, bundle, tmp_path, tmp_path / "cache", limits) as entrant:
+    choice, starter = levels.choose("onednn", mode), Starter()
+    standard = Standard(bundle, tmp_path, starter)
+    with Entrant(choice, bundle, tmp_path, tmp_path / "cache", starter) as entrant:
         assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
         assert (entrant.check.verdict, entrant.check.reason) == ("match", "")
 

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from bundles import network_bundle
 from golow.bundle import Bundle
-from golow.check import Check, check
+from golow.check import Check
 from golow.levels import eager
 from golow.levels.torch_program import TorchProgram
 from golow.record import Device, Mode, Precision, encode
-from golow.standard import BATCHES, Standard
-from golow.worker.limits import Limits
+from golow.standard import Standard
+from golow.starter import Starter
 from planted import INFERENCE, TRAINING, gradient_times, with_settings
 
 Court = Callable[[Precision, Mode], "Trial"]
@@ -41,14 +41,11 @@ class Trial:
 
     def __init__(self, folder: Path, precision: Precision, mode: Mode) -> None:
         self.bundle = in_precision(network_bundle(folder / "bundle", mode), precision)
-        self.folder = folder
-        self.standard = Standard(self.bundle, folder, Limits())
+        self.standard = Standard(self.bundle, folder, Starter())
 
     def verdict(self, program: TorchProgram) -> Check:
         program.load(self.bundle.folder)
-        file = self.folder / "found.safetensors"
-        program.outputs(list(BATCHES), self.standard.learning_rate, file)
-        return check(self.standard.reference, file)
+        return self.standard.judge(program.outputs).check
 
 
 @pytest.fixture(scope="module")

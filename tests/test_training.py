@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,12 +23,14 @@ import training_subjects
 from golow.data.image_file import open_images
 from golow.levels import onednn
 from golow.record import Optimizer
+from golow.starter import Starter
 from golow.training import verdict
 from golow.training.learner import Standing
 from golow.training.train import SilentTraining, TrainingResult
 from golow.training.verdict import Pair
 from golow.training.verdict.pair import Judgement
 from golow.training_record import Augmentation, Epoch, TrainingRun
+from golow.worker.client import Worker
 from golow.worker.feed import normalised
 from processes import mentioning, soon
 from training_subjects import NORMED, TIED, digits, softmax_worker
@@ -224,6 +227,47 @@ def test_names_that_a_graph_does_not_have_are_in_the_checkpoint(tmp_path: Path) 
     assert torch.equal(weights["first.weight"], weights["second.weight"])
     assert not torch.equal(weights["first.weight"], start.first.weight)
     assert torch.equal(weights["idle"], start.idle)
+
+
+# ---------------------------------------------------------------- run after run
+
+
+def test_seeds_that_share_their_workers_train_as_if_each_had_its_own(
+    trained: TrainingResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit, and two processes a level are started for all of them. Other levels are
+    held to it in `epochs`, where they are not loaded twice and so tuned once."""
+    begun: list[str] = []
+
+    def counted(starter: Starter, name: str, *rest: Any) -> Worker:
+        begun.append(name)
+        return start(starter, name, *rest)
+
+    start = Starter.worker
+    monkeypatch.setattr(Starter, "worker", counted)
+    watch = Watch()
+    both = golow.train(
+        NORMED,
+        levels=["torchscript"],
+        seeds=[1, 0],
+        augmentation=Augmentation(flip=True, padding=1),
+        out=tmp_path,
+        cache=tmp_path / "cache",
+        observer=watch,
+        **SETTINGS,  # type: ignore[arg-type]
+    )
+    assert begun == ["eager", "eager", "torchscript", "torchscript"]
+    order = list(dict.fromkeys((standing.level, standing.seed) for standing in watch.standings))
+    assert order == [
+        ("eager", 1),
+        ("eager (rounding)", 1),
+        ("eager", 0),
+        ("torchscript", 1),
+        ("torchscript", 0),
+    ]
+    for run in both.training.runs:
+        if run.seed == 0:
+            assert timeless(run) == timeless(run_of(trained, run.level))
 
 
 # ---------------------------------------------------------------- what is told and kept

@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +22,15 @@ import pytest
 from golow.entrant import Entrant
 from golow.levels.choices import choices
 from golow.record import Check, GolowError, Optimizer
+from golow.starter import Starter
 from golow.training.bundle import TrainingBundles
 from golow.training.learner import Course, Learner, Standing
 from golow.training.plan import make_plan
 from golow.training.train import SilentTraining
+from golow.training.workers import Workers
 from golow.training_record import Augmentation, Schedule, TrainingRun
 from golow.training_store import RunFolder
-from golow.worker.limits import Limits
-from processes import mentioning, soon
+from processes import is_gone, mentioning, soon
 from training_subjects import NORMED, digits, softmax_worker
 
 EPOCHS, KILLS = 6, 20
@@ -41,10 +43,8 @@ class Subject(NamedTuple):
     course: Course
     scratch: Path
 
-    def learner(
-        self, folder: Path, *options: str, observer: SilentTraining | None = None
-    ) -> Learner:
-        """A run in that folder, by a worker with these options."""
+    def workers(self, *options: str) -> Workers:
+        """Of a level whose workers have these options."""
         own = {"mine": softmax_worker(*options)}
         *_, choice = choices(["eager"], own, "train", "cpu")
         entrant = Entrant(
@@ -52,15 +52,35 @@ class Subject(NamedTuple):
             self.bundles.train,
             self.scratch,
             self.scratch,
-            Limits(),
+            Starter(),
             known=Check(verdict="match"),
         )
-        course = self.course._replace(folder=RunFolder(folder, "mine", "own", "seed-0"))
-        return Learner(entrant, self.bundles.infer, course, observer or SilentTraining())
+        return Workers(entrant, self.bundles.infer, SilentTraining())
 
-    def learn(self, folder: Path, *options: str) -> TrainingRun:
-        """All of it, or what is left."""
-        return self.learner(folder, *options).learn(None, "1 of 1")
+    def learn(
+        self, folder: Path, *options: str, observer: SilentTraining | None = None
+    ) -> TrainingRun:
+        """All of a run in that folder, or what is left."""
+        with self.workers(*options) as workers:
+            return self.learn_by(workers, folder, observer=observer)
+
+    def learn_by(
+        self,
+        workers: Workers,
+        folder: Path,
+        *,
+        seed: int = 0,
+        observer: SilentTraining | None = None,
+    ) -> TrainingRun:
+        """The same by workers that others may have had before."""
+        course = self.course._replace(
+            seed=seed,
+            start=self.bundles.start("own", seed),
+            folder=RunFolder(folder, "mine", "own", f"seed-{seed}"),
+        )
+        if isinstance(observer, Disturbing):
+            observer.workers = workers
+        return Learner(workers, course, observer or SilentTraining()).learn(None, "1 of 1")
 
 
 @pytest.fixture(scope="module")
@@ -187,18 +207,22 @@ def test_a_worker_that_dies_costs_the_epoch_in_flight_and_no_more(
     assert timeless(again) == timeless(undisturbed)
 
 
-class Filling(SilentTraining):
+class Disturbing(SilentTraining):
+    """Does something to the workers while they train."""
+
+    workers: Workers
+
+
+class Filling(Disturbing):
     """The disk takes no file of more than so many bytes from the third epoch's first batches on:
     for this process or for the worker that trains."""
 
     def __init__(self, of_worker: bool, size: int) -> None:
         self.of_worker, self.size = of_worker, size
-        self.learner: Learner | None = None
 
     def trained(self, standing: Standing) -> None:
         if standing.epoch == 3:
-            assert self.learner is not None and self.learner.entrant.worker is not None
-            process = self.learner.entrant.worker.pid if self.of_worker else 0
+            process = self.workers.trainer.pid if self.of_worker else 0
             limit = (self.size, resource.RLIM_INFINITY)
             resource.prlimit(process, resource.RLIMIT_FSIZE, limit)
 
@@ -221,14 +245,13 @@ def test_a_full_disk_ends_the_training_which_goes_on_when_there_is_room(
     whole: int,
 ) -> None:
     observer = Filling(of_worker, size)
-    observer.learner = learner = subject.learner(tmp_path, observer=observer)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         if of_worker:  # the disk has room for the parent: it is the worker's own fault then
-            assert "File too large" in learner.learn(None, "1 of 1").failure
+            assert "File too large" in subject.learn(tmp_path, observer=observer).failure
         else:
             with pytest.raises(GolowError, match="cannot be written: File too large") as raised:
-                learner.learn(None, "1 of 1")
+                subject.learn(tmp_path, observer=observer)
             assert f"--resume {tmp_path}" in raised.value.hint
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -244,7 +267,6 @@ def test_a_worker_that_cannot_write_on_a_full_disk_is_not_at_fault(
 
     def learn() -> None:
         observer = Filling(of_worker=True, size=2000)
-        observer.learner = learner = subject.learner(tmp_path, observer=observer)
         told = observer.trained
 
         def both(standing: Standing) -> None:
@@ -254,7 +276,7 @@ def test_a_worker_that_cannot_write_on_a_full_disk_is_not_at_fault(
 
         observer.trained = both  # type: ignore[method-assign]
         try:
-            learner.learn(None, "1 of 1")
+            subject.learn(tmp_path, observer=observer)
         except GolowError as error:
             os._exit(7 if "cannot be written" in error.message else 8)
         os._exit(9)
@@ -263,6 +285,76 @@ def test_a_worker_that_cannot_write_on_a_full_disk_is_not_at_fault(
     child.start()
     child.join(60)
     assert child.exitcode == 7
+
+
+class Killing(Disturbing):
+    """Once, after the second epoch, a worker is ended."""
+
+    def __init__(self, who: str) -> None:
+        self.who = who
+
+    def trained(self, standing: Standing) -> None:
+        if (standing.epoch, standing.batch) == (2, standing.batches):
+            kill(self.workers, self.who)
+
+
+def kill(workers: Workers, who: str) -> None:
+    process = processes(workers)[who]
+    os.kill(process, signal.SIGKILL)
+    assert soon(lambda: is_gone(process))
+
+
+def processes(workers: Workers) -> dict[str, int]:
+    return {"trainer": workers.trainer.pid, "evaluator": workers.evaluator().pid}
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_the_runs_of_a_level_have_two_processes_and_nothing_else_in_common(
+    subject: Subject, undisturbed: TrainingRun, tmp_path: Path
+) -> None:
+    with subject.workers() as workers:
+        other = subject.learn_by(workers, tmp_path, seed=1)
+        had = processes(workers)
+        assert sorted(had.values()) == sorted(mentioning(str(tmp_path)))
+        run = subject.learn_by(workers, tmp_path)
+        assert processes(workers) == had
+    assert timeless(run) == timeless(undisturbed) != timeless(other)
+    assert run.life == other.life  # one start, which both had
+
+
+@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.parametrize("meanwhile", [True, False], ids=["in a run", "between two runs"])
+@pytest.mark.parametrize("who", ["trainer", "evaluator"])
+def test_a_worker_that_dies_does_not_take_the_next_run_with_it(
+    subject: Subject, undisturbed: TrainingRun, tmp_path: Path, who: str, meanwhile: bool
+) -> None:
+    with subject.workers() as workers:
+        killing = Killing(who) if meanwhile else None
+        first = subject.learn_by(workers, tmp_path, seed=1, observer=killing)
+        assert first.failure == ("died: it was ended by SIGKILL" if meanwhile else "")
+        assert len(first.epochs) == (2 if meanwhile else EPOCHS)
+        if not meanwhile:
+            kill(workers, who)
+        second = subject.learn_by(workers, tmp_path)
+        assert len(mentioning(str(tmp_path))) == 2
+    assert second.failure == ""
+    assert timeless(second) == timeless(undisturbed)
+
+
+@pytest.mark.usefixtures("nobody_left")
+def test_where_layers_draw_at_random_each_run_has_new_workers(
+    subject: Subject, tmp_path: Path
+) -> None:
+    start = subject.course.start
+    workload = msgspec.structs.replace(start.workload, random_layers=("dropout",))
+    drawing = subject.course._replace(
+        start=start._replace(workload=workload),
+        folder=RunFolder(tmp_path, "mine", "own", "seed-0"),
+    )
+    with subject.workers() as workers:
+        run = Learner(workers, drawing, SilentTraining()).learn(None, "1 of 1")
+        assert run.failure == ""
+        assert mentioning(str(tmp_path)) == []
 
 
 def test_half_of_a_state_is_none(

@@ -12,6 +12,9 @@ the root mean square of the reference tensor and S that of all tensors of the sa
 The constants are those of a `Rounding`. Integers must be equal. A tensor that is missing, has
 another shape or is not finite fails.
 
+d is dear and only raises limits, so that a level is judged without it first (`check`), and with it
+(`recheck`, by a reference that was `widened`) only where it does not pass.
+
 After `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in PyTorch
 (torch/_dynamo/utils.py): no farther from float64 than the plain version is. The second term is
 numerical analysis' backward error: the right answer to a question a few roundings away is right.
@@ -19,9 +22,10 @@ numerical analysis' backward error: the right answer to a question a few roundin
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -35,6 +39,8 @@ from golow.record import Check, TensorError
 # With few elements eager's own error is a noisy estimate of what rounding does; one number, such
 # as the loss, can be right by luck.
 FACTORS = ((8, 10.0), (1000, 3.0))
+
+UNPROVABLE = Check(verdict="failed", reason="eager or its float64 reference is not finite")
 
 
 class Rounding(NamedTuple):
@@ -83,7 +89,8 @@ class Pair(NamedTuple):
 class Expected(NamedTuple):
     """One tensor of the reference: its size, how far eager is from it, and what rounding explains.
 
-    rounding is max(e, d) of the rule above, without the factor; all in the tensor's own unit.
+    rounding is max(e, d) of the rule above, without the factor, and d is 0 until the reference is
+    widened; all in the tensor's own unit.
     """
 
     elements: int
@@ -94,38 +101,65 @@ class Expected(NamedTuple):
 
 
 class Reference:
-    """The float64 tensors, by name, with eager's errors to them and their own sensitivity."""
+    """The float64 tensors, by name, with eager's errors to them; `widened` by their own
+    sensitivity, where eager's errors alone do not explain a level's."""
 
-    def __init__(
-        self, file: Path, eager: Path, moved: Iterable[Path], working: Rounding = FLOAT32
-    ) -> None:
-        """file: float64 tensors; eager: the working precision's; moved: float64 again, with
-        weights and inputs moved by a few roundings, once a draw; the farthest draw counts."""
+    def __init__(self, file: Path, eager: Path, working: Rounding = FLOAT32) -> None:
+        """file: float64 tensors; eager: the working precision's."""
         self.file, self.working = file, working
-        sizes = {
-            pair.name: (pair.wanted.numel(), _rms(pair.wanted))
-            for pair in _pairs(file, file)
-            if not pair.exact
-        }
-        eager_errors, self.missing = _errors(file, eager)
+        self.missing: list[str] = []
+        self._sizes: dict[str, tuple[int, float]] = {}
+        self._eager_errors: dict[str, float] = {}
+        for pair in _pairs(file, eager):
+            error = _error(pair)
+            if error is None:
+                self.missing.append(pair.name)
+            elif not pair.exact:
+                self._eager_errors[pair.name] = error
+            if not pair.exact:
+                self._sizes[pair.name] = (pair.wanted.numel(), _rms(pair.wanted))
+        self.expected = self._expected({})
+
+    def widened(self, moved: Iterable[Path]) -> Reference:
+        """The same with wider limits. moved: float64 tensors again, with weights and inputs moved
+        by a few roundings, a file a draw; the farthest draw counts. No limit becomes smaller."""
         spreads: dict[str, float] = {}
         for draw in moved:
-            for name, spread in _errors(file, draw)[0].items():
-                spreads[name] = max(spread, spreads.get(name, 0.0))
+            for pair in _pairs(self.file, draw):
+                spread = _error(pair)
+                if spread is not None:
+                    spreads[pair.name] = _largest(spread, spreads.get(pair.name, 0.0))
+        wider = copy.copy(self)
+        wider.expected = self._expected(spreads)
+        return wider
+
+    def limit(self, name: str) -> float:
+        """The largest error that passes; 0 for integers, of which nothing else is expected."""
+        if name not in self.expected:
+            return 0.0
+        expected, working = self.expected[name], self.working
+        factors = (factor for below, factor in FACTORS if expected.elements < below)
+        return max(working.factor, next(factors, 0.0)) * expected.rounding + working.size * (
+            working.own * expected.scale + working.group * expected.group_scale
+        )
+
+    def _expected(self, spreads: Mapping[str, float]) -> dict[str, Expected]:
+        sizes, errors = self._sizes, self._eager_errors
         groups: dict[str, list[str]] = defaultdict(list)
         for name in sizes:
             groups[_group(name)].append(name)
-        self.expected: dict[str, Expected] = {}
+        expected: dict[str, Expected] = {}
         for names in groups.values():
             squares = sum(sizes[name][0] * sizes[name][1] ** 2 for name in names)
             group_scale = math.sqrt(squares / max(1, sum(sizes[name][0] for name in names)))
-            eager_share = _typical_share(names, eager_errors, sizes)
+            eager_share = _typical_share(names, errors, sizes)
             spread_share = _typical_share(names, spreads, sizes)
             for name in names:
                 elements, scale = sizes[name]
-                error, spread = eager_errors.get(name, 0.0), spreads.get(name, 0.0)
+                error, spread = errors.get(name, 0.0), spreads.get(name, 0.0)
                 rounding = _largest(error, spread, eager_share * scale, spread_share * scale)
-                self.expected[name] = Expected(elements, scale, group_scale, error, rounding)
+                expected[name] = Expected(elements, scale, group_scale, error, rounding)
+        return expected
 
     @property
     def finite(self) -> bool:
@@ -159,7 +193,7 @@ class Reference:
 def check(reference: Reference, file: Path) -> Check:
     """Judge the tensors that a level wrote."""
     if not reference.finite or reference.missing:
-        return Check(verdict="failed", reason="eager or its float64 reference is not finite")
+        return UNPROVABLE
     tensors: list[TensorError] = []
     try:
         for pair in _pairs(reference.file, file):
@@ -171,14 +205,21 @@ def check(reference: Reference, file: Path) -> Check:
             tensors.append(_judge(pair, pair.found, reference))
     except (SafetensorError, OSError) as error:
         return Check(verdict="failed", reason=f"its outputs cannot be read: {error}")
-    worst = max(tensors, key=_badness)
-    passed = all(item.passed for item in tensors)
-    return Check(
-        verdict="match" if passed else "differs",
-        reason="" if passed else _reason(worst),
-        worst=worst,
-        tensors=tuple(tensors),
-    )
+    return _verdict(tensors)
+
+
+def recheck(reference: Reference, found: Check) -> Check:
+    """Judge what was found once more, by the limits of a widened reference."""
+    if not reference.finite:
+        return UNPROVABLE
+    return _verdict([_limited(item, reference.limit(item.name)) for item in found.tensors])
+
+
+def may_be_rounding(found: Check) -> bool:
+    """Whether a level that differs may do so by rounding alone: no tensor is missing, has another
+    shape or is not finite."""
+    finite = all(math.isfinite(item.error) for item in found.tensors)
+    return found.verdict == "differs" and bool(found.tensors) and finite
 
 
 def confirm(first: Check, second: Check) -> Check:
@@ -199,24 +240,32 @@ def confirm(first: Check, second: Check) -> Check:
 
 
 def _judge(pair: Pair, found: Tensor, reference: Reference) -> TensorError:
-    error = _rms(found - pair.wanted)
-    if pair.exact:
-        expected = Expected(pair.wanted.numel(), _rms(pair.wanted), 0.0, 0.0, 0.0)
-        limit = 0.0
-    else:
-        expected, working = reference.expected[pair.name], reference.working
-        factors = (factor for below, factor in FACTORS if expected.elements < below)
-        limit = max(working.factor, next(factors, 0.0)) * expected.rounding + working.size * (
-            working.own * expected.scale + working.group * expected.group_scale
-        )
-    return TensorError(
+    expected = reference.expected.get(pair.name)
+    item = TensorError(
         name=pair.name,
-        elements=expected.elements,
-        scale=expected.scale,
-        error=error,
-        eager_error=expected.eager_error,
-        limit=limit,
-        passed=error <= limit,  # false for NaN
+        elements=pair.wanted.numel(),
+        scale=expected.scale if expected else _rms(pair.wanted),
+        error=_rms(found - pair.wanted),
+        eager_error=expected.eager_error if expected else 0.0,
+        limit=0.0,
+        passed=False,
+    )
+    return _limited(item, reference.limit(pair.name))
+
+
+def _limited(item: TensorError, limit: float) -> TensorError:
+    passed = item.error <= limit  # false for NaN
+    return msgspec.structs.replace(item, limit=limit, passed=passed)
+
+
+def _verdict(tensors: Sequence[TensorError]) -> Check:
+    worst = max(tensors, key=_badness)
+    passed = all(item.passed for item in tensors)
+    return Check(
+        verdict="match" if passed else "differs",
+        reason="" if passed else _reason(worst),
+        worst=worst,
+        tensors=tuple(tensors),
     )
 
 
@@ -225,20 +274,15 @@ def _largest(*numbers: float) -> float:
     return math.nan if any(math.isnan(number) for number in numbers) else max(numbers)
 
 
-def _errors(reference: Path, other: Path) -> tuple[dict[str, float], list[str]]:
-    """Root mean square error of every floating point tensor, and the names that are missing."""
-    errors: dict[str, float] = {}
-    missing: list[str] = []
-    for pair in _pairs(reference, other):
-        if pair.found is None or pair.found.shape != pair.wanted.shape:
-            missing.append(pair.name)
-        elif not pair.exact:
-            errors[pair.name] = _rms(pair.found - pair.wanted)
-    return errors, missing
+def _error(pair: Pair) -> float | None:
+    """Root mean square error; None where the other tensor is missing or has another shape."""
+    if pair.found is None or pair.found.shape != pair.wanted.shape:
+        return None
+    return _rms(pair.found - pair.wanted)
 
 
 def _typical_share(
-    names: list[str], errors: dict[str, float], sizes: dict[str, tuple[int, float]]
+    names: list[str], errors: Mapping[str, float], sizes: Mapping[str, tuple[int, float]]
 ) -> float:
     """Median over the tensors of error over size; some are zero but for rounding."""
     shares = [errors[n] / sizes[n][1] for n in names if n in errors and sizes[n][1] > 0]

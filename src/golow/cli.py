@@ -322,7 +322,7 @@ def _show_and_save(result: Result, out: Path, json: str | None) -> None:
     from golow.store import write_whole
 
     to_pipe = json == "-"
-    render(result.comparison, Console(stderr=True, width=WIDTH) if to_pipe else None)
+    render(result.comparison, Console(stderr=True, width=WIDTH, markup=False) if to_pipe else None)
     if to_pipe:
         sys.stdout.buffer.write(encode(result.comparison))
         sys.stdout.flush()

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,10 +47,12 @@ from golow.record import (
     Run,
 )
 from golow.report.table import render
-from golow.standard import Standard
+from golow.standard import Standard, checking
+from golow.starter import Starter
 from golow.trial import require_device
 from golow.worker.limits import Limits
 from golow.worker.process import thread_settings
+from golow.worker.turn import Turn
 from golow.workload import Loss, Prepared, prepare
 
 if TYPE_CHECKING:
@@ -122,8 +124,10 @@ def compare(
     time_limit: float = 60.0,
     allow_differs: bool = False,
     by_layer: bool = False,
+    brief: bool = False,
     cache: Path | None = None,
     limits: Limits | None = None,
+    turn: Turn | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Run the model at every level, prove that they agree, measure what each costs.
@@ -135,7 +139,9 @@ def compare(
     name. interval: relative width to which each ratio's 95% interval is narrowed, within
     time_limit seconds of racing. threads: of every level; all cores unless given. device and
     precision: of every level; a GPU is ``cuda``. cold: empty the GPU's L2 before each timed
-    iteration. by_layer: after the race, time each level step by step too.
+    iteration. by_layer: after the race, time each level step by step too. brief: for one of many
+    comparisons; energy on a GPU is taken over less time, copies to it are not looked at. turn:
+    where several comparisons share a GPU, this one's place among them.
 
     Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
     Ctrl-C. What goes wrong in a level is that level's result.
@@ -147,31 +153,33 @@ def compare(
     chosen = choices(levels, workers or {}, mode, device)
     threads = threads or len(os.sched_getaffinity(0))
     cache = cache or default_cache()
-    limits = limits or Limits()
     with ExitStack() as stack:
+        starter = stack.enter_context(Starter(limits, turn))
+        starter.ahead([*checking(mode, device), *chosen], mode, threads)
         folder = Path(tempfile.mkdtemp(prefix="golow-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
         observer.stage("preparing the workload")
-        prepared = prepare(
-            model,
-            example_inputs,
-            mode=mode,
-            batch=batch,
-            resolution=resolution,
-            input_shape=input_shape,
-            channels=channels,
-            classes=classes,
-            weights=weights,
-            initialisation=initialisation,
-            seed=seed,
-            loss=loss,
-            targets=targets,
-            optimizer=optimizer,
-            threads=threads,
-            device=device,
-            precision=precision,
-        )
+        with turn.beside() if turn is not None else nullcontext():
+            prepared = prepare(
+                model,
+                example_inputs,
+                mode=mode,
+                batch=batch,
+                resolution=resolution,
+                input_shape=input_shape,
+                channels=channels,
+                classes=classes,
+                weights=weights,
+                initialisation=initialisation,
+                seed=seed,
+                loss=loss,
+                targets=targets,
+                optimizer=optimizer,
+                threads=threads,
+                device=device,
+                precision=precision,
+            )
         bundle, prepared = write_bundle(prepared, folder / "bundle")
 
         observer.stage("capturing the graph")
@@ -179,33 +187,33 @@ def compare(
 
         card = stack.enter_context(Card()) if device == "cuda" else None
         entrants = [
-            stack.enter_context(Entrant(choice, bundle, folder, cache, limits, by_layer, card))
+            stack.enter_context(
+                Entrant(
+                    choice,
+                    bundle,
+                    folder,
+                    cache,
+                    starter,
+                    by_layer=by_layer,
+                    brief=brief,
+                    card=card,
+                )
+            )
             for choice in chosen
         ]
         races: list[Race] = []
         interrupted = False
         try:
             observer.stage("computing the float64 reference")
-            standard = Standard(bundle, folder, limits)
+            standard = Standard(bundle, folder, starter)
             notes += standard.notes
             for group in _resident_groups(entrants, standard, allow_differs, observer, card):
-                observer.stage("calibrating the race")
-                races.append(
-                    run_race(
-                        [e.worker for e in group if e.worker is not None],
-                        baseline=BASELINE,
-                        seed=seed,
-                        target=interval,
-                        time_limit=time_limit,
-                        card=card,
-                        cold=cold,
-                        observer=observer.race,
-                    )
-                )
-                if by_layer:
-                    observer.stage("timing the layers")
-                for entrant in group:
-                    entrant.finish(races[-1], [other.name for other in group])
+                with turn.alone() if turn is not None else nullcontext():
+                    races.append(_raced(group, seed, interval, time_limit, card, cold, observer))
+                    if by_layer:
+                        observer.stage("timing the layers")
+                    for entrant in group:
+                        entrant.finish(races[-1], [other.name for other in group])
                 interrupted = races[-1].stopped_because == "interrupted"
                 if interrupted:
                     break
@@ -217,6 +225,28 @@ def compare(
     if interrupted:
         raise Interrupted(result)
     return result
+
+
+def _raced(
+    group: Sequence[Entrant],
+    seed: int,
+    interval: float,
+    time_limit: float,
+    card: Card | None,
+    cold: bool,
+    observer: Observer,
+) -> Race:
+    observer.stage("calibrating the race")
+    return run_race(
+        [entrant.worker for entrant in group if entrant.worker is not None],
+        baseline=BASELINE,
+        seed=seed,
+        target=interval,
+        time_limit=time_limit,
+        card=card,
+        cold=cold,
+        observer=observer.race,
+    )
 
 
 def capture(prepared: Prepared) -> Captured:
@@ -264,6 +294,8 @@ def _resident_groups(
             if entrant.start(standard, allow_differs, observer, place):
                 group.append(entrant)
         yield group
+        for entrant in group:
+            entrant.dismiss()
         for entrant in group:
             entrant.close()
         if not waiting:

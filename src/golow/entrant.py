@@ -1,5 +1,5 @@
 """One level on its way through a comparison: built, loaded, checked, raced, closed. A training
-starts it in the same way, once for each run.
+starts it in the same way, for all of its runs.
 
 Whatever goes wrong on that way becomes the entrant's verdict with a reason; nothing is raised but
 Ctrl-C, so that one level's failure never costs another its figures.
@@ -10,18 +10,17 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol, Self
 
 import msgspec
 
 from golow.bundle import Bundle
-from golow.check import Reference, check, confirm
 from golow.levels import Choice, Launch
 from golow.measure import stats
 from golow.measure.block import CONTENDED_SHARE, MOST_ATTEMPTS, enqueue
-from golow.measure.energy import spent
+from golow.measure.energy import BRIEF_SECONDS, WINDOW_SECONDS, spent
 from golow.measure.nvml import Card
 from golow.measure.race import Race
 from golow.record import (
@@ -33,9 +32,9 @@ from golow.record import (
     Unsupported,
     WorkerFailure,
 )
-from golow.standard import BATCHES, OTHER_BATCHES, Standard, spawn
+from golow.standard import Standard
+from golow.starter import Starter
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
 from golow.worker.process import reset_resident_peak
 
 FIRST_ITERATIONS = 5
@@ -75,8 +74,8 @@ class _Built(Record, frozen=True, kw_only=True):
 class Entrant:
     """One level of one comparison, and all that is learnt of it.
 
-    card: on which card its worker runs, None on a CPU. known: a verdict of an earlier check, which
-    is then not made again.
+    brief: as one of many, with what takes seconds cut short or left out. card: on which card its
+    worker runs, None on a CPU. known: a verdict of an earlier check, which is then not made again.
     """
 
     def __init__(
@@ -85,14 +84,16 @@ class Entrant:
         bundle: Bundle,
         folder: Path,
         cache: Path,
-        limits: Limits,
+        starter: Starter,
+        *,
         by_layer: bool = False,
+        brief: bool = False,
         card: Card | None = None,
         known: Check | None = None,
     ) -> None:
         self.choice, self.bundle, self.folder, self.cache = choice, bundle, folder, cache
         self.name = choice.name
-        self.limits, self.by_layer, self.card = limits, by_layer, card
+        self.starter, self.by_layer, self.brief, self.card = starter, by_layer, brief, card
         self.check = known or Check(verdict="failed", reason="it was not reached")
         self.launch: Launch | None = None
         self.worker: Worker | None = None
@@ -159,7 +160,13 @@ class Entrant:
                 self._take_device()
                 if self.by_layer:
                     self._take_layers()
-                self._take_copies()
+                if not self.brief:
+                    self._take_copies()
+
+    def dismiss(self) -> None:
+        """Ask the worker to end, if there is one, without waiting for it."""
+        if self.worker is not None:
+            self.worker.dismiss()
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -226,7 +233,9 @@ class Entrant:
         """Load once for the build alone, so that what is measured afterwards is a warm start."""
         cached = built.exists()
         if not cached:
-            with spawn(self.name, launch, self.bundle, self.limits) as builder:
+            turn = self.starter.turn
+            alone = turn.alone() if turn and launch.build_measures else nullcontext()
+            with alone, self.starter.worker(self.name, launch, self.bundle) as builder:
                 seconds = builder.load(self.bundle.folder).phases.get("build", 0.0)
             built.parent.mkdir(parents=True, exist_ok=True)
             built.write_bytes(msgspec.json.encode(_Built(seconds=seconds)))
@@ -238,13 +247,14 @@ class Entrant:
         assert self.launch is not None  # noqa: S101
         observer.stage(f"{self.name} ({place}): loading")
         self._used_before = self.card.used_bytes() if self.card else None
-        self.worker = worker = spawn(self.name, self.launch, self.bundle, self.limits)
+        self.worker = worker = self.starter.worker(self.name, self.launch, self.bundle)
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started
         building = 0.0 if self.launch.built_by_loading else report.phases.get("build", 0.0)
         self._seconds["build"] = self._seconds["build"] or building
         self._seconds["load"] = report.phases.get("load", 0.0)
-        self._seconds["ready"] = ready - building
+        if self.starter.turn is None:  # else the machine is busy, and it was started ahead
+            self._seconds["ready"] = ready - building
         self.notes = list(dict.fromkeys([*self.notes, *report.notes]))
         if self.launch.artifact_bytes is None:
             self.launch = self.launch._replace(artifact_bytes=report.artifact_bytes)
@@ -253,22 +263,10 @@ class Entrant:
         self._first = tuple((sample.device_ns or sample.host_ns)[0] for sample in first)
 
     def _judged(self, standard: Standard) -> Check:
-        first = self._held_against(standard.reference, BATCHES, standard.learning_rate)
-        if first.verdict != "differs" or not first.tensors:
-            return first
-        second = self._held_against(standard.other(), OTHER_BATCHES, standard.learning_rate)
-        return confirm(first, second)
-
-    def _held_against(
-        self, reference: Reference, batches: tuple[int, ...], learning_rate: float
-    ) -> Check:
         assert self.worker is not None  # noqa: S101
-        file = self.folder / f"{self.name.replace(':', '-')}.safetensors"
-        self.worker.outputs(batches, learning_rate, file)
-        try:
-            return check(reference, file)
-        finally:
-            file.unlink(missing_ok=True)
+        check, notes = standard.judge(self.worker.outputs)
+        self.notes += notes
+        return check
 
     def _note_device_memory(self) -> None:
         """See by how much the card is fuller than before the worker started, as long as no other
@@ -300,7 +298,8 @@ class Entrant:
         if self.card is None or self.worker is None or self.race is None or time is None:
             return
         self.device.append(enqueue(self.worker))
-        self.device += spent(self.worker, self.card, time.value)
+        window = BRIEF_SECONDS if self.brief else WINDOW_SECONDS
+        self.device += spent(self.worker, self.card, time.value, window)
 
     def _take_copies(self) -> None:
         """What a plain loop copies to the device. Its failure costs nothing but itself."""

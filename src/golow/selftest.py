@@ -21,15 +21,14 @@ import torch
 from torch import nn
 
 from golow.bundle import Bundle, write_bundle
-from golow.check import check
 from golow.entrant import Observer, Silent
 from golow.levels import Launch
 from golow.measure.environment import environment
 from golow.measure.race import Race, run_race
 from golow.record import Check, GolowError, Record, WorkerFailure
-from golow.standard import BATCHES, Standard, spawn
+from golow.standard import Standard
+from golow.starter import Starter
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
 from golow.worker.process import worker_environment
 from golow.workload import prepare
 
@@ -83,14 +82,16 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Tru
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="golow-selftest-")))
         observer.stage("computing the float64 reference")
         bundle = _bundle(folder)
-        standard = Standard(bundle, folder, Limits())
+        standard = Standard(bundle, folder, Starter())
         observer.stage("starting workers of known cost")
         try:
             workers = {
                 name: stack.enter_context(_started(name, bundle, options))
                 for name, options in PLANTS.items()
             }
-            checks = {name: _checked(worker, standard, folder) for name, worker in workers.items()}
+            checks = {
+                name: standard.judge(worker.outputs).check for name, worker in workers.items()
+            }
         except WorkerFailure as failure:
             raise GolowError(
                 f"the selftest's own workers cannot run here: {failure.message}\n{failure.log}"
@@ -127,15 +128,9 @@ def _bundle(folder: Path) -> Bundle:
 
 def _started(name: str, bundle: Bundle, options: tuple[str, ...]) -> Worker:
     command = (sys.executable, "-m", "golow.worker.plant", *options)
-    worker = spawn(name, Launch(command), bundle, Limits())
+    worker = Starter().worker(name, Launch(command), bundle)
     worker.load(bundle.folder)
     return worker
-
-
-def _checked(worker: Worker, standard: Standard, folder: Path) -> Check:
-    file = folder / f"{worker.name}.safetensors"
-    worker.outputs(BATCHES, standard.learning_rate, file)
-    return check(standard.reference, file)
 
 
 def _race(workers: list[Worker], time_limit: float, observer: Observer) -> Race:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +16,22 @@ from torch import Tensor
 
 from golow import levels as ladder
 from golow.bundle import Bundle
-from golow.check import BF16, FLOAT32, FP16, TF32, Reference, Rounding
-from golow.levels import Launch
-from golow.record import GolowError, WorkerFailure, Workload
+from golow.check import (
+    BF16,
+    FLOAT32,
+    FP16,
+    TF32,
+    Reference,
+    Rounding,
+    check,
+    confirm,
+    may_be_rounding,
+    recheck,
+)
+from golow.levels import Choice
+from golow.record import Check, Device, GolowError, Mode, WorkerFailure, Workload
+from golow.starter import Starter
 from golow.worker.client import Worker
-from golow.worker.limits import Limits
 
 BATCHES = (0, 1)
 OTHER_BATCHES = (2, 3)
@@ -28,61 +40,118 @@ OTHER_BATCHES = (2, 3)
 DRAWS = 3
 
 
-class _Workers(NamedTuple):
-    double: Worker
-    eager: Worker
+def checking(mode: Mode, device: Device) -> list[Choice]:
+    """What runs for the check itself: the reference and the baseline."""
+    return [ladder.choose(name, mode, device) for name in (ladder.REFERENCE, ladder.BASELINE)]
+
+
+Outputs = Callable[[list[int], float, Path], None]
+"""Has a level run batches at a learning rate and write its tensors, as `Worker.outputs` does."""
+
+
+class Judgement(NamedTuple):
+    """What the check says of a level, and what a reader of its verdict must know besides."""
+
+    check: Check
+    notes: list[str]
 
 
 class Standard:
-    """The reference tensors on the batches of the check, and on others for a second try."""
+    """The reference on the batches of the check, and how a level is held against it.
 
-    def __init__(self, bundle: Bundle, folder: Path, limits: Limits) -> None:
+    What costs most is made only for a level that does not pass without it, and kept for the next:
+    the draws, then the reference on other batches for a second try, then the draws on those.
+    """
+
+    def __init__(self, bundle: Bundle, folder: Path, starter: Starter) -> None:
         """Run eager in float64 and in the working precision; raises `GolowError` where either
         cannot run, since nothing can be proved then."""
-        self._bundle, self._folder, self._limits = bundle, folder, limits
+        self._bundle, self._folder, self._starter = bundle, folder, starter
         self._working = working_rounding(bundle)
-        self._other: Reference | None = None
-        self.learning_rate = bundle.workload.optimizer.learning_rate
-        with self._workers() as workers:
+        self._widened: dict[tuple[int, ...], Reference] = {}
+        rate = self.learning_rate = bundle.workload.optimizer.learning_rate
+        with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
+            reference = self._establish(double, eager, BATCHES)
             if bundle.workload.mode == "train":
-                first = self._establish(workers, BATCHES, draws=0)
-                self.learning_rate = gentle_rate(self.learning_rate, first)
-            self.reference = self._establish(workers, BATCHES)
+                self.learning_rate = gentle_rate(rate, reference)
+                if self.learning_rate < rate:
+                    reference = self._establish(double, eager, BATCHES)
+        self._references: dict[tuple[int, ...], Reference] = {BATCHES: reference}
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the verdicts must know."""
+        """What a reader of all verdicts must know."""
         notes = []
         if self.learning_rate < self._bundle.workload.optimizer.learning_rate:
             notes.append(
                 f"checked with the learning rate {self.learning_rate:.1g}: with the workload's own "
                 "the rounding of the first step would decide the second"
             )
-        working = self._working
-        if self.reference.rounding > max(1e-3, 10 * working.size):
-            roundings = "roundings move" if working.moves > 1 else "rounding moves"
-            notes.append(
-                f"{working.name} {roundings} {self.reference.most_sensitive} by "
-                f"{self.reference.rounding:.1%} here; the check cannot see smaller errors there"
-            )
+        notes += self._unseen(self._references[BATCHES])
         if self._bundle.workload.random_layers:
             count = len(self._bundle.workload.random_layers)
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")
         return notes
 
-    def other(self) -> Reference:
-        """The same on other batches, made when it is first asked for."""
-        if self._other is None:
-            with self._workers() as workers:
-                self._other = self._establish(workers, OTHER_BATCHES)
-        return self._other
+    def judge(self, outputs: Outputs) -> Judgement:
+        """Hold a level against the reference, at most on the other batches too.
+
+        Raises what ``outputs`` raises, and `GolowError` where the reference cannot be run.
+        """
+        first = self._try(outputs, BATCHES)
+        if not may_be_rounding(first.check):
+            return first
+        second = self._try(outputs, OTHER_BATCHES)
+        return first._replace(check=confirm(first.check, second.check))
+
+    def _try(self, outputs: Outputs, batches: tuple[int, ...]) -> Judgement:
+        reference = self._reference(batches)
+        file = self._folder / "judged.safetensors"
+        try:
+            outputs(list(batches), self.learning_rate, file)
+            found = check(reference, file)
+        finally:
+            file.unlink(missing_ok=True)
+        if not may_be_rounding(found):
+            return Judgement(found, [])
+        wider = self._wider(batches)
+        notes = [f"held against {DRAWS} moved references too: {n}" for n in self._unseen(wider)]
+        return Judgement(recheck(wider, found), notes)
+
+    def _unseen(self, reference: Reference) -> list[str]:
+        """What the limits of that reference hide, where it is much."""
+        working = self._working
+        if reference.rounding <= max(1e-3, 10 * working.size):
+            return []
+        roundings = "roundings move" if working.moves > 1 else "rounding moves"
+        return [
+            f"{working.name} {roundings} {reference.most_sensitive} by "
+            f"{reference.rounding:.1%} here; the check cannot see smaller errors there"
+        ]
+
+    def _reference(self, batches: tuple[int, ...]) -> Reference:
+        if batches not in self._references:
+            with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
+                self._references[batches] = self._establish(double, eager, batches)
+        return self._references[batches]
+
+    def _wider(self, batches: tuple[int, ...]) -> Reference:
+        # A reference beside the first one, so that no verdict depends on which level came before.
+        if batches not in self._widened:
+            with self._workers(ladder.REFERENCE) as (double,):
+                moved = self._moved(double, batches)
+                self._widened[batches] = self._reference(batches).widened(moved)
+        return self._widened[batches]
 
     @contextmanager
-    def _workers(self) -> Iterator[_Workers]:
-        """Both workers, started together because most of a start is one thread's imports."""
+    def _workers(self, *names: str) -> Iterator[list[Worker]]:
+        """Workers that are started together because most of a start is one thread's imports."""
         try:
-            with self._spawned(ladder.REFERENCE) as double, self._spawned(ladder.BASELINE) as eager:
-                yield _Workers(double, eager)
+            with ExitStack() as stack:
+                workers = [stack.enter_context(self._spawned(name)) for name in names]
+                yield workers
+                for worker in workers:
+                    worker.dismiss()
         except WorkerFailure as failure:
             raise GolowError(
                 "eager or its float64 reference cannot run this workload, so no level can be "
@@ -94,16 +163,13 @@ class Standard:
         workload = self._bundle.workload
         level, variant = ladder.choose(name, workload.mode, workload.device)
         launch = level.prepare(self._bundle, variant, self._folder)
-        return spawn(name, launch, self._bundle, self._limits)
+        return self._starter.worker(name, launch, self._bundle)
 
-    def _establish(
-        self, workers: _Workers, batches: tuple[int, ...], draws: int = DRAWS
-    ) -> Reference:
-        double = self._outputs(workers.double, self._bundle, batches)
-        eager = self._outputs(workers.eager, self._bundle, batches)
-        moved = self._moved(workers.double, batches, draws)
-        reference = Reference(double, eager, moved, self._working)
-        eager.unlink()
+    def _establish(self, double: Worker, eager: Worker, batches: tuple[int, ...]) -> Reference:
+        exact = self._outputs(double, self._bundle, batches)
+        rounded = self._outputs(eager, self._bundle, batches)
+        reference = Reference(exact, rounded, self._working)
+        rounded.unlink()
         if not reference.finite:
             raise GolowError(
                 "the model's float64 reference is not finite: nothing can be checked against it",
@@ -111,13 +177,15 @@ class Standard:
             )
         return reference
 
-    def _moved(self, double: Worker, batches: tuple[int, ...], draws: int) -> Iterator[Path]:
+    def _moved(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
         """What float64 makes of the moved bundle, once a draw; each file is gone after its use."""
-        for draw in range(draws):
+        for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
-            bundle = moved_bundle(self._bundle, folder, draw, self._working)
-            file = self._outputs(double, bundle, batches)
-            shutil.rmtree(bundle.folder)
+            try:
+                bundle = moved_bundle(self._bundle, folder, draw, self._working)
+                file = self._outputs(double, bundle, batches)
+            finally:
+                shutil.rmtree(folder)
             yield file
             file.unlink()
 
@@ -173,7 +241,9 @@ def moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> 
     """The bundle with weights and inputs moved at random: by the working precision's roundings
     what that rounds, by float32's the rest."""
     generator = torch.Generator().manual_seed(seed)
-    shutil.copytree(bundle.folder, folder)
+    shutil.copytree(bundle.folder, folder, copy_function=os.link)
+    for name in ("weights.safetensors", "batches.safetensors"):
+        (folder / name).unlink()  # written into, it would be the bundle's own that changes
     weights = load_file(bundle.file("weights.safetensors"))
     moved = moved_weights(weights, bundle.workload, working, generator)
     save_file(moved, folder / "weights.safetensors")
@@ -200,15 +270,4 @@ def _moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Te
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-    return (tensor * (1 + rounding.move * noise)).to(tensor.dtype)
-
-
-def spawn(name: str, launch: Launch, bundle: Bundle, limits: Limits) -> Worker:
-    """Start a level's worker under the settings that every level gets."""
-    return Worker(
-        name,
-        launch.command,
-        threads=bundle.workload.threads,
-        environment=launch.environment,
-        limits=limits,
-    )
+    return noise.mul_(rounding.move).add_(1).mul_(tensor).to(tensor.dtype)

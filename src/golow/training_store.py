@@ -208,7 +208,7 @@ def load(place: str | Path) -> Training:
 
 
 def starts(plan: TrainingPlan) -> Iterator[tuple[str, str, int]]:
-    """Level, initialisation and seed of every run, in the order in which they are trained."""
+    """Level, initialisation and seed of every run, in the order in which they are listed."""
     for initialisation in plan.initialisations:
         for seed in plan.seeds:
             for level in plan.levels:

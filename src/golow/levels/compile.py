@@ -50,6 +50,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         python_worker("compile", variant),
         environment=environment,
         built_by_loading=folder / "built.json",
+        build_measures=variant == "max-autotune",
     )
 
 

@@ -43,6 +43,7 @@ LEVEL = Level(
     needs="torch, GPU",
     probe=gpu.probe,
     prepare=prepare,
+    builds=False,
     devices=("cuda",),
     variants={"channels_last": Variant("weights and activations in NHWC order")},
 )

@@ -53,6 +53,7 @@ LEVEL = Level(
     needs="torch",
     probe=probe,
     prepare=prepare,
+    builds=False,
     devices=("cpu", "cuda"),
     variants={
         "channels_last": Variant("weights and activations in NHWC order"),

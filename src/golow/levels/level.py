@@ -34,7 +34,8 @@ class Launch(NamedTuple):
 
     build_seconds is what the build took when it was made, also where it was found in the cache
     (``cached``). Where loading in the worker is the build, ``built_by_loading`` is the file that
-    remembers its seconds, and the worker is started once for it alone.
+    remembers its seconds, and the worker is started once for it alone; ``build_measures`` says that
+    it chooses by timing then, and needs the device for itself.
     """
 
     command: tuple[str, ...]
@@ -43,12 +44,14 @@ class Launch(NamedTuple):
     cached: bool = False
     artifact_bytes: int | None = None
     built_by_loading: Path | None = None
+    build_measures: bool = False
 
 
 @dataclass(frozen=True)
 class Level:
     """One way to execute a workload.
 
+    builds: whether its worker's command depends on the bundle or on anything that is built of it.
     from_graph: it starts from the captured graph, so that capturing is a part of its cost.
     modes and devices: what it can run at all, and where; a variant may do less.
     passes: those that it adds to the common ones, where it lowers the graph further. plan: what
@@ -63,6 +66,7 @@ class Level:
     probe: Callable[[], Probe]
     prepare: Callable[[Bundle, str, Path], Launch]
     variants: Mapping[str, Variant] = field(default_factory=dict)
+    builds: bool = True
     from_graph: bool = False
     modes: tuple[Mode, ...] = ("infer", "train")
     devices: tuple[Device, ...] = ("cpu",)

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from golow.bundle import Bundle
 from golow.levels import torch_bundle, torch_device, torch_feed, torch_memory, torch_state
-from golow.record import GolowError, LayerTime, Unsupported, Workload
+from golow.record import GolowError, LayerTime, Mode, Unsupported, Workload
 from golow.source import random_layers_off
 from golow.worker.feed import Feed
 from golow.worker.protocol import CopiesReport, LoadReport, Stopwatch
@@ -74,6 +74,11 @@ class TorchProgram:
         build = built - loaded if self.builds_on_first_iteration else 0.0
         phases = {"load": ready - start - build, "build": build}
         return LoadReport(phases=phases, notes=tuple(self.notes))
+
+    def wake(self, mode: Mode) -> None:
+        """Make an optimizer for nothing: the first one imports torch's compiler."""
+        if mode == "train":
+            torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.0)
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run the batches from the bundle's weights, random layers off; write the tensors."""

@@ -72,5 +72,6 @@ LEVEL = Level(
     needs="torch",
     probe=eager.probe,
     prepare=prepare,
+    builds=False,
     devices=("cpu", "cuda"),
 )

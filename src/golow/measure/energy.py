@@ -16,28 +16,31 @@ from golow.measure.nvml import Card
 from golow.record import Quantity
 
 WINDOW_SECONDS = 2.0
-"""Least length of the window: some twenty steps of the counter, an error of a few percent."""
+"""Length of the window: some twenty steps of the counter, an error of a few percent."""
 
-_MORE = 1.2  # a window that came out too short is asked for again with this much to spare
+BRIEF_SECONDS = 0.8
+"""The same for one of many comparisons, with an error of some ten percent."""
+
+_SHORT = 0.7  # of its length; a window that came out shorter is asked for again
 
 
-def spent(worker: Worker, card: Card, iteration: float) -> Iterator[Quantity]:
+def spent(worker: Worker, card: Card, iteration: float, window: float) -> Iterator[Quantity]:
     """``energy`` (J an iteration), ``power`` (mean W) and ``utilization`` (mean share of the time
     in which a kernel ran), those that the card tells.
 
-    iteration: about its seconds. The card's whole draw counts, that of an idle card included.
-    Raises WorkerFailure as ``worker.time`` does.
+    iteration: about its seconds. window: in seconds. The card's whole draw counts, that of an idle
+    card included. Raises WorkerFailure as ``worker.time`` does.
     """
     if card.energy_joules() is None and card.utilization_since(time.time()) is None:
         return
-    count = max(1, math.ceil(WINDOW_SECONDS / iteration))
+    count = max(1, math.ceil(window / iteration))
     while True:
         joules, began = card.energy_joules(), time.time()
         worker.time(1, count)  # untimed ones need no events, of which there could be 100,000
         seconds, after = time.time() - began, card.energy_joules()
-        if seconds >= WINDOW_SECONDS:
+        if seconds >= _SHORT * window:
             break
-        count = math.ceil(count * _MORE * WINDOW_SECONDS / max(seconds, 0.1 * WINDOW_SECONDS))
+        count = math.ceil(count * window / max(seconds, 0.1 * window))
     if joules is not None and after is not None:
         yield Quantity(name="energy", unit="J", value=(after - joules) / (count + 1))
         yield Quantity(name="power", unit="W", value=(after - joules) / seconds)

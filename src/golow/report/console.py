@@ -10,7 +10,7 @@ LONGEST_VARIANT = 14
 
 def wide_console() -> Console:
     """Standard output: as wide as the terminal but 100 columns at most, and 100 in a file."""
-    console = Console()
+    console = Console(markup=False)  # else `golow[cudnn]` would lose what is in brackets
     console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
     return console
 

@@ -51,12 +51,21 @@ class Attempt:
     program: what Python is told to run, with the folder behind it; `golow.study.cell` says what a
     program must do.
     seconds: how long it may take.
+    needs: bytes of the device that it is expected to hold, None where it must have all.
+    in_company: whether another cell has been on the device meanwhile; the executor says so.
     """
 
     def __init__(
-        self, cell: Cell, place: Place, draft: Path, program: Sequence[str], seconds: float
+        self,
+        cell: Cell,
+        place: Place,
+        draft: Path,
+        program: Sequence[str],
+        seconds: float,
+        needs: int | None,
     ) -> None:
-        self.cell, self.place, self.draft = cell, place, draft
+        self.cell, self.place, self.draft, self.needs = cell, place, draft, needs
+        self.in_company = False
         self._began = time.monotonic()
         self.deadline = self._began + seconds
         self._limit = seconds

@@ -25,6 +25,7 @@ import msgspec
 
 from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
 from golow.study.family import MARK, end_family
+from golow.study.places import TURNS
 from golow.study_record import OUT_OF_MEMORY, Cell, ran_out_of_memory
 
 DISK_FULL = 28
@@ -101,6 +102,7 @@ class _Stages:
 
 def _compared(cell: Cell) -> Comparison:
     from golow.comparison import compare
+    from golow.worker.turn import Turn
 
     result = compare(
         cell.model,
@@ -115,6 +117,8 @@ def _compared(cell: Cell) -> Comparison:
         precision=cell.precision,
         interval=cell.interval,
         time_limit=cell.seconds,
+        brief=True,
+        turn=Turn(Path(os.environ[TURNS])) if TURNS in os.environ else None,
         observer=_Stages(),
     )
     return result.comparison

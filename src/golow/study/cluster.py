@@ -93,11 +93,11 @@ class RayExecutor:
         """How many cells the nodes that are there now can measure at the same time."""
         return sum(devices(node, self._needs) for node in self._ray.nodes())
 
-    def has_room(self) -> bool:
-        """Whether one more task would find its node."""
+    def has_room(self, needs: int | None) -> bool:
+        """Whether one more task would find its node, where it has the device for itself."""
         return len(self._tasks) < self.at_a_time
 
-    def start(self, cell: Cell) -> None:
+    def start(self, cell: Cell, needs: int | None) -> None:
         """Have the cell measured somewhere."""
         self._tasks[self._submit(cell)] = cell
 
@@ -173,7 +173,7 @@ def deliver(study: bytes, asked: bytes, program: Sequence[str]) -> bytes:
     """The task: measure a cell on this node, or only say what the node is."""
     wanted = msgspec.msgpack.decode(study, type=Study)
     cell = msgspec.msgpack.decode(asked, type=Cell | None)
-    [place] = places(wanted.device)
+    [place] = places(wanted.device, most_on_a_card=1)
     delivery = Delivery(environment=place.environment, memory_bytes=place.memory_bytes)
     if cell is not None:
         with tempfile.TemporaryDirectory(prefix="golow-cell-") as folder:
@@ -193,9 +193,9 @@ def deliver(study: bytes, asked: bytes, program: Sequence[str]) -> bytes:
 
 def _measured(executor: LocalExecutor, cell: Cell, delivery: Delivery) -> Delivery:
     try:
-        while not executor.has_room():  # a study outside of Ray may have the device
+        while not executor.has_room(None):  # a study outside of Ray may have the device
             executor.wait()
-        executor.start(cell)
+        executor.start(cell, None)
         while not (over := executor.wait()):
             pass
     except GolowError as error:  # the node's own trouble, such as a full disk

@@ -1,4 +1,7 @@
-"""Cells measured on this machine, each in a process of its own, one at each place."""
+"""Cells measured on this machine, each in a process of its own, one at each place.
+
+Places on one card share its memory: a cell begins where what it needs still fits beside the others.
+"""
 
 from __future__ import annotations
 
@@ -58,15 +61,18 @@ class LocalExecutor:
         """How many cells can be measured at the same time."""
         return len(self._places)
 
-    def has_room(self) -> bool:
-        """Whether a place is free, and no other study holds its device."""
-        return self._free_place() is not None
+    def has_room(self, needs: int | None) -> bool:
+        """Whether a cell that needs so many bytes, or None for a device of its own, finds a place
+        whose device no other study holds."""
+        return self._free_place(needs) is not None
 
-    def start(self, cell: Cell) -> None:
+    def start(self, cell: Cell, needs: int | None) -> None:
         """Begin to measure the cell at a free place."""
-        place = self._free_place()
+        place = self._free_place(needs)
         assert place is not None  # noqa: S101
-        attempt = Attempt(cell, place, self._drafts(), self._program, self._seconds)
+        attempt = Attempt(cell, place, self._drafts(), self._program, self._seconds, needs)
+        for other in self._beside(place):
+            attempt.in_company = other.in_company = True
         self._attempts.append(attempt)
 
     def wait(self) -> list[Finished]:
@@ -84,10 +90,27 @@ class LocalExecutor:
 
     # ------------------------------------------------------------ how it is done
 
-    def _free_place(self) -> Place | None:
+    def _free_place(self, needs: int | None) -> Place | None:
         taken = {id(attempt.place) for attempt in self._attempts}
         free = (place for place in self._places if id(place) not in taken)
-        return next((place for place in free if self._may_use(place)), None)
+        return next(
+            (place for place in free if self._fits(needs, place) and self._may_use(place)), None
+        )
+
+    def _beside(self, place: Place) -> list[Attempt]:
+        return [attempt for attempt in self._attempts if attempt.place.lock == place.lock]
+
+    def _fits(self, needs: int | None, place: Place) -> bool:
+        """Whether the device still has that much memory; shares of the cores have their own."""
+        held = [attempt.needs for attempt in self._beside(place)]
+        known = [size for size in held if size is not None]
+        if not held:
+            return True
+        if needs is None or len(known) < len(held):
+            return False
+        if not place.machine.uuid:
+            return True
+        return place.memory_bytes is not None and sum(known) + needs <= place.memory_bytes
 
     def _may_use(self, place: Place) -> bool:
         lock = self._locks[place.lock]
@@ -113,4 +136,6 @@ class LocalExecutor:
     def _finished(self, attempt: Attempt) -> Finished:
         self._attempts.remove(attempt)
         brought = attempt.finish()
-        return Finished(attempt.cell, brought, attempt.draft, attempt.place.environment)
+        return Finished(
+            attempt.cell, brought, attempt.draft, attempt.place.environment, attempt.in_company
+        )

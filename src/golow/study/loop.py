@@ -20,7 +20,7 @@ from golow.record import Environment
 from golow.study.attempt import Lost
 from golow.study.cells import key
 from golow.study.forecast import Outlook, outlook
-from golow.study.memory import limit_bytes, too_large
+from golow.study.memory import held_bytes, limit_bytes, too_large
 from golow.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.study_store import StudyFolder
 
@@ -29,12 +29,14 @@ MOST_ATTEMPTS = 3
 
 
 class Finished(NamedTuple):
-    """An attempt that is over: what it brought, the folder of it, where it was measured."""
+    """An attempt that is over: what it brought, the folder of it, where it was measured, and
+    whether another cell was on the device meanwhile."""
 
     cell: Cell
     brought: CellRecord | Lost
     draft: Path
     environment: Environment
+    in_company: bool = False
 
 
 class Executor(Protocol):
@@ -50,10 +52,11 @@ class Executor(Protocol):
     def at_a_time(self) -> int:
         """How many cells can be measured at the same time."""
 
-    def has_room(self) -> bool:
-        """Whether one more cell may be started now."""
+    def has_room(self, needs: int | None) -> bool:
+        """Whether a cell may be started now that will hold so many bytes of a device, or that needs
+        a device for itself (None)."""
 
-    def start(self, cell: Cell) -> None:
+    def start(self, cell: Cell, needs: int | None) -> None:
         """Begin to measure the cell."""
 
     def wait(self) -> Sequence[Finished]:
@@ -125,6 +128,7 @@ class StudyRun:
         self._observer, self._skip, self._asked = observer, skip, asked
         self._allowed = limit_bytes(study.limits.memory, executor.memory_bytes)
         self._attempts: Counter[str] = Counter()
+        self._alone: set[str] = set()  # cells that ran out of memory beside others
         there = folder.records(self.environment)
         self._records = {
             name: there[name]
@@ -142,8 +146,9 @@ class StudyRun:
         self._observer.outlook(self._outlook())
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._may_begin(deadline) or self._running:
-            while self._may_begin(deadline) and self.executor.has_room():
-                self._begin(self._waiting.popleft())
+            while self._may_begin(deadline) and self.executor.has_room(self._next_needs()):
+                needs = self._next_needs()
+                self._begin(self._waiting.popleft(), needs)
             if self._waiting or self._running:
                 for finished in self.executor.wait():
                     self._take(finished)
@@ -153,12 +158,16 @@ class StudyRun:
     def _may_begin(self, deadline: float | None) -> bool:
         return bool(self._waiting) and (deadline is None or time.monotonic() < deadline)
 
-    def _begin(self, cell: Cell) -> None:
+    def _next_needs(self) -> int | None:
+        cell = self._waiting[0]
+        return None if key(cell) in self._alone else held_bytes(cell, self._records.values())
+
+    def _begin(self, cell: Cell, needs: int | None) -> None:
         if reason := self._why_skipped(cell):
             self._keep(_unmeasured(cell, "skipped", reason), self.folder.draft(), self.environment)
         else:
             self._running.append(cell)
-            self.executor.start(cell)
+            self.executor.start(cell, needs)
             self._observer.began(cell)
 
     def _why_skipped(self, cell: Cell) -> str:
@@ -176,6 +185,12 @@ class StudyRun:
                 self._observer.lost(cell, brought.reason)
                 return
             brought = _unmeasured(cell, "failed", f"{brought.reason}, {MOST_ATTEMPTS} times")
+        elif brought.out_of_memory and finished.in_company:
+            self._alone.add(key(cell))
+            self._waiting.appendleft(cell)
+            shutil.rmtree(finished.draft, ignore_errors=True)
+            self._observer.lost(cell, "memory ran out beside other cells")
+            return
         name = self.folder.environment(finished.environment, self.study.device)
         self._keep(brought, finished.draft, name)
 

@@ -20,6 +20,12 @@ from golow.study_record import Cell, CellRecord
 # much above the limit is certain.
 MARGIN = 1.5
 
+# What a worker holds on a card beside what an iteration needs: the context, the libraries and their
+# workspaces, and what the allocator keeps of the check. Generous: a cell that runs out of memory
+# beside others is measured once more alone.
+WORKERS_OWN_BYTES = 2**30
+WORKERS_SHARE = 1.5
+
 # Until two cells are measured: bytes a pixel of input, roughly ResNet-50's in float32, and bytes a
 # parameter. Training keeps every activation, gradients and momentum.
 GUESSED_BYTES: dict[Mode, tuple[int, int]] = {"infer": (256, 4), "train": (2048, 12)}
@@ -73,6 +79,12 @@ def guessed_bytes(cell: Cell) -> int:
     a_pixel, a_parameter = GUESSED_BYTES[cell.mode]
     parameters = entry.parameters if entry else 0
     return a_pixel * work(cell.batch, resolution) + a_parameter * parameters
+
+
+def held_bytes(cell: Cell, records: Iterable[CellRecord]) -> int:
+    """What all workers of a cell will hold on its device at a time, by what eager holds."""
+    eager = expected_bytes(cell, records) or guessed_bytes(cell)
+    return len(cell.levels) * round(WORKERS_SHARE * eager + WORKERS_OWN_BYTES)
 
 
 def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> str:

@@ -1,27 +1,42 @@
-"""Where cells are measured on this machine: a card each, or a share of the cores."""
+"""Where cells are measured on this machine: on a card, or on a share of the cores.
+
+A card has several places. Most of a cell's time is starting, building and checking, which one core
+does and the card hardly notices, so that several cells prepare beside one another, each on cores of
+its own, and take turns in being timed (`golow.worker.turn`).
+"""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 import psutil
 
-from golow.measure.cards import visible_cards
+from golow.data.places import default_cache
+from golow.measure.cards import CardFacts, visible_cards
 from golow.measure.environment import environment
 from golow.record import Device, Environment, GolowError
 from golow.study_record import Machine
 from golow.worker.process import thread_settings
 
+CORES_A_CELL = 4
+"""Of a place on a card: an eager training step keeps two threads busy."""
+
+MOST_ON_A_CARD = 4
+"""Places on a card: with more of them each waits most of the time for its turn to be timed."""
+
+TURNS = "GOLOW_STUDY_TURNS"
+"""The variable that tells a cell's process the folder by which those on its card take turns."""
+
 
 class Place(NamedTuple):
-    """One device, or some cores, for one cell at a time.
+    """Room for one cell at a time, on a card or on some cores.
 
-    lock: the name of its lock. environment: of what is measured there, without the settings that
-    each cell makes for itself; its affinity is the cores of the place. variables: added to those of
-    the cell's process. memory_bytes: of the device, None where nobody tells.
+    lock: the name of its device's lock. environment: of what is measured there, without the
+    settings that each cell makes for itself; its affinity is the cores of the place. variables:
+    added to those of the cell's process. memory_bytes: of the device, None where nobody tells.
     """
 
     lock: str
@@ -31,8 +46,8 @@ class Place(NamedTuple):
     memory_bytes: int | None
 
 
-def places(device: Device, jobs: int = 1) -> list[Place]:
-    """So many places of this machine, on different cards or disjoint cores.
+def places(device: Device, jobs: int = 1, most_on_a_card: int = MOST_ON_A_CARD) -> list[Place]:
+    """The places of so many cards of this machine, or so many disjoint shares of its cores.
 
     Raises `GolowError` where there are not so many.
     """
@@ -41,10 +56,12 @@ def places(device: Device, jobs: int = 1) -> list[Place]:
     found = environment()
     own = {k: v for k, v in found.thread_settings.items() if k not in thread_settings(1)}
     found = msgspec.structs.replace(found, thread_settings=own)
-    return _cards(found, jobs) if device == "cuda" else _shares(found, jobs)
+    if device == "cpu":
+        return _shares(found, jobs)
+    return _cards(found, jobs, most_on_a_card)
 
 
-def _cards(found: Environment, jobs: int) -> list[Place]:
+def _cards(found: Environment, jobs: int, most_on_a_card: int) -> list[Place]:
     host, cards = platform.node(), visible_cards()
     if not cards and jobs == 1:
         # Nobody tells the cards apart: what is there is one place, and where nothing is there the
@@ -55,16 +72,33 @@ def _cards(found: Environment, jobs: int) -> list[Place]:
             f"--jobs {jobs} needs {jobs} GPUs, {len(cards)} can be seen here",
             "use fewer; `golow doctor` says what is missing where cards are not seen.",
         )
+    each = len(found.affinity) // jobs
     return [
-        Place(
+        place
+        for number, card in enumerate(cards[:jobs])
+        for place in _on_card(card, found, number * each, each, most_on_a_card)
+    ]
+
+
+def _on_card(
+    card: CardFacts, found: Environment, first: int, cores: int, most: int
+) -> Iterator[Place]:
+    """The places on one card, which has so many cores of the machine, from ``first`` on."""
+    host, count = platform.node(), max(1, min(most, cores // CORES_A_CELL))
+    variables = {"CUDA_VISIBLE_DEVICES": card.uuid}
+    if count > 1:
+        variables[TURNS] = str(default_cache() / "locks" / f"{card.uuid}.turns")
+    for number in range(count):
+        own = found.affinity
+        if count > 1:
+            own = own[first + number * CORES_A_CELL : first + (number + 1) * CORES_A_CELL]
+        yield Place(
             lock=card.uuid,
             machine=Machine(host=host, device=card.name, uuid=card.uuid),
-            environment=found,
-            variables={"CUDA_VISIBLE_DEVICES": card.uuid},
+            environment=msgspec.structs.replace(found, affinity=own),
+            variables=variables,
             memory_bytes=card.memory_bytes,
         )
-        for card in cards[:jobs]
-    ]
 
 
 def _shares(found: Environment, jobs: int) -> list[Place]:

@@ -61,9 +61,21 @@ class TrainingBundles:
         self.infer, inferring = write_bundle(inferring, folder / "infer")
         notes += write_graph(inferring, self.infer)
         self.notes = tuple(dict.fromkeys(notes))
+        self._starts: dict[tuple[str, int], Start] = {}
 
     def start(self, initialisation: str, seed: int) -> Start:
-        """Where the runs of that initialisation and seed begin."""
+        """Where the runs of that initialisation and seed begin; made once, for every level."""
+        if (initialisation, seed) not in self._starts:
+            self._starts[initialisation, seed] = self._start(initialisation, seed)
+        return self._starts[initialisation, seed]
+
+    def moved(self, initialisation: str, seed: int) -> Path:
+        """The state of that start, moved by a few roundings of the working precision."""
+        _, weights = self._weights(initialisation, seed)
+        working, generator = working_rounding(self.train), torch.Generator().manual_seed(0)
+        return self._state("moved", moved_weights(weights, self.workload, working, generator))
+
+    def _start(self, initialisation: str, seed: int) -> Start:
         how, weights = self._weights(initialisation, seed)
         digest = hashlib.sha256(self.workload.digest.encode())
         for tensor in weights.values():
@@ -71,13 +83,8 @@ class TrainingBundles:
         workload = msgspec.structs.replace(
             self.workload, initialisation=how, seed=seed, digest=digest.hexdigest()[:16]
         )
-        return Start(workload, self._state("start", weights), first_names(self._module))
-
-    def moved(self, initialisation: str, seed: int) -> Path:
-        """The state of that start, moved by a few roundings of the working precision."""
-        _, weights = self._weights(initialisation, seed)
-        working, generator = working_rounding(self.train), torch.Generator().manual_seed(0)
-        return self._state("moved", moved_weights(weights, self.workload, working, generator))
+        state = self._state(f"start-{initialisation}-{seed}", weights)
+        return Start(workload, state, first_names(self._module))
 
     def _weights(self, initialisation: str, seed: int) -> tuple[str, dict[str, Tensor]]:
         module, how = fresh_module(

@@ -1,4 +1,4 @@
-"""One run: one level from one start, epoch by epoch, in a worker that trains and one that infers.
+"""One run: one level from one start, epoch by epoch, by the level's two workers.
 
 What goes wrong in the level becomes the run's failure, and what it had trained until then is kept.
 What the user can mend, a full disk for one, is raised.
@@ -17,18 +17,17 @@ import msgspec
 import numpy as np
 from safetensors.numpy import load_file
 
-from golow.bundle import Bundle
-from golow.entrant import Entrant, Observer
-from golow.levels import Choice
+from golow.entrant import Observer
 from golow.measure.sampling import Sampling
 from golow.record import GolowError, Unsupported, WorkerFailure
-from golow.standard import Standard, spawn
+from golow.standard import Standard
 from golow.training import schedule
 from golow.training.bundle import Start
 from golow.training.data import TrainingData
 from golow.training.evaluation import evaluate
 from golow.training.pieces import Predicted, Trained, predict_all, train_epoch
 from golow.training.state import complete
+from golow.training.workers import Workers
 from golow.training_record import Epoch, TrainingPlan, TrainingRun
 from golow.training_store import ROUNDING, RunFolder
 from golow.worker.client import Worker
@@ -108,11 +107,9 @@ class Course(NamedTuple):
 class Learner:
     """One run of a training on its way; it goes on after the epochs that the folder has."""
 
-    def __init__(
-        self, entrant: Entrant, inference: Bundle, course: Course, observer: TrainingObserver
-    ) -> None:
-        self.entrant, self.inference, self.course = entrant, inference, course
-        self.observer = observer
+    def __init__(self, workers: Workers, course: Course, observer: TrainingObserver) -> None:
+        self.workers, self.course, self.observer = workers, course, observer
+        self.entrant = workers.entrant
         self.epochs = list(course.folder.resumable())
         self.failure = self.log = ""
 
@@ -123,26 +120,27 @@ class Learner:
         return len(self.epochs) >= self.course.epochs or not finite
 
     def learn(self, standard: Standard | None, place: str) -> TrainingRun:
-        """Start both workers and train the epochs that are left.
+        """Train the epochs that are left, by the workers that are there or by new ones.
 
         Raises `GolowError` for what ends the training as a whole, KeyboardInterrupt on Ctrl-C; what
         was trained until then is on the disk.
         """
-        entrant = self.entrant
-        try:
-            if entrant.start(standard, self.course.plan.allow_differs, self.observer, place):
-                self._keep()
-                with self._recorded(), self._evaluator() as evaluator:
-                    self._learn_epochs(evaluator)
-        finally:
-            entrant.close()
+        workers, plan = self.workers, self.course.plan
+        if workers.ready(standard, plan.allow_differs, place):
+            self._keep()
+            with self._recorded():
+                self._learn_epochs()
+        # Another run may not begin with what is left of this one: after a failure nobody knows what
+        # that is, and what layers draw at random depends on what the process drew before.
+        if self.failure or self.course.start.workload.random_layers:
+            workers.close()
         return self._keep()
 
     # ------------------------------------------------------------ epoch by epoch
 
-    def _learn_epochs(self, evaluator: Worker) -> None:
-        course, trainer, folder = self.course, self.entrant.worker, self.course.folder
-        assert trainer is not None  # noqa: S101
+    def _learn_epochs(self) -> None:
+        course, folder = self.course, self.course.folder
+        trainer, evaluator = self.workers.trainer, self.workers.evaluator()
         done = len(self.epochs)
         trainer.restore(folder.state(done) if done else course.start.state)
         for number in range(done + 1, course.epochs + 1):
@@ -203,19 +201,6 @@ class Learner:
         )
 
     # ------------------------------------------------------------ how it is done
-
-    @contextmanager
-    def _evaluator(self) -> Iterator[Worker]:
-        """The level as it infers: the same variant, or its plain form where that only trains."""
-        level, variant = choice = self.entrant.choice
-        if "infer" not in choice.modes:
-            variant = ""
-        name = Choice(level, variant).name
-        self.observer.stage(f"{name}: starting the worker that evaluates")
-        launch = level.prepare(self.inference, variant, self.entrant.cache)
-        with spawn(name, launch, self.inference, self.entrant.limits) as worker:
-            worker.load(self.inference.folder)
-            yield worker
 
     def _keep(self) -> TrainingRun:
         """Write down what is known of the run."""

@@ -1,10 +1,12 @@
-"""A training of which everything is prepared: each level from each start, then the verdicts."""
+"""A training of which everything is prepared: level by level, each from every start, then the
+verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -17,13 +19,14 @@ from golow.measure.environment import unlike
 from golow.measure.nvml import Card
 from golow.record import Check, GolowError
 from golow.standard import Standard
-from golow.training.bundle import Start, TrainingBundles
+from golow.starter import Starter
+from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData
 from golow.training.learner import Course, Learner, TrainingObserver
 from golow.training.verdict import verdicts
+from golow.training.workers import Workers
 from golow.training_record import Training, TrainingPlan, TrainingRun
 from golow.training_store import ROUNDING, Findings, RunFolder, run_folder, starts
-from golow.worker.limits import Limits
 
 ROUNDING_STEPS = 200
 """Steps for which eager is trained once more, in whole epochs, to see what rounding does: enough to
@@ -40,7 +43,7 @@ class Session:
     folder: Path
     scratch: Path
     cache: Path
-    limits: Limits
+    starter: Starter
     observer: TrainingObserver
     notes: list[str] = field(default_factory=list)
 
@@ -53,17 +56,13 @@ class Session:
             self._note(self.bundles.notes)
             card = stack.enter_context(Card()) if self.plan.device == "cuda" else None
             known = self._known()
-            entrants = {
-                choice.name: stack.enter_context(self._entrant(choice, card, known))
-                for choice in chosen
-            }
+            places = count(1)
             try:
                 standard = self._standard(known)
-                for place, (level, course) in enumerate(self._courses(), 1):
-                    learner = Learner(entrants[level], self.bundles.infer, course, self.observer)
-                    if not learner.done:
-                        learner.learn(standard, f"{place} of {self._runs}")
-                        self._conclude()
+                for choice in chosen:
+                    entrant = self._entrant(choice, card, known)
+                    with Workers(entrant, self.bundles.infer, self.observer) as workers:
+                        self._train(workers, standard, places)
             except KeyboardInterrupt:
                 interrupted = True
             return self._conclude(), interrupted
@@ -87,31 +86,33 @@ class Session:
 
     # ------------------------------------------------------------ how it is done
 
-    def _courses(self) -> Iterator[tuple[str, Course]]:
-        """Every run with its level, eager first from each start. After its first one from an
-        initialisation it trains once more from weights that are a few roundings away."""
+    def _train(self, workers: Workers, standard: Standard | None, places: Iterator[int]) -> None:
+        """A level, from every start from which it is not trained yet."""
+        for course in self._courses(workers.entrant.name):
+            learner, place = Learner(workers, course, self.observer), next(places)
+            if not learner.done:
+                learner.learn(standard, f"{place} of {self._runs}")
+                self._conclude()
+
+    def _courses(self, level: str) -> Iterator[Course]:
+        """Every run of a level. After its first one from an initialisation eager trains once more,
+        from weights that are a few roundings away."""
         plan = self.plan
         for initialisation in plan.initialisations:
             for seed in plan.seeds:
-                start = self.bundles.start(initialisation, seed)
-                for level in plan.levels:
-                    folder = run_folder(self.folder, level, initialisation, seed)
-                    course = self._course(initialisation, seed, start, folder)
-                    yield level, course
-                    if level == BASELINE and seed == plan.seeds[0] and self._rounding_tells:
-                        yield level, self._moved(course)
-
-    def _course(self, initialisation: str, seed: int, start: Start, folder: RunFolder) -> Course:
-        return Course(
-            plan=self.plan,
-            data=self.data,
-            initialisation=initialisation,
-            seed=seed,
-            start=start,
-            epochs=self.plan.epochs,
-            folder=folder,
-            scratch=self.scratch,
-        )
+                course = Course(
+                    plan=plan,
+                    data=self.data,
+                    initialisation=initialisation,
+                    seed=seed,
+                    start=self.bundles.start(initialisation, seed),
+                    epochs=plan.epochs,
+                    folder=run_folder(self.folder, level, initialisation, seed),
+                    scratch=self.scratch,
+                )
+                yield course
+                if level == BASELINE and seed == plan.seeds[0] and self._rounding_tells:
+                    yield self._moved(course)
 
     def _moved(self, course: Course) -> Course:
         moved = self.bundles.moved(course.initialisation, course.seed)
@@ -138,7 +139,7 @@ class Session:
             self.bundles.train,
             self.scratch,
             self.cache,
-            self.limits,
+            self.starter,
             card=card,
             known=known.get(choice.name),
         )
@@ -148,7 +149,7 @@ class Session:
         if set(self.plan.levels) <= set(known):
             return None
         self.observer.stage("computing the float64 reference")
-        standard = Standard(self.bundles.train, self.scratch, self.limits)
+        standard = Standard(self.bundles.train, self.scratch, self.starter)
         self._note(standard.notes)
         return standard
 

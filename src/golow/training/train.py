@@ -25,6 +25,7 @@ from golow.record import Device, GolowError, Optimizer, Precision
 from golow.report.training import render
 from golow.report.training_export import epoch_rows, write_export
 from golow.source import build_module
+from golow.starter import Starter
 from golow.training import plan as training_plan
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData, open_data
@@ -183,7 +184,7 @@ def train(
         observer.stage("preparing the workload")
         bundles = TrainingBundles(plan, model, data, scratch)
         plan, folder = training_store.create(plan, Path(out))
-        session = Session(plan, data, bundles, folder, scratch, cache, limits or Limits(), observer)
+        session = Session(plan, data, bundles, folder, scratch, cache, Starter(limits), observer)
         return _finished(session, chosen)
 
 
@@ -228,7 +229,7 @@ def resume(
     with _scratch() as scratch:
         observer.stage("preparing the workload")
         bundles = TrainingBundles(plan, model or plan.model, data, scratch)
-        session = Session(plan, data, bundles, folder, scratch, cache, limits or Limits(), observer)
+        session = Session(plan, data, bundles, folder, scratch, cache, Starter(limits), observer)
         session.require_same_start()
         return _finished(session, chosen)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from golow.record import LayerTime, Sample, Unsupported, WorkerFailure
+from golow.record import LayerTime, Mode, Sample, Unsupported, WorkerFailure
 from golow.worker import process
 from golow.worker.limits import Limits
 from golow.worker.protocol import (
@@ -28,6 +28,7 @@ from golow.worker.protocol import (
     line,
 )
 from golow.worker.scheduling import ContentionMeter
+from golow.worker.turn import Turn
 
 LOG_LINES = 15
 SETTLE_SECONDS = 0.03
@@ -58,15 +59,18 @@ class Worker:
         affinity: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        turn: Turn | None = None,
     ) -> None:
+        """turn: where several comparisons share a card, that of the worker's."""
         self.name = name
         self.limits = limits or Limits()
+        self._turn = turn
         self.last: float | None = 0.0  # what the last `time` ended with; None if it was no number
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
         self._out_of_memory_kills = process.out_of_memory_kills()
         self._seconds_per_iteration = 0.0  # not known yet
         self._buffer = b""
-        self._waiting = self._ended = False
+        self._waiting = self._waking = self._dismissed = self._ended = False
         self.started = time.perf_counter()
         try:
             self._process = subprocess.Popen(
@@ -99,8 +103,16 @@ class Worker:
 
     # ------------------------------------------------------------ requests
 
+    def wake(self, mode: Mode) -> None:
+        """Have the worker import what loading a workload of that mode would; `load` waits for
+        it."""
+        with contextlib.suppress(OSError):  # it has died: `load` tells how
+            self._write({"do": "wake", "mode": mode})
+        self._waking = True
+
     def load(self, bundle: Path) -> LoadReport:
         """Make the worker ready for the bundle's workload."""
+        self._wait_until_awake()
         answer = self._request({"do": "load", "bundle": str(bundle)}, self.limits.load)
         return self._typed(answer, LoadReport)
 
@@ -253,16 +265,23 @@ class Worker:
         """Resident set now and its highest mark, taken from outside."""
         return process.resident_bytes(self.pid)
 
-    def close(self) -> None:
-        """Ask the worker to end, and end it with its whole group when it does not.
+    def dismiss(self) -> None:
+        """Ask the worker to end, without waiting for it; `close` does.
 
         One that still owes an answer (Ctrl-C came meanwhile) would not hear the question.
         """
-        try:
-            if not self._waiting and self._process.poll() is None:
+        if not (self._waiting or self._waking or self._dismissed or self._ended):
+            with contextlib.suppress(OSError):
                 self._write({"do": "quit"})
+            self._dismissed = True
+
+    def close(self) -> None:
+        """Have the worker end, and end it with its whole group when it does not."""
+        try:
+            self.dismiss()
+            if self._dismissed:
                 self._process.wait(self.limits.quit)
-        except (OSError, subprocess.TimeoutExpired):
+        except subprocess.TimeoutExpired:
             pass
         finally:  # also when a second Ctrl-C comes
             self._kill()
@@ -279,6 +298,14 @@ class Worker:
 
     # ------------------------------------------------------------ how it is done
 
+    def _wait_until_awake(self) -> None:
+        """Whatever its answer: one that does not know the request does all when it loads."""
+        if self._waking:
+            self._waking = False
+            self._waiting = True
+            self._read("wake", self.limits.load)
+            self._waiting = False
+
     def _request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         return self._required(self._answer(request, limit))
 
@@ -290,6 +317,10 @@ class Worker:
         return self._required(answer)
 
     def _answer(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        with self._turn.beside() if self._turn is not None else contextlib.nullcontext():
+            return self._exchange(request, limit)
+
+    def _exchange(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         self._require_silence()
         try:
             self._write(request)

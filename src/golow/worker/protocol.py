@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from golow.record import LayerTime, Record, Workload
+from golow.record import LayerTime, Mode, Record, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,6 +108,14 @@ class Stopwatch(Protocol):
 
     def nanoseconds(self) -> tuple[int, ...]:
         """Wait for the device, once; its time of each iteration."""
+
+
+@runtime_checkable
+class WakingProgram(Protocol):
+    """A program that imports much only when it loads a workload."""
+
+    def wake(self, mode: Mode) -> None:
+        """Import what loading a workload of that mode would."""
 
 
 @runtime_checkable

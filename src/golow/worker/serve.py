@@ -31,6 +31,7 @@ from golow.worker.protocol import (
     PredictingProgram,
     Program,
     TrainableProgram,
+    WakingProgram,
     line,
 )
 
@@ -97,6 +98,12 @@ def _brief(error: Exception) -> str:
 
 def _refusal(kind: str, message: str, node: str = "", module: str = "") -> dict[str, Any]:
     return {"ok": False, "error": kind, "message": message, "node": node, "module": module}
+
+
+def _wake(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(program, WakingProgram):
+        program.wake(request["mode"])
+    return {}
 
 
 def _load(program: Program, request: dict[str, Any]) -> dict[str, Any]:
@@ -223,6 +230,7 @@ def _quit(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 
 _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
+    "wake": _wake,
     "load": _load,
     "outputs": _outputs,
     "time": _time,

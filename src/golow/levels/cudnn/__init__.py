@@ -47,6 +47,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         (sys.executable, "-m", "golow.levels.cudnn.program", *arguments),
         environment=IDLE_NUMPY,
         built_by_loading=folders[0] / "built.json",
+        build_measures=variant == "autotune",
     )
 
 

@@ -43,6 +43,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         (sys.executable, "-m", "golow.levels.onednn.program", *map(str, folders)),
         environment=IDLE_NUMPY,
         built_by_loading=folders[0] / "built.json",
+        build_measures=True,
     )
 
 

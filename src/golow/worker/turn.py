@@ -1,0 +1,74 @@
+"""Whose turn it is on a card that several comparisons share: they prepare beside one another, and
+one alone is timed.
+
+Both locks are the kernel's (flock on files of one folder) and end with the process that holds them,
+however that ends. Who wants the card alone waits for those who are on it; the gate keeps others
+from coming meanwhile, so that nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from golow.record import GolowError
+
+
+class Turn:
+    """One comparison among those that share a card.
+
+    folder: the same for all of them; it is made if need be. Raises `GolowError` where that cannot
+    be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._gate, self._card = _opened(folder / "gate"), _opened(folder / "card")
+        except OSError as error:
+            raise GolowError(
+                f"{folder} cannot be used: {error.strerror or error}",
+                "cells take turns there; name another folder with GOLOW_CACHE.",
+            ) from error
+        self._is_alone = False
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """On the card beside others that are not timed either; part of `alone` inside of it."""
+        if self._is_alone:
+            yield
+            return
+        with _held(self._gate, fcntl.LOCK_EX):
+            fcntl.flock(self._card, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._card, fcntl.LOCK_UN)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Alone on the card; must not begin inside of `beside`, which would wait for itself."""
+        with _held(self._gate, fcntl.LOCK_EX):
+            fcntl.flock(self._card, fcntl.LOCK_EX)
+        self._is_alone = True
+        try:
+            yield
+        finally:
+            self._is_alone = False
+            fcntl.flock(self._card, fcntl.LOCK_UN)
+
+
+def _opened(file: Path) -> int:
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def _held(handle: int, how: int) -> Iterator[None]:
+    fcntl.flock(handle, how)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)

@@ -1,0 +1,110 @@
+"""Cells beside one another on one card: as many as its memory has room for, and no verdict of
+memory that another cell could have caused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import studies
+from golow.measure.cards import CardFacts
+from golow.measure.environment import environment
+from golow.study import places as places_module
+from golow.study.forecast import Outlook
+from golow.study.memory import WORKERS_OWN_BYTES, held_bytes
+from golow.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
+from golow.study_record import Cell, CellRecord, Machine
+from studies import Heard, records, run, study
+
+GIB = 2**30
+
+
+def on_one_card(count: int, memory_bytes: int) -> list[Place]:
+    machine = Machine(host="here", device="a card", uuid="GPU-1")
+    return [Place("GPU-1", machine, environment(), {}, memory_bytes) for _ in range(count)]
+
+
+class Together(Heard):
+    """Counts the cells that are being measured at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: list[Cell] = []
+        self.most = 0
+        self.company: dict[int, list[int]] = {}
+
+    def began(self, cell: Cell) -> None:
+        super().began(cell)
+        self.now.append(cell)
+        self.most = max(self.most, len(self.now))
+        self.company.setdefault(cell.batch, []).append(len(self.now) - 1)
+
+    def lost(self, cell: Cell, reason: str) -> None:
+        super().lost(cell, reason)
+        self.now.remove(cell)
+
+    def ended(self, record: CellRecord, outlook: Outlook) -> None:
+        super().ended(record, outlook)
+        self.now = [cell for cell in self.now if cell != record.cell]
+
+
+@pytest.fixture(autouse=True)
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = studies.made_comparison(tmp_path / "comparison")
+    monkeypatch.setenv("CELL_COMPARISON", str(comparison))
+    monkeypatch.setenv("CELL_SECONDS", "0.2")
+
+
+@pytest.mark.parametrize(("memory", "most"), [(100 * GIB, 4), (5 * GIB, 2), (GIB, 1)])
+def test_as_many_as_the_memory_has_room_for(tmp_path: Path, memory: int, most: int) -> None:
+    """Each of these holds little more than what its two workers hold themselves."""
+    observer = Together()
+    run(study(), tmp_path, observer, on_one_card(4, memory))
+    assert observer.most == most
+    assert {record.state for record in records(tmp_path).values()} == {"done"}
+
+
+def test_memory_that_ran_out_in_company_is_tried_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CELL_FAULTS", json.dumps({"4": "out of memory"}))
+    observer = Together()
+    run(study(resolution=(8,)), tmp_path, observer, on_one_card(3, 100 * GIB))
+    assert observer.again == ["memory ran out beside other cells"]
+    assert observer.company[4][-1] == 0, "the second try had company too"
+    failed = [record for record in records(tmp_path).values() if record.state == "failed"]
+    assert [record.cell.batch for record in failed] == [4]
+    assert failed[0].out_of_memory == ("eager", "torchscript")
+
+
+def test_memory_that_ran_out_alone_is_the_result_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CELL_FAULTS", json.dumps({"4": "out of memory"}))
+    observer = Heard()
+    run(study(resolution=(8,)), tmp_path, observer, on_one_card(1, 100 * GIB))
+    assert observer.again == []
+
+
+def test_what_a_cell_holds_grows_with_its_levels_and_its_size() -> None:
+    [small, *_, large] = studies.cells(study(), 1)
+    assert 2 * WORKERS_OWN_BYTES < held_bytes(small, []) < held_bytes(large, [])
+
+
+def test_places_on_a_card_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = tuple(range(2 * CORES_A_CELL * MOST_ON_A_CARD + 3))
+    machine = msgspec.structs.replace(environment(), affinity=cores)
+    cards = [CardFacts(f"GPU-{number}", "a card", 80 * GIB) for number in range(2)]
+    monkeypatch.setattr(places_module, "environment", lambda: machine)
+    monkeypatch.setattr(places_module, "visible_cards", lambda: cards)
+    found = places("cuda", jobs=2)
+    assert [place.lock for place in found] == ["GPU-0"] * 4 + ["GPU-1"] * 4
+    taken = [core for place in found for core in place.environment.affinity]
+    assert len(taken) == len(set(taken)) == len(found) * CORES_A_CELL
+    assert len({place.variables[TURNS] for place in found}) == 2
+    [whole] = places("cuda", most_on_a_card=1)
+    assert whole.environment.affinity == cores
+    assert TURNS not in whole.variables
