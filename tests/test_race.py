@@ -174,15 +174,17 @@ def test_intervals_cover_the_truth_in_spite_of_stopping(machine: Callable[[int],
     assert covered >= 0.85 * 200
 
 
-def test_slow_workers_get_what_the_time_limit_allows() -> None:
+@pytest.mark.parametrize(("limit", "rounds"), [(60, 5), (30, 2)])
+def test_slow_workers_get_what_the_time_limit_allows(limit: int, rounds: int) -> None:
+    """Up to twice as much, for the rounds that a word needs, if these can be had in that time."""
     machine = SyntheticMachine(1, contention=False)
     workers = [VirtualWorker(name, machine, seconds=3.0) for name in ("eager", "level")]
-    race = run_race(workers, baseline="eager", seed=0, time_limit=60, clock=machine)
+    race = run_race(workers, baseline="eager", seed=0, time_limit=limit, clock=machine)
     assert race.summary.stopped_because == "time limit"
-    assert race.seconds < 70
+    assert race.seconds < 2 * limit
+    assert len(race.rounds) == rounds
     assert all(len(block.host_ns) == 1 for block in race.blocks["level"])
-    assert 2 <= len(race.rounds) < stats.LEAST_ROUNDS
-    assert word_of(race) == "unclear"
+    assert rounds >= stats.LEAST_ROUNDS or word_of(race) == "unclear"
 
 
 # ---------------------------------------------------------------- the sequence

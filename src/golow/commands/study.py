@@ -185,7 +185,7 @@ def figures(
     ] = "svg,png,html",
     studies: Annotated[Path, typer.Option(help="Folder of the studies.")] = STUDIES,
 ) -> None:
-    """Draw a study: time, memory and ratio over the grid; needs golow[figures]."""
+    """Draw a study: time, memory and ratio over the grid; needs matplotlib."""
     from golow.report.study_figures import write_study_figures
 
     for file in write_study_figures(

@@ -25,6 +25,9 @@ LEAST_ROUNDS = 10
 AROUND_A_BLOCK = 2
 """Times its timed seconds that a block takes, with its warm-up and the pause behind it."""
 
+OVERTIME = 2
+"""Times its limit that a race may take for the rounds without which nothing can be said."""
+
 CHECK_EVERY = 5
 """Rounds between two looks at the intervals. Each look is one more chance to stop on a narrow one
 by luck; see ``stats.py`` for what that costs."""
@@ -192,7 +195,8 @@ def run_race(
 
     target: relative full width ((high - low) / value) to which each ratio's 95% interval is
     narrowed. time_limit: seconds for all, calibration included; no round is begun that would
-    probably end after it, but the first one always is. block_seconds: timed seconds of a block,
+    probably end after it, but the first one always is, and those without which nothing can be said
+    while they end within `OVERTIME` of it. block_seconds: timed seconds of a block,
     fewer where the limit leaves no room for enough rounds.
     least_rounds: clean rounds before the race may stop on its intervals. card: on which card the
     workers run, None on a CPU; they must answer device times then, and its state is read after
@@ -236,7 +240,8 @@ def run_race(
             if look and widest < target and race.has_enough_rounds():
                 reason: StopReason = "interval"
                 break
-            if seconds + (clock() - calibrated) / rounds > time_limit:
+            ends = seconds + (clock() - calibrated) / rounds
+            if ends > (time_limit if rounds >= stats.LEAST_ROUNDS else OVERTIME * time_limit):
                 reason = "time limit"
                 break
         else:
