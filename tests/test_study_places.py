@@ -61,11 +61,13 @@ def test_cards_are_those_that_cuda_sees_in_its_order(
     assert [card.uuid for card in cards] == [UUIDS[place] for place in found]
     assert [card.memory_bytes for card in cards] == [(place + 1) * 2**30 for place in found]
     if found:
-        at = places("cuda", jobs=len(found))
+        at = places("cuda", jobs=len(found), most_on_a_card=1)
         assert [place.lock for place in at] == [card.uuid for card in cards]
         assert [place.variables["CUDA_VISIBLE_DEVICES"] for place in at] == [c.uuid for c in cards]
         assert {place.machine.device for place in at} == {"NVIDIA H200"}
-        assert not unlike(at[0].environment, places("cuda")[0].environment, "cuda")
+        assert not unlike(
+            at[0].environment, places("cuda", most_on_a_card=1)[0].environment, "cuda"
+        )
     with pytest.raises(GolowError, match=f"GPUs, {len(found)} can be seen"):
         places("cuda", jobs=len(found) + 2)
 
