@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from golow.levels.onednn.builder import Builder, Built, Switches
-from golow.levels.onednn.constants import ANY, BLOCKED_BY_16, CHANNELS_LAST
+from golow.levels.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.onednn.execution import Execution
-from golow.levels.onednn.library import Engine
+from golow.levels.onednn.library import Engine, channel_block
 from golow.levels.onednn.operators import OPERATORS
 from in_process import STEPS, Network, Tensors
 
 Chooser = Callable[[int], int]
 
 ENGINE = Engine()
-LAYOUTS = {"any": ANY, "channels_last": CHANNELS_LAST, "blocked": BLOCKED_BY_16}
+LAYOUTS = {"any": ANY, "channels_last": CHANNELS_LAST, "blocked": channel_block().tag}
 
 
 class Running:

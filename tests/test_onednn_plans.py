@@ -15,7 +15,7 @@ from golow.comparison import capture
 from golow.levels import onednn
 from golow.levels.onednn import GRAPH, LAYOUTS, tuning
 from golow.levels.onednn.builder import Builder, Switches
-from golow.levels.onednn.library import Engine
+from golow.levels.onednn.library import Engine, channel_block
 from golow.levels.onednn.operators import OPERATORS
 from golow.levels.onednn.program import OneDnn
 from golow.lower.graph import decode_graph
@@ -54,7 +54,7 @@ def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
     assert chosen is not None
     places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
     assert list(chosen.positions) == places
-    assert set(chosen.positions.values()) <= set(tuning.TAGS)
+    assert set(chosen.positions.values()) <= set(tuning.LAYOUTS)
     assert {"any", "channels_last", "blocked"} <= set(chosen.milliseconds)
     assert first.notes == ()
     OneDnn(folder).load(bundle)
@@ -62,7 +62,10 @@ def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
     assert sorted(file.name for file in folder.iterdir()) == [GRAPH, LAYOUTS]
 
 
-@pytest.mark.parametrize(("name", "text"), [("channels_last", "acdb"), ("blocked", "aBcd16b")])
+BLOCKED = f"aBcd{channel_block().size}b"
+
+
+@pytest.mark.parametrize(("name", "text"), [("channels_last", "acdb"), ("blocked", BLOCKED)])
 def test_kept_layouts_are_those_that_run(name: str, text: str, place: tuple[Path, Path]) -> None:
     folder, bundle = place
     choose_layouts(folder, name)
@@ -162,7 +165,7 @@ SMALL_BYTES = 1 << 16  # below this the reference code is no slower than calling
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
-@pytest.mark.parametrize("layout", list(tuning.TAGS))
+@pytest.mark.parametrize("layout", tuning.LAYOUTS)
 @pytest.mark.parametrize("model", ["resnet18", "mobilenet_v2"])
 def test_no_large_step_runs_reference_code(
     model: str, layout: tuning.LayoutName, mode: Mode
@@ -171,7 +174,7 @@ def test_no_large_step_runs_reference_code(
     prepared = prepare(model, mode=mode, batch=2, resolution=64)
     clean = apply(capture(prepared).graph, CLEAN_UP)
     graph = apply(clean, onednn.passes(prepared.workload))
-    tag = tuning.TAGS[layout]
+    tag = tuning.tag_of(layout)
     plan = Builder(graph, Engine(), lambda position: tag, Switches(0)).build(OPERATORS).plan
     slow = [
         (step.operation, step.modules[0], step.implementation)

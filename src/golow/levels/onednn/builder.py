@@ -79,7 +79,7 @@ Chooser = Callable[[int], int]
 class Builder:
     """Builds the steps of one graph, node after node.
 
-    layout_of: the format tag (ANY, CHANNELS_LAST, BLOCKED_BY_16) in which the convolution at a
+    layout_of: the format tag (ANY, CHANNELS_LAST, a block's) in which the convolution at a
     position of the graph computes.
     """
 

@@ -15,8 +15,12 @@ DATA_TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
 
 # dnnl_format_tag_t
 ANY = 1
+BLOCKED_BY_8 = 102  # aBcd8b: channels in blocks of 8, one AVX register
 BLOCKED_BY_16 = 78  # aBcd16b: channels in blocks of 16, one AVX-512 register
 CHANNELS_LAST = 22  # acdb
+
+# dnnl_cpu_isa_t: the bit that every AVX-512 has and nothing less
+AVX_512 = 0x20
 
 # dnnl_prop_kind_t
 FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96

@@ -12,10 +12,13 @@ from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from golow.levels.onednn.constants import (
     ANY,
+    AVX_512,
+    BLOCKED_BY_8,
+    BLOCKED_BY_16,
     DATA_TYPES,
     QUERY_DIMS,
     QUERY_INNER_BLOCKS,
@@ -89,6 +92,21 @@ def library() -> ctypes.CDLL:
     loaded.dnnl_primitive_desc_query_md.argtypes = [c_void_p, c_int, c_int]
     loaded.dnnl_primitive_execute.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
     return loaded
+
+
+class ChannelBlock(NamedTuple):
+    """Channels that lie together in a blocked layout, and its format tag."""
+
+    size: int
+    tag: int
+
+
+@cache
+def channel_block() -> ChannelBlock:
+    """The blocks in which this CPU's convolutions compute: as many channels as a register holds.
+    For others oneDNN has its reference code alone, which is hundreds of times slower."""
+    wide = library().dnnl_get_effective_cpu_isa() & AVX_512
+    return ChannelBlock(16, BLOCKED_BY_16) if wide else ChannelBlock(8, BLOCKED_BY_8)
 
 
 def version() -> str:

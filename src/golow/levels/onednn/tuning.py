@@ -1,9 +1,10 @@
 """Which layout each convolution computes in, chosen by measuring.
 
 oneDNN has two families of convolutions on a CPU: on channels-last activations and on channels in
-blocks of 16. Which is faster depends on the shape, by up to 40% either way, and changing between
-them costs a reorder. The whole plan is measured step by step in each uniform layout; the cheapest
-mixture is found along the order of execution, measured too, and the fastest of all wins.
+blocks, of 16 with AVX-512 and else of 8. Which is faster depends on the shape, by up to 40% either
+way, and changing between them costs a reorder. The whole plan is measured step by step in each
+uniform layout; the cheapest mixture is found along the order of execution, measured too, and the
+fastest of all wins.
 """
 
 from __future__ import annotations
@@ -13,24 +14,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
-from golow.levels.onednn.constants import ANY, BLOCKED_BY_16, CHANNELS_LAST
+from golow.levels.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.onednn.execution import Execution
+from golow.levels.onednn.library import channel_block
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.record import Record
 from golow.worker.scheduling import ContentionMeter
 
 LayoutName = Literal["any", "channels_last", "blocked"]
 Positions = dict[int, LayoutName]
-TAGS: dict[LayoutName, int] = {
-    "any": ANY,
-    "channels_last": CHANNELS_LAST,
-    "blocked": BLOCKED_BY_16,
-}
+LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 
 SECONDS = 0.7  # of measuring a plan
 LEAST, MOST = 4, 60  # turns of every plan
@@ -57,7 +55,14 @@ class Layouts(Record, frozen=True, kw_only=True):
 
     def tag(self, position: int) -> int:
         """The format tag for the convolution at a position."""
-        return TAGS[self.positions.get(position, "any")]
+        return tag_of(self.positions.get(position, "any"))
+
+
+def tag_of(layout: LayoutName) -> int:
+    """oneDNN's format tag of the layout, on this CPU."""
+    if layout == "blocked":
+        return channel_block().tag
+    return CHANNELS_LAST if layout == "channels_last" else ANY
 
 
 def stored(file: Path) -> Layouts | None:
@@ -73,7 +78,7 @@ def choose(graph: Graph, prepare: Prepare) -> Layouts:
     places = convolutions(graph)
     if not places:
         return Layouts(positions={})
-    uniform: dict[str, Positions] = {name: dict.fromkeys(places, name) for name in TAGS}
+    uniform: dict[str, Positions] = {name: dict.fromkeys(places, name) for name in LAYOUTS}
     seconds, clean = _measured(prepare, uniform, len(graph.nodes))
     best = min(seconds, key=lambda name: float(seconds[name].sum()))
     finals = {best: uniform[best], "mixture": cheapest_mixture(graph, places, seconds)}
@@ -105,7 +110,7 @@ def cheapest_mixture(
     """The cheapest layout of each convolution along the order of execution, by dynamic
     programming: the seconds of its stretch (up to the next convolution) and, where the layout
     changes, those of a reorder of what it reads."""
-    names = [name for name in TAGS if name in seconds]
+    names = [name for name in LAYOUTS if name in seconds]
     values = graph.values()
     ends = [*places[1:], len(graph.nodes)]
     cost = {name: float(seconds[name][: places[0]].sum()) for name in names}

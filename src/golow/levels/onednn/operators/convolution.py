@@ -9,7 +9,6 @@ from golow.levels.onednn.builder import Builder, Operator, Tensor
 from golow.levels.onednn.constants import (
     ANY,
     BIAS,
-    BLOCKED_BY_16,
     CONVOLUTION_DIRECT,
     DIFF_BIAS,
     DIFF_DST,
@@ -23,7 +22,7 @@ from golow.levels.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.onednn.library import Descriptor, dims
+from golow.levels.onednn.library import Descriptor, channel_block, dims
 from golow.levels.onednn.operators.elementwise import post_op
 from golow.levels.onednn.primitive import PostOp, Primitive
 from golow.lower.graph import Node, Ref
@@ -172,7 +171,8 @@ def _geometry(stride: Any, padding: Any, dilation: Any) -> Geometry:
 
 def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> Descriptor:
     """The layout asked for; images of few channels come as they are, row-major."""
-    if tag == BLOCKED_BY_16 and shape[1] % 16:  # the last block would be padded
+    block = channel_block()
+    if tag == block.tag and shape[1] % block.size:  # the last block would be padded
         return Descriptor.plain(shape) if alike and shape[1] <= 4 else Descriptor.tagged(shape)
     return Descriptor.tagged(shape, tag)
 

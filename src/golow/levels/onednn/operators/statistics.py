@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from golow.levels.onednn.builder import Tensor
-from golow.levels.onednn.constants import BLOCKED_BY_16, CHANNELS_LAST
-from golow.levels.onednn.library import Descriptor
+from golow.levels.onednn.constants import CHANNELS_LAST
+from golow.levels.onednn.library import Descriptor, channel_block
 
 # Pixels that one accumulator may take: the error is then below float32's own rounding.
 PIXELS = 128
-BLOCK = 16
 
 
 class Groups(NamedTuple):
@@ -68,8 +67,9 @@ def groups_of(tensor: Tensor) -> Groups | None:
         return None
     images, channels, *image = tensor.shape
     area = math.prod(image)
-    blocked = channels % BLOCK == 0 and tensor.layout == Descriptor.tagged(
-        tensor.shape, BLOCKED_BY_16
+    block = channel_block()
+    blocked = channels % block.size == 0 and tensor.layout == Descriptor.tagged(
+        tensor.shape, block.tag
     )
     last = tensor.layout == Descriptor.tagged(tensor.shape, CHANNELS_LAST)
     if images * area <= PIXELS or not (blocked or last):
@@ -77,10 +77,10 @@ def groups_of(tensor: Tensor) -> Groups | None:
     if blocked:
         count = _divisor(area, images * area / PIXELS)
         shape = (images, channels * count, 1, area // count)
-        layout = Descriptor.tagged(shape, BLOCKED_BY_16)
-        order: tuple[int, ...] = (channels // BLOCK, count, BLOCK)
+        layout = Descriptor.tagged(shape, block.tag)
+        order: tuple[int, ...] = (channels // block.size, count, block.size)
         wide = layout
-        narrow = Descriptor.tagged((1, channels * count, 1, 1), BLOCKED_BY_16)
+        narrow = Descriptor.tagged((1, channels * count, 1, 1), block.tag)
     else:
         count = _divisor(images * area, images * area / PIXELS)
         layout = Descriptor.tagged((images * area // count, channels * count, 1, 1), CHANNELS_LAST)
