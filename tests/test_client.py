@@ -160,7 +160,7 @@ def test_the_log_shows_what_the_worker_said_last(bundle: Bundle) -> None:
     with faulty("raised") as worker:
         log = failure_of(worker, bundle).log
     assert "raise RuntimeError" in log
-    assert len(log.splitlines()) <= client.LOG_LINES
+    assert len(log.splitlines()) <= process.LOG_LINES
 
 
 def test_a_long_log_is_cut_and_not_disturbed_by_reading() -> None:
@@ -170,7 +170,7 @@ def test_a_long_log_is_cut_and_not_disturbed_by_reading() -> None:
     )
     with shell(script) as worker:
         assert soon(lambda: worker.log().endswith("line 3000"))
-        assert worker.log().splitlines()[0] == f"line {3001 - client.LOG_LINES}"
+        assert worker.log().splitlines()[0] == f"line {3001 - process.LOG_LINES}"
         with pytest.raises(WorkerFailure) as raised:
             worker.allocated_peak()
     assert raised.value.log.splitlines()[-2:] == ["line 3000", "last"]

@@ -87,8 +87,13 @@ PROGRAMS: dict[str, tuple[Callable[[], TorchProgram], float]] = {
 }
 
 
-def in_process(course: Course, make: Callable[[], TorchProgram], tolerance: float) -> Students:
-    return Students(course, lambda _: InProcess(make()), tolerance)
+def in_process(
+    course: Course,
+    make: Callable[[], TorchProgram],
+    tolerance: float,
+    drift: float | None = None,
+) -> Students:
+    return Students(course, lambda _: InProcess(make()), tolerance, drift)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -106,8 +111,8 @@ def course_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> Course:
 
 @pytest.mark.parametrize("check", TRAINING, ids=lambda check: check.__name__)
 def test_bf16_trains(check: Check, course_in_bf16: Course) -> None:
-    """As far as bf16 has it: what it rounds on one processor, another may not."""
-    check(in_process(course_in_bf16, TorchProgram, 0.2))
+    """After two epochs it is up to 0.13 from float64 where the processor does not know bf16."""
+    check(in_process(course_in_bf16, TorchProgram, 0.05, drift=0.2))
 
 
 @pytest.mark.parametrize("make", [TorchProgram, CapturedOnCpu])

@@ -67,10 +67,14 @@ def test_as_many_as_the_memory_has_room_for(tmp_path: Path, memory: int, most: i
     assert {record.state for record in records(tmp_path).values()} == {"done"}
 
 
-def test_memory_that_ran_out_in_company_is_tried_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory runs out at a batch of 4."""
     monkeypatch.setenv("CELL_FAULTS", json.dumps({"4": "out of memory"}))
+
+
+@pytest.mark.usefixtures("full")
+def test_memory_that_ran_out_in_company_is_tried_alone(tmp_path: Path) -> None:
     observer = Together()
     run(study(resolution=(8,)), tmp_path, observer, on_one_card(3, 100 * GIB))
     assert observer.again == ["memory ran out beside other cells"]
@@ -80,10 +84,8 @@ def test_memory_that_ran_out_in_company_is_tried_alone(
     assert failed[0].out_of_memory == ("eager", "torchscript")
 
 
-def test_memory_that_ran_out_alone_is_the_result_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CELL_FAULTS", json.dumps({"4": "out of memory"}))
+@pytest.mark.usefixtures("full")
+def test_memory_that_ran_out_alone_is_the_result_at_once(tmp_path: Path) -> None:
     observer = Heard()
     run(study(resolution=(8,)), tmp_path, observer, on_one_card(1, 100 * GIB))
     assert observer.again == []

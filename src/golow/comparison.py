@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -160,7 +160,7 @@ def compare(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
         observer.stage("preparing the workload")
-        with turn.beside() if turn is not None else nullcontext():
+        with starter.turn.beside():
             prepared = prepare(
                 model,
                 example_inputs,
@@ -208,8 +208,20 @@ def compare(
             standard = Standard(bundle, folder, starter)
             notes += standard.notes
             for group in _resident_groups(entrants, standard, allow_differs, observer, card):
-                with turn.alone() if turn is not None else nullcontext():
-                    races.append(_raced(group, seed, interval, time_limit, card, cold, observer))
+                with starter.turn.alone():
+                    observer.stage("calibrating the race")
+                    races.append(
+                        run_race(
+                            [e.worker for e in group if e.worker is not None],
+                            baseline=BASELINE,
+                            seed=seed,
+                            target=interval,
+                            time_limit=time_limit,
+                            card=card,
+                            cold=cold,
+                            observer=observer.race,
+                        )
+                    )
                     if by_layer:
                         observer.stage("timing the layers")
                     for entrant in group:
@@ -225,28 +237,6 @@ def compare(
     if interrupted:
         raise Interrupted(result)
     return result
-
-
-def _raced(
-    group: Sequence[Entrant],
-    seed: int,
-    interval: float,
-    time_limit: float,
-    card: Card | None,
-    cold: bool,
-    observer: Observer,
-) -> Race:
-    observer.stage("calibrating the race")
-    return run_race(
-        [entrant.worker for entrant in group if entrant.worker is not None],
-        baseline=BASELINE,
-        seed=seed,
-        target=interval,
-        time_limit=time_limit,
-        card=card,
-        cold=cold,
-        observer=observer.race,
-    )
 
 
 def capture(prepared: Prepared) -> Captured:

@@ -234,7 +234,7 @@ class Entrant:
         cached = built.exists()
         if not cached:
             turn = self.starter.turn
-            alone = turn.alone() if turn and launch.build_measures else nullcontext()
+            alone = turn.alone() if launch.build_measures else nullcontext()
             with alone, self.starter.worker(self.name, launch, self.bundle) as builder:
                 seconds = builder.load(self.bundle.folder).phases.get("build", 0.0)
             built.parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ class Entrant:
         building = 0.0 if self.launch.built_by_loading else report.phases.get("build", 0.0)
         self._seconds["build"] = self._seconds["build"] or building
         self._seconds["load"] = report.phases.get("load", 0.0)
-        if self.starter.turn is None:  # else the machine is busy, and it was started ahead
+        if not self.starter.turn.is_shared:  # else the machine is busy, and it was started ahead
             self._seconds["ready"] = ready - building
         self.notes = list(dict.fromkeys([*self.notes, *report.notes]))
         if self.launch.artifact_bytes is None:

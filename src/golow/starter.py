@@ -23,7 +23,7 @@ class Starter:
     """
 
     def __init__(self, limits: Limits | None = None, turn: Turn | None = None) -> None:
-        self.limits, self.turn = limits or Limits(), turn
+        self.limits, self.turn = limits or Limits(), turn or Turn()
         self._ahead: list[Worker] = []
 
     def __enter__(self) -> Self:
@@ -39,7 +39,7 @@ class Starter:
         What counts there is how many comparisons come by, and much of each is imports, which keep
         one core busy. Elsewhere nothing is started: it would disturb what a start costs.
         """
-        if self.turn is None:
+        if not self.turn.is_shared:
             return
         for choice in choices:
             if not choice.level.builds:
@@ -63,6 +63,6 @@ class Starter:
             limits=self.limits,
             turn=self.turn,
         )
-        if self.turn is not None:
+        if self.turn.is_shared:
             worker.wake(mode)
         return worker

@@ -79,7 +79,7 @@ class StudyObserver(Protocol):
         """How far it is."""
 
     def lost(self, cell: Cell, reason: str) -> None:
-        """Something from outside ended a cell's process; it is measured again."""
+        """What a cell brought says nothing of it, for that reason; it is measured again."""
 
     def ended(self, record: CellRecord, outlook: Outlook) -> None:
         """A cell has its record; what is still to come."""
@@ -146,9 +146,8 @@ class StudyRun:
         self._observer.outlook(self._outlook())
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._may_begin(deadline) or self._running:
-            while self._may_begin(deadline) and self.executor.has_room(self._next_needs()):
-                needs = self._next_needs()
-                self._begin(self._waiting.popleft(), needs)
+            while self._may_begin(deadline) and self._begin_next():
+                pass
             if self._waiting or self._running:
                 for finished in self.executor.wait():
                     self._take(finished)
@@ -158,17 +157,21 @@ class StudyRun:
     def _may_begin(self, deadline: float | None) -> bool:
         return bool(self._waiting) and (deadline is None or time.monotonic() < deadline)
 
-    def _next_needs(self) -> int | None:
+    def _begin_next(self) -> bool:
+        """Begin the next cell if there is room for it, and say whether there was."""
         cell = self._waiting[0]
-        return None if key(cell) in self._alone else held_bytes(cell, self._records.values())
-
-    def _begin(self, cell: Cell, needs: int | None) -> None:
+        alone = key(cell) in self._alone
+        needs = None if alone else held_bytes(cell, self._records.values())
+        if not self.executor.has_room(needs):
+            return False
+        self._waiting.popleft()
         if reason := self._why_skipped(cell):
             self._keep(_unmeasured(cell, "skipped", reason), self.folder.draft(), self.environment)
         else:
             self._running.append(cell)
             self.executor.start(cell, needs)
             self._observer.began(cell)
+        return True
 
     def _why_skipped(self, cell: Cell) -> str:
         known = (record for record in self._records.values() if record.state != "skipped")
@@ -180,19 +183,19 @@ class StudyRun:
         if isinstance(brought, Lost):
             self._attempts[key(cell)] += 1
             if self._attempts[key(cell)] < MOST_ATTEMPTS:
-                self._waiting.appendleft(cell)
-                shutil.rmtree(finished.draft, ignore_errors=True)
-                self._observer.lost(cell, brought.reason)
-                return
+                return self._again(finished, brought.reason)
             brought = _unmeasured(cell, "failed", f"{brought.reason}, {MOST_ATTEMPTS} times")
         elif brought.out_of_memory and finished.in_company:
             self._alone.add(key(cell))
-            self._waiting.appendleft(cell)
-            shutil.rmtree(finished.draft, ignore_errors=True)
-            self._observer.lost(cell, "memory ran out beside other cells")
-            return
+            return self._again(finished, "memory ran out beside other cells")
         name = self.folder.environment(finished.environment, self.study.device)
-        self._keep(brought, finished.draft, name)
+        return self._keep(brought, finished.draft, name)
+
+    def _again(self, finished: Finished, reason: str) -> None:
+        """Have the cell measured once more, as the next one."""
+        self._waiting.appendleft(finished.cell)
+        shutil.rmtree(finished.draft, ignore_errors=True)
+        self._observer.lost(finished.cell, reason)
 
     def _keep(self, record: CellRecord, draft: Path, environment: str) -> None:
         record = msgspec.structs.replace(record, environment=environment)

@@ -30,9 +30,7 @@ from golow.worker.protocol import (
 from golow.worker.scheduling import ContentionMeter
 from golow.worker.turn import Turn
 
-LOG_LINES = 15
 SETTLE_SECONDS = 0.03
-LOG_BYTES = 8192
 SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
 Report = TypeVar(
     "Report", LoadReport, TimeReport, LayersReport, CopiesReport, EpochReport, PredictReport
@@ -61,16 +59,16 @@ class Worker:
         limits: Limits | None = None,
         turn: Turn | None = None,
     ) -> None:
-        """turn: where several comparisons share a card, that of the worker's."""
+        """turn: where several comparisons share a card, the place of the worker's own."""
         self.name = name
         self.limits = limits or Limits()
-        self._turn = turn
+        self._turn = turn or Turn()
         self.last: float | None = 0.0  # what the last `time` ended with; None if it was no number
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
         self._out_of_memory_kills = process.out_of_memory_kills()
         self._seconds_per_iteration = 0.0  # not known yet
         self._buffer = b""
-        self._waiting = self._waking = self._dismissed = self._ended = False
+        self._waiting = self._dismissed = self._ended = False
         self.started = time.perf_counter()
         try:
             self._process = subprocess.Popen(
@@ -104,15 +102,15 @@ class Worker:
     # ------------------------------------------------------------ requests
 
     def wake(self, mode: Mode) -> None:
-        """Have the worker import what loading a workload of that mode would; `load` waits for
-        it."""
+        """Have it import what loading a workload of that mode would; `load` waits for that."""
         with contextlib.suppress(OSError):  # it has died: `load` tells how
             self._write({"do": "wake", "mode": mode})
-        self._waking = True
+        self._waiting = True
 
     def load(self, bundle: Path) -> LoadReport:
         """Make the worker ready for the bundle's workload."""
-        self._wait_until_awake()
+        if self._waiting:  # any answer will do: who does not know `wake` does all when it loads
+            self._read("wake", self.limits.load)
         answer = self._request({"do": "load", "bundle": str(bundle)}, self.limits.load)
         return self._typed(answer, LoadReport)
 
@@ -270,7 +268,7 @@ class Worker:
 
         One that still owes an answer (Ctrl-C came meanwhile) would not hear the question.
         """
-        if not (self._waiting or self._waking or self._dismissed or self._ended):
+        if not (self._waiting or self._dismissed or self._ended):
             with contextlib.suppress(OSError):
                 self._write({"do": "quit"})
             self._dismissed = True
@@ -280,31 +278,17 @@ class Worker:
         try:
             self.dismiss()
             if self._dismissed:
-                self._process.wait(self.limits.quit)
-        except subprocess.TimeoutExpired:
-            pass
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(self.limits.quit)
         finally:  # also when a second Ctrl-C comes
             self._kill()
             self._log.close()
 
     def log(self) -> str:
         """The end of what the worker wrote to standard error."""
-        if self._log.closed:
-            return ""
-        # Never by seeking: the worker writes at the same position of the same open file.
-        end = os.fstat(self._log.fileno()).st_size
-        text = os.pread(self._log.fileno(), LOG_BYTES, max(0, end - LOG_BYTES))
-        return "\n".join(text.decode(errors="replace").splitlines()[-LOG_LINES:])
+        return "" if self._log.closed else process.last_words(self._log.fileno())
 
     # ------------------------------------------------------------ how it is done
-
-    def _wait_until_awake(self) -> None:
-        """Whatever its answer: one that does not know the request does all when it loads."""
-        if self._waking:
-            self._waking = False
-            self._waiting = True
-            self._read("wake", self.limits.load)
-            self._waiting = False
 
     def _request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         return self._required(self._answer(request, limit))
@@ -317,19 +301,14 @@ class Worker:
         return self._required(answer)
 
     def _answer(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        with self._turn.beside() if self._turn is not None else contextlib.nullcontext():
-            return self._exchange(request, limit)
-
-    def _exchange(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        self._require_silence()
-        try:
-            self._write(request)
-        except OSError:
-            self._died()
-        self._waiting = True
-        answer = self._read(str(request["do"]), limit)
-        self._waiting = False
-        return answer
+        with self._turn.beside():
+            self._require_silence()
+            try:
+                self._write(request)
+            except OSError:
+                self._died()
+            self._waiting = True
+            return self._read(str(request["do"]), limit)
 
     def _required(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer, unless it is a refusal, with which the worker's life ends."""
@@ -368,12 +347,12 @@ class Worker:
             if left <= 0 or not self._receive(left):
                 raise self._fail("hung", f"no answer to `{what}` within {limit:.0f} s")
         text, _, self._buffer = self._buffer.partition(b"\n")
+        self._waiting = False
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError:
-            raise self._fail(
-                "protocol", f"its answer to `{what}` is not a JSON object: {text[:80]!r}"
-            ) from None
+            message = f"its answer to `{what}` is not a JSON object: {text[:80]!r}"
+            raise self._fail("protocol", message) from None
 
     def _receive(self, seconds: float) -> bool:
         """Add to the buffer what the worker has written; false if nothing came in that time."""
@@ -400,16 +379,7 @@ class Worker:
             status = self._process.wait(SECONDS_TO_END)
         except subprocess.TimeoutExpired:
             raise self._fail("protocol", "it closed its standard output and lives on") from None
-        if status < 0:
-            names = {number.value: number.name for number in signal.Signals}
-            name = names.get(-status, f"signal {-status}")
-            if (
-                status == -signal.SIGKILL
-                and process.out_of_memory_kills() > self._out_of_memory_kills
-            ):
-                raise self._fail("out of memory", "the system ended it to get memory back")
-            raise self._fail("died", f"it was ended by {name}")
-        raise self._fail("died", f"it ended with status {status}")
+        raise self._fail(*process.how_it_ended(status, self._out_of_memory_kills))
 
     def _fail(self, kind: str, message: str) -> WorkerFailure:
         """End the worker and raise; typed as returning so that a caller can write ``raise``."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
+
+LOG_LINES, LOG_BYTES = 15, 8192
 
 
 def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
@@ -36,6 +39,25 @@ def thread_settings(threads: int) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": count,
         "OMP_DYNAMIC": "FALSE",
     }
+
+
+def how_it_ended(status: int, kills_before: int) -> tuple[str, str]:
+    """A kind of failure and words for it, by a process's status (negative: a signal) and
+    `out_of_memory_kills` from before it."""
+    if status >= 0:
+        return "died", f"it ended with status {status}"
+    if status == -signal.SIGKILL and out_of_memory_kills() > kills_before:
+        return "out of memory", "the system ended it to get memory back"
+    names = {number.value: number.name for number in signal.Signals}
+    return "died", f"it was ended by {names.get(-status, f'signal {-status}')}"
+
+
+def last_words(log: int) -> str:
+    """The end of what a process wrote to that file, and may still be writing to."""
+    # Never by seeking: the process writes at the same position of the same open file.
+    end = os.fstat(log).st_size
+    text = os.pread(log, LOG_BYTES, max(0, end - LOG_BYTES))
+    return "\n".join(text.decode(errors="replace").splitlines()[-LOG_LINES:])
 
 
 def out_of_memory_kills() -> int:

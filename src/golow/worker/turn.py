@@ -11,8 +11,9 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from golow.record import GolowError
 
@@ -20,45 +21,68 @@ from golow.record import GolowError
 class Turn:
     """One comparison among those that share a card.
 
-    folder: the same for all of them; it is made if need be. Raises `GolowError` where that cannot
-    be.
+    folder: the same for all of them; it is made if need be. None where nobody shares the card, so
+    that there is nothing to wait for. Raises `GolowError` where the folder cannot be.
     """
 
-    def __init__(self, folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._gate, self._card = _opened(folder / "gate"), _opened(folder / "card")
-        except OSError as error:
-            raise GolowError(
-                f"{folder} cannot be used: {error.strerror or error}",
-                "cells take turns there; name another folder with GOLOW_CACHE.",
-            ) from error
+    def __init__(self, folder: Path | None = None) -> None:
+        self._locks = None if folder is None else _locks(folder)
         self._is_alone = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are others."""
+        return self._locks is not None
 
     @contextmanager
     def beside(self) -> Iterator[None]:
         """On the card beside others that are not timed either; part of `alone` inside of it."""
         if self._is_alone:
             yield
-            return
-        with _held(self._gate, fcntl.LOCK_EX):
-            fcntl.flock(self._card, fcntl.LOCK_SH)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._card, fcntl.LOCK_UN)
+        else:
+            with self._taken(fcntl.LOCK_SH):
+                yield
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Alone on the card; must not begin inside of `beside`, which would wait for itself."""
-        with _held(self._gate, fcntl.LOCK_EX):
-            fcntl.flock(self._card, fcntl.LOCK_EX)
-        self._is_alone = True
+        with self._taken(fcntl.LOCK_EX):
+            self._is_alone = True
+            try:
+                yield
+            finally:
+                self._is_alone = False
+
+    def _taken(self, how: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._locks is None else self._locks.taken(how)
+
+
+class _Locks(NamedTuple):
+    """Descriptors of the two files."""
+
+    gate: int
+    card: int
+
+    @contextmanager
+    def taken(self, how: int) -> Iterator[None]:
+        """The card, shared or alone (a constant of flock), through the gate."""
+        with _held(self.gate, fcntl.LOCK_EX):
+            fcntl.flock(self.card, how)
         try:
             yield
         finally:
-            self._is_alone = False
-            fcntl.flock(self._card, fcntl.LOCK_UN)
+            fcntl.flock(self.card, fcntl.LOCK_UN)
+
+
+def _locks(folder: Path) -> _Locks:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Locks(_opened(folder / "gate"), _opened(folder / "card"))
+    except OSError as error:
+        raise GolowError(
+            f"{folder} cannot be used: {error.strerror or error}",
+            "cells take turns there; name another folder with GOLOW_CACHE.",
+        ) from error
 
 
 def _opened(file: Path) -> int:
