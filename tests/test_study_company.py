@@ -4,7 +4,11 @@ memory that another cell could have caused."""
 from __future__ import annotations
 
 import json
+import os
+import signal
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +17,10 @@ import studies
 from golow.measure.cards import CardFacts
 from golow.measure.environment import environment
 from golow.study import places as places_module
+from golow.study.attempt import Attempt, Lost
 from golow.study.forecast import Outlook
+from golow.study.local import LocalExecutor
+from golow.study.loop import Finished, SilentStudy
 from golow.study.memory import WORKERS_OWN_BYTES, held_bytes
 from golow.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
 from golow.study_record import Cell, CellRecord, Machine
@@ -24,7 +31,8 @@ GIB = 2**30
 
 def on_one_card(count: int, memory_bytes: int) -> list[Place]:
     machine = Machine(host="here", device="a card", uuid="GPU-1")
-    return [Place("GPU-1", machine, environment(), {}, memory_bytes) for _ in range(count)]
+    turns = {TURNS: "where cells that measure nothing take no turns"} if count > 1 else {}
+    return [Place("GPU-1", machine, environment(), turns, memory_bytes) for _ in range(count)]
 
 
 class Together(Heard):
@@ -96,6 +104,64 @@ def test_what_a_cell_holds_grows_with_its_levels_and_its_size() -> None:
     assert 2 * WORKERS_OWN_BYTES < held_bytes(small, []) < held_bytes(large, [])
 
 
+class Ahead(LocalExecutor):
+    """Keeps every process that it has started."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.started: list[Attempt] = []
+
+    def _process(self, place: Place) -> Attempt:
+        self.started.append(super()._process(place))
+        return self.started[-1]
+
+
+def executor(folder: Path, at: list[Place]) -> Ahead:
+    def drafts() -> Path:
+        return Path(tempfile.mkdtemp(dir=folder))
+
+    return Ahead(at, "tiny", folder / "cache", drafts, 60.0, SilentStudy(), studies.PROGRAM)
+
+
+def ended(executor: LocalExecutor) -> Finished:
+    while not (over := executor.wait()):
+        pass
+    return over[0]
+
+
+def test_on_a_shared_card_the_next_process_is_there_already(tmp_path: Path) -> None:
+    first, second, *_ = studies.cells(study(), 1)
+    with executor(tmp_path, on_one_card(2, 100 * GIB)[:1]) as at:
+        for cell in (first, second):
+            at.start(cell, 1)
+            began, waiting = at.started[-2:]
+            assert (began.cell, waiting.is_over()) == (cell, False)
+            brought = ended(at).brought
+            assert isinstance(brought, CellRecord) and brought.cell == cell
+        assert len(at.started) == 3
+    assert waiting.is_over(), "what waits for a cell outlives the study"
+    assert not waiting.draft.exists()
+
+
+def test_a_process_that_dies_before_its_cell_costs_an_attempt_and_no_more(tmp_path: Path) -> None:
+    cell = studies.cells(study(), 1)[0]
+    with executor(tmp_path, on_one_card(2, 100 * GIB)[:1]) as at:
+        at.start(cell, 1)
+        ended(at)
+        os.kill(at.started[-1].pid, signal.SIGKILL)
+        at.start(cell, 1)
+        assert ended(at).brought == Lost("its process was ended by SIGKILL")
+        at.start(cell, 1)
+        assert isinstance(ended(at).brought, CellRecord)
+
+
+def test_where_nobody_shares_the_card_nothing_is_started_ahead(tmp_path: Path) -> None:
+    with executor(tmp_path, on_one_card(1, 100 * GIB)) as at:
+        at.start(studies.cells(study(), 1)[0], 1)
+        ended(at)
+        assert len(at.started) == 1
+
+
 def test_places_on_a_card_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = tuple(range(2 * CORES_A_CELL * MOST_ON_A_CARD + 3))
     machine = msgspec.structs.replace(environment(), affinity=cores)
@@ -103,7 +169,9 @@ def test_places_on_a_card_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(places_module, "environment", lambda: machine)
     monkeypatch.setattr(places_module, "visible_cards", lambda: cards)
     found = places("cuda", jobs=2)
-    assert [place.lock for place in found] == ["GPU-0"] * 4 + ["GPU-1"] * 4
+    assert [place.lock for place in found] == ["GPU-0"] * MOST_ON_A_CARD + [
+        "GPU-1"
+    ] * MOST_ON_A_CARD
     taken = [core for place in found for core in place.environment.affinity]
     assert len(taken) == len(set(taken)) == len(found) * CORES_A_CELL
     assert len({place.variables[TURNS] for place in found}) == 2

@@ -22,7 +22,9 @@ DEAF: list[bool] = []  # whether it does not hear that it should end
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    threading.Thread(target=end_with_the_study, daemon=True).start()
+    asked = threading.Event()
+    threading.Thread(target=listen, args=(asked,), daemon=True).start()
+    asked.wait()
     cell = json.loads((folder / "request.json").read_text())
     fault = json.loads(os.environ.get("CELL_FAULTS", "{}")).get(str(cell["batch"]), "")
     print("measuring", flush=True)
@@ -69,8 +71,10 @@ def finish(folder: Path, outcome: dict[str, object]) -> None:
     (folder / "outcome.json").write_text(json.dumps(outcome))
 
 
-def end_with_the_study() -> None:
-    while os.read(0, 1) or DEAF:
+def listen(asked: threading.Event) -> None:
+    while os.read(0, 1):
+        asked.set()
+    while DEAF:
         time.sleep(1)
     for worker in WORKERS:
         worker.kill()

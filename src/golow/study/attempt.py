@@ -46,34 +46,24 @@ class Lost(NamedTuple):
 
 
 class Attempt:
-    """The process that measures one cell at one place, in the folder ``draft``.
+    """The process that measures one cell at one place, in the folder ``draft``; it waits for
+    `begin`.
 
     program: what Python is told to run, with the folder behind it; `golow.study.cell` says what a
     program must do.
-    seconds: how long it may take.
-    needs: bytes of the device that it is expected to hold, None where it must have all.
     in_company: whether another cell has been on the device meanwhile; the executor says so.
     """
 
-    def __init__(
-        self,
-        cell: Cell,
-        place: Place,
-        draft: Path,
-        program: Sequence[str],
-        seconds: float,
-        needs: int | None,
-    ) -> None:
-        self.cell, self.place, self.draft, self.needs = cell, place, draft, needs
+    cell: Cell
+    needs: int | None
+
+    def __init__(self, place: Place, draft: Path, program: Sequence[str]) -> None:
+        self.place, self.draft = place, draft
         self.in_company = False
-        self._began = time.monotonic()
-        self.deadline = self._began + seconds
-        self._limit = seconds
-        self._created = datetime.now(UTC).isoformat(timespec="seconds")
+        self.deadline = math.inf
         self._kills = out_of_memory_kills()
         self._text = b""
         try:
-            (draft / "request.json").write_bytes(encode(cell))
             (draft / "scratch").mkdir()
             self._log = (draft / "log").open("w+b")
             self._process = subprocess.Popen(
@@ -85,16 +75,33 @@ class Attempt:
                 start_new_session=True,  # Ctrl-C reaches the study alone, which then ends the cell
             )
         except OSError as error:
-            raise GolowError(
-                f"no cell can be started in {draft}: {error.strerror or error}",
-                "free some space and resume the study.",
-            ) from error
+            raise _not_started(draft, error) from error
         assert self._process.stdout is not None  # noqa: S101
         self._output: int | None = self._process.stdout.fileno()
         os.set_blocking(self._process.stdout.fileno(), False)
         self._end_of_process = _end_of(self._process)
         with suppress(OSError):  # it may have ended
             os.sched_setaffinity(self._process.pid, place.environment.affinity)
+
+    def begin(self, cell: Cell, seconds: float, needs: int | None) -> None:
+        """Have the process measure the cell. seconds: how long it may take. needs: bytes of the
+        device that it is expected to hold, None where it must have all."""
+        self.cell, self.needs, self._limit = cell, needs, seconds
+        self._began = time.monotonic()
+        self.deadline = self._began + seconds
+        self._created = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            (self.draft / "request.json").write_bytes(encode(cell))
+        except OSError as error:
+            raise _not_started(self.draft, error) from error
+        assert self._process.stdin is not None  # noqa: S101
+        with suppress(BrokenPipeError):  # it has died: `finish` tells how
+            os.write(self._process.stdin.fileno(), b"\n")
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def descriptors(self) -> list[int]:
         """What becomes readable when the process says something or ends."""
@@ -232,6 +239,13 @@ class Attempt:
             for stream in (self._process.stdin, self._process.stdout):
                 if stream is not None:
                     stream.close()
+
+
+def _not_started(draft: Path, error: OSError) -> GolowError:
+    return GolowError(
+        f"no cell can be started in {draft}: {error.strerror or error}",
+        "free some space and resume the study.",
+    )
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> int | None:

@@ -2,17 +2,19 @@
 
 What the study and a cell's process say to each other, whichever program that is:
 
-* ``FOLDER/request.json`` is the `Cell`. The folder is the process's own; the comparison's folder is
-  left in it, and at last ``outcome.json``.
+* The folder is the process's own. Standard input brings one line when ``FOLDER/request.json`` is
+  there, the `Cell`; where cells share a card, the process is started ahead of it.
+* The comparison's folder is left in the folder, and at last ``outcome.json``.
 * Standard output has a line a stage, standard error is the log.
-* Standard input never brings anything. Its end means that the study has ended, and then the cell
-  ends at once with all of its workers.
+* The end of standard input means that the study has ended, and then the cell ends at once with all
+  of its workers.
 * A full disk is no outcome: the process ends with status `DISK_FULL`.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 import threading
@@ -45,10 +47,14 @@ class Outcome(Record, frozen=True, kw_only=True):
 def main() -> None:
     """Measure the cell of the folder that is named on the command line."""
     folder = Path(sys.argv[1])
-    threading.Thread(target=_end_with_the_study, daemon=True).start()
+    asked = threading.Event()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     # What the system should end first when memory runs out: a worker, and never the study itself.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+    if TURNS in os.environ:
+        importlib.import_module("golow.comparison")  # a quarter of a cell's time
+    asked.wait()
     cell = msgspec.json.decode((folder / "request.json").read_bytes(), type=Cell)
     try:
         outcome = measured(cell, folder)
@@ -168,13 +174,14 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-# ---------------------------------------------------------------- the end of the study
+# ---------------------------------------------------------------- what the study says
 
 
-def _end_with_the_study() -> None:
-    """Wait in the kernel until the study has closed its end of standard input, or has died."""
+def _listen(asked: threading.Event) -> None:
+    """Wait in the kernel for the study's request, then until it has closed its end of standard
+    input, or has died."""
     while os.read(0, 1):
-        pass
+        asked.set()
     end_family(os.environ[MARK])
     os._exit(1)
 

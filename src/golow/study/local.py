@@ -1,11 +1,14 @@
 """Cells measured on this machine, each in a process of its own, one at each place.
 
 Places on one card share its memory: a cell begins where what it needs still fits beside the others.
+At such a place the process of the next cell is started with each cell, so that what it imports is
+there when its turn comes.
 """
 
 from __future__ import annotations
 
 import selectors
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,14 +48,17 @@ class LocalExecutor:
         self._seconds, self._observer, self._program = cell_seconds, observer, program
         self._locks = {place.lock: DeviceLock(place.lock, cache) for place in places}
         self._attempts: list[Attempt] = []
+        self._ahead: list[Attempt] = []  # processes that wait for their cell
         self._told = ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        for attempt in self._attempts:
+        for attempt in (*self._attempts, *self._ahead):
             attempt.end()
+        for attempt in self._ahead:
+            shutil.rmtree(attempt.draft, ignore_errors=True)
         for lock in self._locks.values():
             lock.release()
 
@@ -70,10 +76,13 @@ class LocalExecutor:
         """Begin to measure the cell at a free place."""
         place = self._free_place(needs)
         assert place is not None  # noqa: S101
-        attempt = Attempt(cell, place, self._drafts(), self._program, self._seconds, needs)
+        attempt = self._waiting_at(place) or self._process(place)
+        attempt.begin(cell, self._seconds, needs)
         for other in self._beside(place):
             attempt.in_company = other.in_company = True
         self._attempts.append(attempt)
+        if place.shares_its_card:
+            self._ahead.append(self._process(place))
 
     def wait(self) -> list[Finished]:
         """Block until a cell has ended, said something or used up its time; the ended ones. Where
@@ -89,6 +98,17 @@ class LocalExecutor:
         return [self._finished(attempt) for attempt in list(self._attempts) if attempt.is_over()]
 
     # ------------------------------------------------------------ how it is done
+
+    def _process(self, place: Place) -> Attempt:
+        return Attempt(place, self._drafts(), self._program)
+
+    def _waiting_at(self, place: Place) -> Attempt | None:
+        """The process that was started ahead there, if there is one."""
+        for attempt in self._ahead:
+            if attempt.place is place:
+                self._ahead.remove(attempt)
+                return attempt
+        return None
 
     def _free_place(self, needs: int | None) -> Place | None:
         taken = {id(attempt.place) for attempt in self._attempts}

@@ -21,11 +21,11 @@ from golow.record import Device, Environment, GolowError
 from golow.study_record import Machine
 from golow.worker.process import thread_settings
 
-CORES_A_CELL = 4
-"""Of a place on a card: an eager training step keeps two threads busy."""
+CORES_A_CELL = 3
+"""At least, of a place on a card: an eager training step keeps two threads busy."""
 
-MOST_ON_A_CARD = 4
-"""Places on a card: with more of them each waits most of the time for its turn to be timed."""
+MOST_ON_A_CARD = 6
+"""Places on a card: being timed is an eighth of a cell, so that more would wait for their turn."""
 
 TURNS = "GOLOW_STUDY_TURNS"
 """The variable that tells a cell's process the folder by which those on its card take turns."""
@@ -44,6 +44,11 @@ class Place(NamedTuple):
     environment: Environment
     variables: Mapping[str, str]
     memory_bytes: int | None
+
+    @property
+    def shares_its_card(self) -> bool:
+        """Whether there are other places on the card, which take turns with this one."""
+        return TURNS in self.variables
 
 
 def places(device: Device, jobs: int = 1, most_on_a_card: int = MOST_ON_A_CARD) -> list[Place]:
@@ -85,13 +90,14 @@ def _on_card(
 ) -> Iterator[Place]:
     """The places on one card, which has so many cores of the machine, from ``first`` on."""
     host, count = platform.node(), max(1, min(most, cores // CORES_A_CELL))
+    each = cores // count
     variables = {"CUDA_VISIBLE_DEVICES": card.uuid}
     if count > 1:
         variables[TURNS] = str(default_cache() / "locks" / f"{card.uuid}.turns")
     for number in range(count):
         own = found.affinity
         if count > 1:
-            own = own[first + number * CORES_A_CELL : first + (number + 1) * CORES_A_CELL]
+            own = own[first + number * each : first + (number + 1) * each]
         yield Place(
             lock=card.uuid,
             machine=Machine(host=host, device=card.name, uuid=card.uuid),
