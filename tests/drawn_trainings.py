@@ -167,16 +167,17 @@ LEVELS = (
     "cudnn:autotune",
     "a_user's_$own$_level",
 )
-losses = st.lists(
-    st.floats(1e-6, 1e6) | st.sampled_from((math.nan, math.inf, 0.0)), max_size=5
-).map(tuple)
+losses = st.floats(1e-6, 1e6) | st.sampled_from((math.nan, math.inf, 0.0))
 accuracies = st.none() | st.floats(0, 1)
 
 
 @st.composite
-def trainings(draw: st.DrawFn) -> Training:
+def trainings(draw: st.DrawFn, least_steps: int = 0) -> Training:
     """Levels, initialisations, seeds and epochs in unlike numbers; losses that are not finite,
-    epochs without evaluation, runs that failed before their first epoch or later."""
+    epochs without evaluation, runs that failed before their first epoch or later.
+
+    least_steps: of an epoch.
+    """
     runs = []
     levels = draw(st.lists(st.sampled_from(LEVELS), min_size=1, max_size=4, unique=True))
     initialisations = draw(st.integers(1, 4))
@@ -187,7 +188,7 @@ def trainings(draw: st.DrawFn) -> Training:
                 epochs = [
                     epoch(
                         number,
-                        draw(losses),
+                        draw(st.lists(losses, min_size=least_steps, max_size=5).map(tuple)),
                         draw(accuracies),
                         draw(st.sampled_from((0.0, 1e-4, 3.0, 7200.0))),
                         draw(st.sampled_from(((), ((3, 1, 0), (0, 0, 0), (1, 1, 12345))))),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drawn_trainings import WORKLOAD, trainings
@@ -153,6 +153,19 @@ def test_an_evaluation_with_other_statistics_differs() -> None:
     assert "its test loss after epoch 1 is off by 0.001," in found.reason
 
 
+def test_test_losses_that_are_alike_by_luck_tell_nothing() -> None:
+    """The twin's curve has left eager's when both are evaluated. Seen on a GPU in TF32: eager and
+    its twin a thousandth apart in the test loss, `cudnn` 0.04, eager's own seeds 0.08."""
+    twin, level = falling(), falling()
+    twin[0, 3:] *= 1.1
+    level[0, 3:] *= 1.05
+    found = judged(
+        run("level", level, test_losses=[1.04, 1.0]),
+        twin=run("eager", twin, test_losses=[1 + 1e-4, 1.0]),
+    )
+    assert found.word == "unclear"
+
+
 def test_layers_that_draw_at_random_leave_it_to_the_seeds() -> None:
     twin = run("eager", falling())
     off = run("level", falling() * 1.02, random_layers=("drop",))
@@ -290,10 +303,9 @@ def test_how_often_seeds_are_right(seeds: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(trainings())
+@given(trainings(least_steps=1))
 def test_every_level_gets_one_verdict(training: Training) -> None:
     """Whatever is missing, cut off or not finite."""
-    assume(all(epoch.losses for run in training.runs for epoch in run.epochs))
     plan = training.plan
     found = verdicts(training.runs, (), plan.levels[0], plan.epochs)
     assert [(v.initialisation, v.level) for v in found] == [

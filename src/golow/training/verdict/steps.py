@@ -31,7 +31,7 @@ def left_by_more_than_rounding(pair: Pair, twin: TrainingRun) -> str:
     allowed = FACTOR * rounding + pair.least_distance
     beyond = np.flatnonzero((rounding < _near(pair)) & (found > allowed))
     if not beyond.size:
-        return _evaluated_otherwise(pair, twin)
+        return _evaluated_otherwise(pair, twin, rounding)
     step = int(beyond[0])
     return (
         f"after {step + 1} step{'s' if step else ''} its losses are off by {found[step]:.2g}, "
@@ -66,10 +66,17 @@ def _near(pair: Pair) -> float:
     return NEAR * float(step_losses(pair.eager).std())
 
 
-def _evaluated_otherwise(pair: Pair, twin: TrainingRun) -> str:
-    """The same of the loss on the test part, as long as the twin's weights are near eager's."""
-    rounding = 0.0
+def _evaluated_otherwise(pair: Pair, twin: TrainingRun, apart: Numbers) -> str:
+    """The same of the loss on the test part, as long as the twin's weights are near eager's.
+
+    apart: the twin's distance up to each step. Where its curve has left eager's, their test losses
+    may be alike by luck: they are of two trainings.
+    """
+    rounding, steps = 0.0, 0
     for level, eager, moved in zip(pair.level.epochs, pair.eager.epochs, twin.epochs, strict=False):
+        steps += len(moved.losses)
+        if apart[min(steps, len(apart)) - 1] >= _near(pair):
+            return ""
         if level.eval_loss is None or eager.eval_loss is None or moved.eval_loss is None:
             continue
         rounding = max(rounding, abs(moved.eval_loss - eager.eval_loss))
