@@ -14,8 +14,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/golow compare resnet50 --batch 8 --resolution 64
 
+# Most of the time one core imports torch: two tests at a time.
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

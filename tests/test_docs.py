@@ -35,7 +35,7 @@ def run(
         timeout=600,
         env={
             **os.environ,
-            "GOLOW_CACHE": str(folder / "cache"),
+            "GOLOW_CACHE": str(folder.parent / "libtorch-cache"),  # what was built is kept
             "PYTHONPATH": str(import_from),
         },
     )

@@ -30,7 +30,7 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
         text=True,
         check=False,
         timeout=600,
-        env={**os.environ, "PATH": path, "GOLOW_CACHE": str(folder / "cache")},
+        env={**os.environ, "PATH": path, "GOLOW_CACHE": str(folder.parent / "libtorch-cache")},
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -29,11 +29,18 @@ def kept_loaded(subject: Subject) -> Iterator[Callable[[], Conversation]]:
 
 
 def require_threads(subject: Subject, threads: int, iterations: int) -> None:
-    """Not the setting is looked at but the threads that got a core."""
+    """Not the setting is looked at but the threads that got a core.
+
+    Where another program has the second core meanwhile, the first thread may do all the work: then
+    it is looked at again, for a while.
+    """
     with Conversation(subject) as worker:
         worker.load()
         worker.time(30, 10)
-        used = threads_at_work(worker, iterations=iterations)
+        for _ in range(20):
+            used = threads_at_work(worker, iterations=iterations)
+            if used is None or used >= threads:
+                break
     if used is None:
         pytest.skip("this system does not tell how long a thread ran")
     assert used == threads
