@@ -40,7 +40,8 @@ def conditions(plan: TrainingPlan) -> str:
     source = f" ({data.source})" if data.source else ""
     pictures = f", {' and '.join(changed)} at random" if changed else ""
     warm_up = plan.schedule.warm_up_epochs
-    warming = f" with {warm_up:g} epochs of warm-up" if warm_up else ""
+    epochs = "epoch" if warm_up == 1 else "epochs"
+    warming = f" with {warm_up:g} {epochs} of warm-up" if warm_up else ""
     seeds = f"{len(plan.seeds)} seeds" if len(plan.seeds) != 1 else "one seed"
     return (
         f"{data.train_samples:,} training and {data.test_samples:,} test pictures of "
