@@ -353,6 +353,7 @@ class Bench(Standard):
         self._working, self.learning_rate = FLOAT32, 0.1
         self._references = {BATCHES: tries[BATCHES].reference}
         self._widened: dict[tuple[int, ...], Reference] = {}
+        self._eager = lambda *_: None
         self.made: list[tuple[str, tuple[int, ...]]] = []
 
     def _workers(self, *names: str) -> Any:

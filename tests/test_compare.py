@@ -26,6 +26,7 @@ from golow.levels import Choice, Launch, Level, Probe
 from golow.record import Unsupported
 from golow.standard import Standard
 from golow.starter import Starter
+from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from processes import all_gone, family, mentioning, soon
 
@@ -155,6 +156,30 @@ def test_levels_for_which_there_is_no_room_wait(
 
 
 # ---------------------------------------------------------------- faults
+
+
+class Counting(Starter):
+    """Keeps the names of all workers that it has started."""
+
+    names: list[str]
+
+    def worker(self, name: str, launch: Launch, bundle: Bundle) -> Worker:
+        self.names.append(name)
+        return super().worker(name, launch, bundle)
+
+
+def test_the_check_and_the_race_share_one_eager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of the check's own would cost its start again."""
+    names: list[str] = []
+    monkeypatch.setattr(Counting, "names", names, raising=False)
+    monkeypatch.setattr(comparison, "Starter", Counting)
+    golow.compare(
+        model(64), torch.randn(8, 64), levels=["eager"], workers={"twin": plant("--products", "1")},
+        threads=1, time_limit=0.1, cache=tmp_path,
+    )  # fmt: skip
+    assert names == ["eager:float64", "eager", "twin"]
 
 
 @pytest.mark.usefixtures("nobody_left")

@@ -20,15 +20,16 @@ def test_workers_are_ahead_of_their_need_and_end_with_the_starter(tmp_path: Path
     before = {child.pid for child in psutil.Process().children()}
     with Starter(turn=Turn(tmp_path / "turns")) as starter:
         built = levels.choose("libtorch", "train")
-        starter.ahead([*checking("train", "cpu"), built], "train", 1)
+        eager = levels.choose("eager", "train")
+        starter.ahead([checking("train", "cpu"), eager, built], "train", 1)
         ahead = {child.pid for child in psutil.Process().children()} - before
         assert len(ahead) == 2, "of the three the built one waits for its program"
         launch = Launch(("cat",))  # would end with the pipe, and answers nothing
-        eager = starter.worker("eager", launch, bundle)
-        assert eager.pid in ahead
-        with eager:
-            eager.load(bundle.folder)
-            assert eager.time(1, 0).host_ns
+        worker = starter.worker("eager", launch, bundle)
+        assert worker.pid in ahead
+        with worker:
+            worker.load(bundle.folder)
+            assert worker.time(1, 0).host_ns
         with starter.worker("eager", launch, bundle) as second:
             assert second.pid not in ahead, "the one that was ahead is taken"
             second.wake("train")
@@ -39,5 +40,5 @@ def test_nothing_is_ahead_where_nobody_shares_the_card(tmp_path: Path) -> None:
     """It would disturb what a start costs."""
     before = {child.pid for child in psutil.Process().children()}
     with Starter() as starter:
-        starter.ahead(checking("train", "cpu"), "train", 1)
+        starter.ahead([checking("train", "cpu")], "train", 1)
         assert {child.pid for child in psutil.Process().children()} == before

@@ -118,6 +118,18 @@ class Entrant:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
+    def look(self) -> None:
+        """See how full the card is before anything runs there that the level needs: for drivers
+        that do not tell which process has what."""
+        self._used_before = self.card.used_bytes() if self.card else None
+
+    def load(self, observer: Observer, place: str) -> None:
+        """Build and load, unless that has been done; raises what goes wrong there."""
+        if self.launch is None:
+            self._build(observer, place)
+        if self.worker is None:
+            self._load(observer, place)
+
     def start(
         self, standard: Standard | None, allow_differs: bool, observer: Observer, place: str
     ) -> bool:
@@ -126,9 +138,7 @@ class Entrant:
         if self._refused:
             return False
         with self._recorded():
-            if self.launch is None:
-                self._build(observer, place)
-            self._load(observer, place)
+            self.load(observer, place)
             if not self._checked:
                 assert standard is not None  # noqa: S101
                 observer.stage(f"{self.name} ({place}): checking")
@@ -172,7 +182,7 @@ class Entrant:
         """End the worker, if there is one."""
         if self.worker is not None:
             self.worker.close()
-            self.worker = None
+            self.worker = self._used_before = None
 
     def resident_bytes(self) -> int:
         """Resident set of the worker now, 0 where there is none."""
@@ -246,7 +256,8 @@ class Entrant:
     def _load(self, observer: Observer, place: str) -> None:
         assert self.launch is not None  # noqa: S101
         observer.stage(f"{self.name} ({place}): loading")
-        self._used_before = self.card.used_bytes() if self.card else None
+        if self._used_before is None:
+            self.look()
         self.worker = worker = self.starter.worker(self.name, self.launch, self.bundle)
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started

@@ -40,9 +40,9 @@ OTHER_BATCHES = (2, 3)
 DRAWS = 3
 
 
-def checking(mode: Mode, device: Device) -> list[Choice]:
-    """What runs for the check itself: the reference and the baseline."""
-    return [ladder.choose(name, mode, device) for name in (ladder.REFERENCE, ladder.BASELINE)]
+def checking(mode: Mode, device: Device) -> Choice:
+    """What runs for the check alone: the reference."""
+    return ladder.choose(ladder.REFERENCE, mode, device)
 
 
 Outputs = Callable[[list[int], float, Path], None]
@@ -63,19 +63,25 @@ class Standard:
     the draws, then the reference on other batches for a second try, then the draws on those.
     """
 
-    def __init__(self, bundle: Bundle, folder: Path, starter: Starter) -> None:
+    def __init__(
+        self, bundle: Bundle, folder: Path, starter: Starter, eager: Outputs | None = None
+    ) -> None:
         """Run eager in float64 and in the working precision; raises `GolowError` where either
-        cannot run, since nothing can be proved then."""
+        cannot run, since nothing can be proved then.
+
+        eager: in the working precision, where it runs anyway; else a worker is started for it.
+        """
         self._bundle, self._folder, self._starter = bundle, folder, starter
+        self._eager = eager
         self._working = working_rounding(bundle)
         self._widened: dict[tuple[int, ...], Reference] = {}
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
-        with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
-            reference = self._establish(double, eager, BATCHES)
+        with self._both() as (double, rounded):
+            reference = self._establish(double, rounded, BATCHES)
             if bundle.workload.mode == "train":
                 self.learning_rate = gentle_rate(rate, reference)
                 if self.learning_rate < rate:
-                    reference = self._establish(double, eager, BATCHES)
+                    reference = self._establish(double, rounded, BATCHES)
         self._references: dict[tuple[int, ...], Reference] = {BATCHES: reference}
 
     @property
@@ -131,8 +137,8 @@ class Standard:
 
     def _reference(self, batches: tuple[int, ...]) -> Reference:
         if batches not in self._references:
-            with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
-                self._references[batches] = self._establish(double, eager, batches)
+            with self._both() as (double, rounded):
+                self._references[batches] = self._establish(double, rounded, batches)
         return self._references[batches]
 
     def _wider(self, batches: tuple[int, ...]) -> Reference:
@@ -142,6 +148,17 @@ class Standard:
                 moved = self._moved(double, batches)
                 self._widened[batches] = self._reference(batches).widened(moved)
         return self._widened[batches]
+
+    @contextmanager
+    def _both(self) -> Iterator[tuple[Worker, Outputs]]:
+        """Eager in float64, and in the working precision."""
+        if self._eager is not None:
+            with self._workers(ladder.REFERENCE) as (double,):
+                yield double, self._eager
+        else:
+            with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
+                eager.load(self._bundle.folder)
+                yield double, eager.outputs
 
     @contextmanager
     def _workers(self, *names: str) -> Iterator[list[Worker]]:
@@ -165,9 +182,10 @@ class Standard:
         launch = level.prepare(self._bundle, variant, self._folder)
         return self._starter.worker(name, launch, self._bundle)
 
-    def _establish(self, double: Worker, eager: Worker, batches: tuple[int, ...]) -> Reference:
+    def _establish(self, double: Worker, eager: Outputs, batches: tuple[int, ...]) -> Reference:
         exact = self._outputs(double, self._bundle, batches)
-        rounded = self._outputs(eager, self._bundle, batches)
+        rounded = self._folder / f"standard-eager-{batches[0]}.safetensors"
+        eager(list(batches), self.learning_rate, rounded)
         reference = Reference(exact, rounded, self._working)
         rounded.unlink()
         if not reference.finite:
