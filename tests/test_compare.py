@@ -185,7 +185,7 @@ def test_the_check_and_the_race_share_one_eager(
 @pytest.mark.usefixtures("nobody_left")
 def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
     """Every way to fail at once; all before the race or in the middle of it."""
-    in_the_race = 6000  # iterations: after the check, the calibration and some rounds
+    in_the_race = 2500  # iterations: after the check, the calibration and some rounds
     result = golow.compare(
         model(64),
         torch.randn(8, 64),
