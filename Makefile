@@ -1,10 +1,11 @@
 # make demo   set up, then take ResNet-50 down the levels on real images
-# make test   set up, then lint, types and the whole test suite
+# make test   set up, then lint, types and the tests, but for those of whole networks
+# make test-all   the same with all tests, half as long again
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types clean
+.PHONY: demo test test-all lint types clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -16,6 +17,9 @@ demo: $(VENV)/.installed
 
 # Most of the time one core imports torch: two tests at a time.
 test: lint types
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m "not slow"
+
+test-all: lint types
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 lint: $(VENV)/.installed

@@ -35,7 +35,7 @@ LEVELS = [  # name, modes, whether it is built for long
     ("eager:float64", ("train",), False),
     ("torchscript", ("infer", "train"), False),
     ("compile", ("infer",), True),
-    ("libtorch", ("infer", "train"), True),
+    ("libtorch", ("infer", "train"), False),
     ("tiny", ("infer",), False),
     ("plant", ("infer",), False),
 ]
@@ -153,8 +153,8 @@ def test_a_worker_at_work_dies_with_its_parent(subject: Subject) -> None:
         ("eager", 2),
         ("torchscript", 1),
         ("torchscript", 2),
-        pytest.param("libtorch", 1, marks=SLOW),
-        pytest.param("libtorch", 2, marks=SLOW),
+        ("libtorch", 1),
+        ("libtorch", 2),
     ],
 )
 def test_a_level_runs_with_the_threads_that_golow_states(
