@@ -1,6 +1,6 @@
 # make demo   set up, then take ResNet-50 down the levels on real images
 # make test   set up, then lint, types and the tests, but for those of whole networks
-# make test-all   the same with all tests, half as long again
+# make test-all   the same with all tests
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin

@@ -167,7 +167,7 @@ def assert_right(network: Network, found: Tensors) -> None:
         assert found[name].shape == right.shape, name
         size = _rms(right) + sizes[_group(name)] / 4
         rounding = max(_rms(eager[name] - right), _rms(moved[name] - right))
-        error, limit = _rms(found[name] - right), 8 * rounding + 32 * ROUNDING * size
+        error, limit = _rms(found[name] - right), 4 * rounding + 32 * ROUNDING * size
         if not error <= limit:  # also where it is NaN
             wrong.append(f"{name}: {error:.3g} from float64, allowed {limit:.3g}")
     assert not wrong, "\n".join(wrong)

@@ -118,9 +118,9 @@ from golow.levels.onednn import tuning
 program = OneDnn(Path({cache!r}))
 program.load(Path({bundle!r}))
 layouts = tuning.stored(Path({cache!r}) / "layouts.json")
-for count in range(1, 401):
+for count in range(1, 1001):
     program._loaded(layouts).run()
-    if count in (100, 400):
+    if count in (200, 1000):
         gc.collect()
         fields = Path("/proc/self/status").read_text().split("VmRSS:")[1].split()
         print(fields[0], flush=True)
@@ -142,7 +142,7 @@ class Little(nn.Module):
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
-def test_many_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> None:
+def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> None:
     bundle = written(prepare(Little(), torch.randn(2, 3, 9, 9), mode=mode), tmp_path / "bundle")
     subject = subject_of(bundle, tmp_path / "cache")
     choose_layouts(folder_of(subject), "blocked")
@@ -155,7 +155,7 @@ def test_many_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> None:
         text=True,
     )
     early, late = map(int, done.stdout.split())
-    assert abs(late - early) < 1024  # KiB
+    assert abs(late - early) < 2048  # KiB
 
 
 # ---------------------------------------------------------------- the library's slow paths

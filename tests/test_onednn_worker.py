@@ -163,22 +163,22 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
 
 
 @needs_package
+@both_modes
 @pytest.mark.parametrize(
-    ("model", "resolution", "mode"),
+    ("model", "batch", "resolution"),
     [
-        ("mlp", None, "infer"),
-        ("lenet5", None, "train"),
-        ("mnist_cnn", None, "infer"),
-        pytest.param("resnet18", 32, "train", marks=pytest.mark.slow),
-        pytest.param("mobilenet_v2", 32, "infer", marks=pytest.mark.slow),
+        ("lenet5", 4, None),
+        ("mlp", 4, None),
+        ("mnist_cnn", 4, None),
+        pytest.param("resnet18", 2, 32, marks=pytest.mark.slow),
+        pytest.param("mobilenet_v2", 2, 32, marks=pytest.mark.slow),
     ],
 )
 def test_a_model_of_the_zoo_matches(
-    model: str, resolution: int | None, mode: Mode, tmp_path: Path
+    model: str, batch: int, resolution: int | None, mode: Mode, tmp_path: Path
 ) -> None:
-    """With all layouts mixed, which no measurement would choose; `benchmarks/every_model.py` takes
-    all models in both modes."""
-    prepared = prepare(model, mode=mode, batch=2, resolution=resolution)
+    """With all layouts mixed, which no measurement would choose."""
+    prepared = prepare(model, mode=mode, batch=batch, resolution=resolution)
     bundle = written(prepared, tmp_path / "bundle")
     choose_layouts(
         folder_of(subject_of(bundle, tmp_path / "cache")), "blocked", "any", "channels_last"

@@ -164,13 +164,22 @@ def test_there_is_no_torch_in_the_worker(name: str, workshop: Path) -> None:
 
 @pytest.mark.slow
 @each_peer
-def test_a_model_of_the_zoo_matches(name: str, workshop: Path) -> None:
-    """One; `benchmarks/every_model.py` takes them all."""
+@pytest.mark.parametrize(
+    ("model", "batch", "resolution"),
+    [
+        ("lenet5", 4, None),
+        ("resnet18", 2, 32),
+        ("mobilenet_v2", 2, 64),
+    ],
+)
+def test_a_model_of_the_zoo_matches(
+    name: str, model: str, batch: int, resolution: int | None, workshop: Path
+) -> None:
     result = golow.compare(
-        "mobilenet_v2",
+        model,
         levels=[name],
-        batch=2,
-        resolution=64,
+        batch=batch,
+        resolution=resolution,
         threads=1,
         time_limit=0.1,
         cache=workshop / "cache",
@@ -183,13 +192,14 @@ def test_a_model_of_the_zoo_matches(name: str, workshop: Path) -> None:
     assert run.quantity("allocated_peak") is None  # it does not tell
 
 
-@pytest.mark.parametrize("name", PEERS[:1])
+@pytest.mark.slow
+@each_peer
 def test_adaptive_pooling_that_does_not_divide_matches(name: str, workshop: Path) -> None:
-    """As AlexNet has it for small pictures; ONNX has no such operation."""
+    """As AlexNet has it for small pictures."""
     layers = nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(6), nn.Flatten(), nn.Linear(144, 5)
     result = golow.compare(
-        nn.Sequential(*layers).eval(), torch.randn(2, 3, 11, 11), levels=[name],
-        threads=1, time_limit=0.1, cache=workshop / "cache",
+        nn.Sequential(*layers).eval(), torch.randn(2, 3, 11, 11), levels=[name], threads=1,
+        time_limit=0.1, cache=workshop / "cache",
     )  # fmt: skip
     run = result.run(name)
     assert (run.check.verdict, run.check.reason) == ("match", "")
@@ -239,7 +249,7 @@ def _batch(bundle: Bundle, index: int) -> list[Tensor]:
 # ---------------------------------------------------------------- the export
 
 
-@pytest.mark.parametrize("name", PEERS[1:])
+@each_peer
 def test_an_export_is_done_once(name: str, workshop: Path, tmp_path: Path) -> None:
     subject = make_subject(name, workshop)
     level = levels.choose(name, "infer").level

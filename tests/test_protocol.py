@@ -31,10 +31,11 @@ TINY = Path(__file__).parent / "workers" / "tiny.c"
 SLOW = pytest.mark.slow
 LEVELS = [  # name, modes, whether it is built for long
     ("eager", ("infer", "train"), False),
-    ("eager:channels_last", ("train",), False),
-    ("eager:float64", ("train",), False),
+    ("eager:channels_last", ("infer", "train"), False),
+    ("eager:float64", ("infer", "train"), False),
     ("torchscript", ("infer", "train"), False),
-    ("compile", ("infer",), True),
+    ("compile", ("infer", "train"), True),
+    ("compile:freezing", ("infer",), True),
     ("libtorch", ("infer", "train"), False),
     ("tiny", ("infer",), False),
     ("plant", ("infer",), False),
@@ -147,16 +148,10 @@ def test_a_worker_at_work_dies_with_its_parent(subject: Subject) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 @pytest.mark.parametrize(
-    ("name", "threads"),
-    [
-        ("eager", 1),
-        ("eager", 2),
-        ("torchscript", 1),
-        ("torchscript", 2),
-        ("libtorch", 1),
-        ("libtorch", 2),
-    ],
+    "name",
+    ["eager", "torchscript", pytest.param("compile", marks=SLOW), "libtorch"],
 )
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_level_runs_with_the_threads_that_golow_states(
     name: str, threads: int, workshop: Path, request: pytest.FixtureRequest
 ) -> None:

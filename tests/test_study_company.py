@@ -169,9 +169,8 @@ def test_places_on_a_card_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(places_module, "environment", lambda: machine)
     monkeypatch.setattr(places_module, "visible_cards", lambda: cards)
     found = places("cuda", jobs=2)
-    assert [place.lock for place in found] == ["GPU-0"] * MOST_ON_A_CARD + [
-        "GPU-1"
-    ] * MOST_ON_A_CARD
+    locks = [place.lock for place in found]
+    assert locks == [card.uuid for card in cards for _ in range(MOST_ON_A_CARD)]
     taken = [core for place in found for core in place.environment.affinity]
     assert len(taken) == len(set(taken)) == len(found) * CORES_A_CELL
     assert len({place.variables[TURNS] for place in found}) == 2

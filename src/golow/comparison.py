@@ -47,7 +47,7 @@ from golow.record import (
     Run,
 )
 from golow.report.table import render
-from golow.standard import Outputs, Standard, checking
+from golow.standard import Standard, checking
 from golow.starter import Starter
 from golow.trial import require_device
 from golow.worker.limits import Limits
@@ -205,7 +205,8 @@ def compare(
         interrupted = False
         try:
             observer.stage("computing the float64 reference")
-            standard = Standard(bundle, folder, starter, _outputs_of(entrants, observer))
+            eager = entrants[0].outputs(observer, f"1 of {len(entrants)}")
+            standard = Standard(bundle, folder, starter, eager)
             notes += standard.notes
             for group in _resident_groups(entrants, standard, allow_differs, observer, card):
                 with starter.turn.alone():
@@ -258,19 +259,6 @@ def write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
         return [f"{error.message}; levels that start from the graph are left out"]
     bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
     return []
-
-
-def _outputs_of(entrants: Sequence[Entrant], observer: Observer) -> Outputs:
-    """The baseline's outputs, for the check; it is loaded when they are first wanted."""
-    baseline = entrants[0]
-    baseline.look()
-
-    def outputs(batches: list[int], learning_rate: float, file: Path) -> None:
-        baseline.load(observer, f"1 of {len(entrants)}")
-        assert baseline.worker is not None  # noqa: S101
-        baseline.worker.outputs(batches, learning_rate, file)
-
-    return outputs
 
 
 def _resident_groups(

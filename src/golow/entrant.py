@@ -32,7 +32,7 @@ from golow.record import (
     Unsupported,
     WorkerFailure,
 )
-from golow.standard import Standard
+from golow.standard import Outputs, Standard
 from golow.starter import Starter
 from golow.worker.client import Worker
 from golow.worker.process import reset_resident_peak
@@ -118,17 +118,18 @@ class Entrant:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def look(self) -> None:
-        """See how full the card is before anything runs there that the level needs: for drivers
-        that do not tell which process has what."""
-        self._used_before = self.card.used_bytes() if self.card else None
+    def outputs(self, observer: Observer, place: str) -> Outputs:
+        """What the level puts out, for the check; it is loaded when that is first wanted. To be
+        asked for before anything runs on the card: what the check itself holds there is not the
+        level's."""
+        self._look()
 
-    def load(self, observer: Observer, place: str) -> None:
-        """Build and load, unless that has been done; raises what goes wrong there."""
-        if self.launch is None:
-            self._build(observer, place)
-        if self.worker is None:
-            self._load(observer, place)
+        def written(batches: list[int], learning_rate: float, file: Path) -> None:
+            self._ensure_loaded(observer, place)
+            assert self.worker is not None  # noqa: S101
+            self.worker.outputs(batches, learning_rate, file)
+
+        return written
 
     def start(
         self, standard: Standard | None, allow_differs: bool, observer: Observer, place: str
@@ -138,7 +139,7 @@ class Entrant:
         if self._refused:
             return False
         with self._recorded():
-            self.load(observer, place)
+            self._ensure_loaded(observer, place)
             if not self._checked:
                 assert standard is not None  # noqa: S101
                 observer.stage(f"{self.name} ({place}): checking")
@@ -225,6 +226,17 @@ class Entrant:
 
     # ------------------------------------------------------------ how it is done
 
+    def _look(self) -> None:
+        """See how full the card is: for drivers that do not tell which process has what."""
+        self._used_before = self.card.used_bytes() if self.card else None
+
+    def _ensure_loaded(self, observer: Observer, place: str) -> None:
+        """Build and load, unless that has been done; raises what goes wrong there."""
+        if self.launch is None:
+            self._build(observer, place)
+        if self.worker is None:
+            self._load(observer, place)
+
     def _build(self, observer: Observer, place: str) -> None:
         level, variant = self.choice
         probe = level.probe()
@@ -257,7 +269,7 @@ class Entrant:
         assert self.launch is not None  # noqa: S101
         observer.stage(f"{self.name} ({place}): loading")
         if self._used_before is None:
-            self.look()
+            self._look()
         self.worker = worker = self.starter.worker(self.name, self.launch, self.bundle)
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started

@@ -21,7 +21,7 @@ WINDOW_SECONDS = 2.0
 BRIEF_SECONDS = 0.8
 """The same for one of many comparisons, with an error of some ten percent."""
 
-_SHORT = 0.6  # of its length; a window that came out shorter is asked for again
+_SHORT = 0.7  # of its length; a window that came out shorter is asked for again
 
 
 def spent(worker: Worker, card: Card, iteration: float, window: float) -> Iterator[Quantity]:
