@@ -20,7 +20,13 @@ from golow.lower.plan import Plan
 from golow.record import GolowError, Unsupported, Workload
 
 PACKAGE = "onednn-cpu-gomp"
-GRAPH, LAYOUTS = "graph.json", "layouts.json"  # in the folder of the cache
+GRAPH, LAYOUTS, BUILT = "graph.json", "layouts.json", "built.json"  # in the folder of the cache
+
+
+class Chosen(msgspec.Struct):
+    """Of the file of layouts, whether no other process took the cores while they were chosen."""
+
+    clean: bool = True
 
 
 def probe() -> Probe:
@@ -37,12 +43,16 @@ def probe() -> Probe:
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Lower the graph, and that of an epoch's smaller last batch. The worker builds the plans from
     them and, at its first start, chooses the layouts by measuring; graphs and layouts are kept by
-    graph, library, CPU and threads."""
+    graph, library, CPU and threads. Layouts that were chosen on a busy machine served those who had
+    them chosen; here they are chosen anew."""
     folders = [_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
+    if not _chosen(folders[0] / LAYOUTS).clean:
+        for name in (BUILT, LAYOUTS):
+            (folders[0] / name).unlink(missing_ok=True)
     return Launch(
         (sys.executable, "-m", "golow.levels.onednn.program", *map(str, folders)),
         environment=IDLE_NUMPY,
-        built_by_loading=folders[0] / "built.json",
+        built_by_loading=folders[0] / BUILT,
         build_measures=True,
     )
 
@@ -90,6 +100,13 @@ def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
     except OSError as error:
         raise GolowError(f"the cache {cache} cannot be written: {error}") from error
     return folder
+
+
+def _chosen(layouts: Path) -> Chosen:
+    try:
+        return msgspec.json.decode(layouts.read_bytes(), type=Chosen)
+    except (OSError, msgspec.MsgspecError):
+        return Chosen()  # nothing yet, or a file that the worker replaces
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -51,13 +51,9 @@ class OneDnn(PlanProgram):
         self._batches = self._read_batches()
         layouts = tuning.stored(self._folder / LAYOUTS)
         building = time.perf_counter()
-        notes = []
         if layouts is None:
             layouts = tuning.choose(self.graph, self._loaded)
-            if layouts.clean:
-                write_whole(self._folder / LAYOUTS, msgspec.json.encode(layouts))
-            else:
-                notes.append("layouts were chosen while other processes used the cores")
+            write_whole(self._folder / LAYOUTS, msgspec.json.encode(layouts))
         built = time.perf_counter()
         self.execution = self._loaded(layouts)
         for last, graph in parts[1:]:
@@ -67,7 +63,8 @@ class OneDnn(PlanProgram):
             "build": built - building,
             "load": time.perf_counter() - built + building - start,
         }
-        return LoadReport(phases=seconds, notes=tuple(notes))
+        busy = "layouts were chosen while other processes used the cores"
+        return LoadReport(phases=seconds, notes=() if layouts.clean else (busy,))
 
     def allocated_peak(self) -> int | None:
         """Bytes of the arena: all that an iteration uses beyond weights and state."""

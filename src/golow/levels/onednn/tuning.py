@@ -34,7 +34,7 @@ SECONDS = 0.7  # of measuring a plan
 LEAST, MOST = 4, 60  # turns of every plan
 IN_A_TURN = 2  # timed iterations
 CLEAN_SHARE = 0.01  # of a plan's time that it may wait for a core, as in a race
-LIMIT = 8.0  # seconds for finding a clean moment; without one the best guess is taken, not kept
+LIMIT = 8.0  # seconds for finding a clean moment; without one the best guess is taken, for now
 # Seconds that a change of layout is taken to cost, and bytes a second: high, so that the noise of
 # a measurement does not scatter changes over the network. The mixture is measured afterwards.
 CHANGE_SECONDS, CHANGE_BANDWIDTH = 5e-6, 10e9
@@ -45,7 +45,8 @@ Prepare = Callable[["Layouts"], Execution]
 class Layouts(Record, frozen=True, kw_only=True):
     """The layout of every convolution, by its position in the graph, and how it was chosen.
 
-    clean: no other process took the cores while it was measured, so that it may be kept.
+    clean: no other process took the cores while it was measured; else the next comparison has it
+    chosen anew.
     milliseconds: of an iteration, for every candidate.
     """
 
