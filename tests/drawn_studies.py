@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
@@ -158,20 +159,30 @@ def key(asked: Cell) -> str:
     return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:12]
 
 
+def asking(name: str, cells: Sequence[Cell]) -> Study:
+    """A study that asks for these cells, and for others on their axes."""
+
+    def axis(of: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(v for c in cells if (v := getattr(c, of)) is not None))
+
+    return Study(
+        name=name,
+        model=axis("model"),
+        levels=tuple(dict.fromkeys(level for cell in cells for level in cell.levels)),
+        device=cells[0].device,
+        mode=axis("mode"),
+        batch=axis("batch"),
+        resolution=axis("resolution"),
+        precision=axis("precision"),
+        threads="doubling" if len({cell.threads for cell in cells}) > 1 else axis("threads"),
+        classes=cells[0].classes,
+    )
+
+
 def write(folder: Path, cells: Sequence[Measured]) -> Path:
     """The cells as a study leaves them on disk."""
     study = StudyFolder(folder)
-    axes = {name: {getattr(c.record.cell, name) for c in cells} for name in ("mode", "batch")}
-    levels = tuple(dict.fromkeys(level for c in cells for level in c.record.cell.levels))
-    asked = Study(
-        name=folder.name,
-        model=("resnet50",),
-        levels=levels,
-        device="cuda",
-        mode=tuple(sorted(axes["mode"])),
-        batch=tuple(sorted(axes["batch"])),
-    )
-    study.write_study(asked)
+    study.write_study(asking(folder.name, [each.record.cell for each in cells]))
     for record, comparison, _ in cells:
         draft = study.draft()
         if comparison is not None:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 
 from drawn_studies import (
     CREATED,
+    asking,
     cell,
     levental_like,
     measured,
@@ -27,7 +28,8 @@ from drawn_studies import (
 )
 from golow.record import Block, GolowError, GpuState, Quantity
 from golow.report.study_export import WRITERS, columns, export, rows, to_pandas
-from golow.report.study_rows import StudyRow, rows_of
+from golow.report.study_rows import StudyRow, read, rows_of
+from golow.study_store import StudyFolder
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "studies_export.md"
@@ -65,6 +67,24 @@ def test_columns_and_types_are_the_same_for_every_study(folder: Path, tmp_path: 
     assert first.dtypes.to_dict() == second.dtypes.to_dict()
     assert list(first) == list(columns())
     assert second["time"].isna().all() and second["resolution"].isna().all()
+
+
+def test_cells_that_the_study_no_longer_asks_for_are_left_out(tmp_path: Path) -> None:
+    cells = [cell(batch, 32, ("eager",)) for batch in (8, 16)]
+    there = [measured(one, [run(one, "eager", 1.0, 1.0)]) for one in cells]
+    folder = write(tmp_path / "study", there)
+    assert [row.batch for row in read(folder)] == [8, 16]
+    StudyFolder(folder).write_study(asking("study", cells[1:]))
+    assert [row.batch for row in read(folder)] == [16]
+
+
+def test_the_newest_of_two_records_in_one_place_counts(tmp_path: Path) -> None:
+    old, new = cell(8, 32, ("eager",)), cell(8, 32, ("eager", "libtorch"))
+    first = measured(new, [run(new, level, 1.0, 1.0) for level in new.levels])
+    second = measured(old, [run(old, "eager", 2.0, 1.0)])
+    later = msgspec.structs.replace(first.record, created="2126-01-01T00:00:00+00:00")
+    folder = write(tmp_path / "study", [first._replace(record=later), second])
+    assert [(row.level, row.time) for row in read(folder)] == [("eager", 1.0), ("libtorch", 1.0)]
 
 
 # ---------------------------------------------------------------- what stands in a row

@@ -34,7 +34,6 @@ from drawn_studies import (
 from golow.record import GolowError, VerdictName
 from golow.report import style
 from golow.report.published import grid, levental2020_grid
-from golow.report.study_cells import SIGNS
 from golow.report.study_cuts import cuts, overview
 from golow.report.study_fastest import fastest_map
 from golow.report.study_figures import figures, write_study_figures
@@ -42,7 +41,7 @@ from golow.report.study_interactive import write_page
 from golow.report.study_maps import measure_map, ratio_map
 from golow.report.study_measures import MEMORY, TIME, UTILIZATION
 from golow.report.study_planes import Plane, planes, published_plane
-from golow.report.study_rows import StudyRow, rows_of
+from golow.report.study_rows import SIGNS, StudyRow, rows_of
 from golow.report.study_surfaces import surface
 from test_training_figures import defects, said
 
@@ -161,6 +160,26 @@ def test_x_and_y_are_the_first_two_axes_that_vary_and_the_rest_tells_planes_apar
     assert axes(three) == [("resolution", "batch", f"infer-{model}") for model in "ab"]
     other = measured(cell(), [run(cell(), "eager", 1.0, 1.0)], "other")
     assert [name for _, _, name in axes([one(), other])] == ["infer-h200", "infer-other"]
+
+
+def test_all_threads_are_a_number_where_a_study_varies_them() -> None:
+    cells = [cell(threads=threads) for threads in (1, 2, None)]
+    shown = plane(*(measured(c, [run(c, level, 1.0, 1.0) for level in c.levels]) for c in cells))
+    used = run(cells[2], "eager", 1.0, 1.0).conditions.threads
+    assert shown.xs == [1, 2, used]
+    assert "time-over-threads" in dict(figures(shown))
+
+
+def test_the_overview_cuts_where_something_was_measured() -> None:
+    def at(batch: int, resolution: int) -> Measured:
+        asked = cell(batch, resolution)
+        return measured(asked, [run(asked, level, 1.0, 1.0) for level in asked.levels])
+
+    empty = [unmeasured(cell(batch, 32), "failed", "it is too small") for batch in (1, 2)]
+    shown = plane(*(at(batch, side) for batch in (1, 2) for side in (64, 96)), *empty)
+    titles = {panel.get_title("left") for panel in overview(shown).axes}
+    assert "resolution 64" in titles
+    assert "resolution 32" not in titles
 
 
 # ---------------------------------------------------------------- what is shown was recorded
@@ -314,7 +333,7 @@ def test_the_fastest_level_of_each_cell_with_its_ratio() -> None:
 
 
 def test_every_outcome_has_a_sign_of_its_own() -> None:
-    signs = [sign for sign, _ in SIGNS.values()]
+    signs = list(SIGNS.values())
     assert len(set(signs)) == len(signs)
 
 

@@ -84,6 +84,23 @@ class Cell(Record, frozen=True, kw_only=True):
     source: str = ""
 
 
+def asks(study: Study, cell: Cell) -> bool:
+    """Whether the cell lies on the study's axes and is measured as its limits say. Of levels and of
+    doubled thread counts nothing is said: they depend on the machine."""
+    threads = study.threads or (None,)
+    return (
+        cell.model in study.model
+        and cell.mode in study.mode
+        and cell.device == study.device
+        and cell.batch in study.batch
+        and cell.resolution in (study.resolution or (None,))
+        and cell.precision in study.precision
+        and (threads == "doubling" or cell.threads in threads)
+        and (cell.channels, cell.classes) == (study.channels, study.classes)
+        and (cell.interval, cell.seconds) == (study.limits.interval, study.limits.seconds)
+    )
+
+
 # ---------------------------------------------------------------- what became of it
 
 

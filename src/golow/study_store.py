@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,18 @@ class StudyFolder:
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.file, to_toml(study).encode())
+
+    def study(self) -> Study:
+        """What is asked, as it was written there. Raises `GolowError` where there is no study, or
+        none that can be read."""
+        try:
+            return msgspec.convert(tomllib.loads(self.file.read_text()), Study)
+        except FileNotFoundError as error:
+            raise GolowError(
+                f"there is no study in {self.path}", "name a folder that `golow study run` wrote."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise GolowError(f"{self.file} cannot be read: {error}") from error
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -9,22 +9,22 @@ import numpy as np
 
 from golow.report.study_panels import Panel
 from golow.report.study_planes import Numbers
-from golow.report.study_rows import Outcome, StudyRow
+from golow.report.study_rows import SIGNS, Outcome, StudyRow
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
 
-# How a cell without a number is marked: what stands in it, and its grey.
-SIGNS: dict[Outcome, tuple[str, str]] = {
-    "out of memory": ("oom", "#404040"),
-    "skipped": ("skip", "#808080"),
-    "failed": ("fail", "#B4B4B4"),
-    "differs": ("diff", "#B4B4B4"),
-    "unavailable": ("n/a", "#E2E2E2"),
-    "not reached": ("-", "#E2E2E2"),
-    "measured": ("?", "#E2E2E2"),
+# The grey of a cell without a number.
+GREYS: dict[Outcome, str] = {
+    "out of memory": "#404040",
+    "skipped": "#808080",
+    "failed": "#B4B4B4",
+    "differs": "#B4B4B4",
+    "unavailable": "#E2E2E2",
+    "not reached": "#E2E2E2",
+    "measured": "#E2E2E2",
 }
 MEANINGS = {"measured": "measured, but without this figure", "differs": "its numbers differ"}
 NUMBER_SIZE, LEAST_CELL = 5.8, 0.2  # points of a number; inches of a cell that has room for it
@@ -78,8 +78,7 @@ def draw_signs(panel: Panel, values: Numbers) -> set[Outcome]:
     met: set[Outcome] = set()
     for (x, y), row in cells(panel):
         if not np.isfinite(values[y, x]):
-            sign, grey = SIGNS[row.outcome]
-            fill(panel, x, y, grey, sign)
+            fill(panel, x, y, GREYS[row.outcome], SIGNS[row.outcome])
             met.add(row.outcome)
     return met
 
@@ -125,8 +124,8 @@ def sign_handles(met: Iterable[Outcome]) -> list[Artist]:
 
     found = set(met)
     return [
-        Patch(facecolor=grey, label=f"{sign}: {MEANINGS.get(outcome, outcome)}")
-        for outcome, (sign, grey) in SIGNS.items()
+        Patch(facecolor=GREYS[outcome], label=f"{sign}: {MEANINGS.get(outcome, outcome)}")
+        for outcome, sign in SIGNS.items()
         if outcome in found
     ]
 

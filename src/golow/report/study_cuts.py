@@ -110,11 +110,7 @@ def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     """What was measured over each numeric axis, at one value of the other: the paper's 32 where it
     is among them, else the middle one."""
     shown = [measure for measure in MEASURES if is_measured(plane, measure)]
-    across = [
-        Cut(plane, axis, _middle(plane.places(Cut(plane, axis, None).other)))
-        for axis in (plane.x, plane.y)
-        if plane.is_numeric(axis)
-    ]
+    across = [_middle_cut(plane, axis) for axis in (plane.x, plane.y) if plane.is_numeric(axis)]
     under = published_plane(paper, plane)
     rows, columns = max(1, len(across)), max(1, len(shown))
     figure = new_figure(columns * OVERVIEW_PANEL[0], rows * OVERVIEW_PANEL[1])
@@ -208,5 +204,9 @@ def _name(axis: Axis) -> str:
     return LABELS[axis].partition(" (")[0]
 
 
-def _middle(places: Sequence[Place]) -> Place:
-    return PUBLISHED_AT if PUBLISHED_AT in places else places[(len(places) - 1) // 2]
+def _middle_cut(plane: Plane, axis: Axis) -> Cut:
+    """Through the middle of what was measured."""
+    every = [Cut(plane, axis, at) for at in plane.places(Cut(plane, axis, None).other)]
+    measured = [cut for cut in every if cut.has(TIME)] or every
+    at_32 = [cut for cut in measured if cut.at == PUBLISHED_AT]
+    return (at_32 or measured[(len(measured) - 1) // 2 :])[0]

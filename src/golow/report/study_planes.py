@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -89,6 +90,7 @@ class Plane(NamedTuple):
 def planes(rows: Sequence[StudyRow]) -> list[Plane]:
     """The study's planes, in the order of its rows. x and y are the first two axes of which it has
     several values; a third one, the mode and the environment give a plane for each value."""
+    rows = _counted_threads(rows)
     several = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1]
     x, y = [*several, *(axis for axis in FILLING if axis not in several)][:2]
     others = [name for name in (*APART, *AXES) if name not in (x, y)]
@@ -107,6 +109,24 @@ def planes(rows: Sequence[StudyRow]) -> list[Plane]:
             group,
         )
         for group in groups.values()
+    ]
+
+
+def _counted_threads(rows: Sequence[StudyRow]) -> Sequence[StudyRow]:
+    """The rows with a number in place of all threads where a study varies them, so that there is a
+    line over it; a run of the same environment says which."""
+    if len({row.threads for row in rows}) == 1:
+        return rows
+    used = {
+        row.environment: row.threads_used
+        for row in rows
+        if row.threads is None and row.threads_used is not None
+    }
+    return [
+        msgspec.structs.replace(row, threads=used.get(row.environment))
+        if row.threads is None
+        else row
+        for row in rows
     ]
 
 

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from golow.report.study_table import cell_text, first_line, outlook_text
+from golow.report.study_table import cell_text, outlook_text, reason_text
 from golow.report.units import seconds_text
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class StudyProgress:
 
     def lost(self, cell: Cell, reason: str) -> None:
         """Something from outside ended a cell's process; it is measured again."""
-        self._say(f"again   {cell_text(cell)}: {first_line(reason)}")
+        self._say(f"again   {cell_text(cell)}: {reason_text(reason)}")
 
     def ended(self, record: CellRecord, outlook: Outlook) -> None:
         """A cell has its record; what is still to come."""
@@ -81,7 +81,7 @@ class StudyProgress:
         if record.seconds:
             line.append(f"{seconds_text(record.seconds)} ", style="dim not bold")
         if record.reason:
-            line.append(f"{first_line(record.reason)} ", style="default not bold")
+            line.append(f"{reason_text(record.reason)} ", style="default not bold")
         if record.out_of_memory and record.state == "done":
             line.append(f"out of memory: {', '.join(record.out_of_memory)} ", style="yellow")
         if not self._console.is_terminal:

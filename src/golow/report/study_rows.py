@@ -18,19 +18,37 @@ from golow.record import (
     Comparison,
     Device,
     Environment,
-    GolowError,
     Mode,
     Precision,
     Record,
     Run,
     VerdictName,
 )
-from golow.study_record import OUT_OF_MEMORY, CellRecord, CellState, ran_out_of_memory
+from golow.study_record import (
+    OUT_OF_MEMORY,
+    Cell,
+    CellRecord,
+    CellState,
+    Study,
+    asks,
+    ran_out_of_memory,
+)
 from golow.study_store import StudyFolder
 
 Outcome = Literal[
     "measured", "differs", "out of memory", "failed", "unavailable", "skipped", "not reached"
 ]
+
+# What stands where an outcome has no number, in tables and figures alike.
+SIGNS: dict[Outcome, str] = {
+    "out of memory": "oom",
+    "skipped": "skip",
+    "failed": "fail",
+    "differs": "diff",
+    "unavailable": "n/a",
+    "not reached": "-",
+    "measured": "?",
+}
 
 NOT_REACHED = "it was not reached"  # how the reason of a level begins whose turn never came
 CUDNN = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
@@ -133,19 +151,26 @@ QUANTITIES = (
 
 
 def read(folder: Path) -> list[StudyRow]:
-    """The rows of the study in that folder, in the order of its axes. Raises `GolowError` where
-    there is no study, or what was measured cannot be read."""
-    study = StudyFolder(folder)
-    if not study.file.is_file():
-        raise GolowError(
-            f"there is no study in {folder}", "name a folder that `golow study run` wrote."
-        )
+    """The rows of the study in that folder, in the order of its axes: of the cells that it still
+    asks for. Raises `GolowError` where there is no study, or what was measured cannot be read."""
+    place = StudyFolder(folder)
+    study = place.study()
     cells = [
-        Measured(record, study.comparison(record) if record.comparison else None, environment)
-        for name, environment in study.environments().items()
-        for record in study.records(name).values()
+        Measured(record, place.comparison(record) if record.comparison else None, environment)
+        for name, environment in place.environments().items()
+        for record in _current(study, place.records(name).values())
     ]
     return rows_of(folder.resolve().name, cells)
+
+
+def _current(study: Study, records: Iterable[CellRecord]) -> list[CellRecord]:
+    """The records of one environment that the study asks for; the newest of those that stand in
+    one place, as they do when its levels have changed."""
+    newest: dict[Cell, CellRecord] = {}
+    for record in sorted(records, key=lambda record: record.created):
+        if asks(study, record.cell):
+            newest[msgspec.structs.replace(record.cell, levels=(), source="")] = record
+    return list(newest.values())
 
 
 def rows_of(study: str, cells: Iterable[Measured]) -> list[StudyRow]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.report.study_planes import Place, Plane, place_text, planes, tick_text
-from golow.report.study_rows import Outcome, StudyRow
+from golow.report.study_rows import SIGNS, Outcome, StudyRow
 from golow.report.table import STYLES
 from golow.report.units import bytes_text, seconds_text
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from golow.study.forecast import Outlook
     from golow.study_record import Cell, CellRecord, Study
 
-# What stands in a cell of the grid that has no ratio, and what the line below the tables says.
-SIGNS: dict[Outcome, tuple[str, str]] = {
-    "out of memory": ("mem", "mem: it ran out of memory"),
-    "differs": ("differs", "differs: its numbers are wrong"),
-    "failed": ("failed", "failed: the reason stands in the record"),
-    "unavailable": ("n/a", "n/a: it cannot run there"),
-    "skipped": ("skip", "skip: certain to need more memory than allowed"),
-    "not reached": ("-", "-: not timed"),
-    "measured": ("?", "?: too few rounds for a ratio"),
+# What the line below the tables says of a sign.
+MEANINGS: dict[Outcome, str] = {
+    "out of memory": "it ran out of memory",
+    "skipped": "certain to need more memory than allowed",
+    "failed": "the reason stands in the record",
+    "differs": "its numbers are wrong",
+    "unavailable": "it cannot run there",
+    "not reached": "not timed",
+    "measured": "too few rounds for a ratio",
 }
 
 
@@ -45,9 +45,9 @@ def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
                 if level != "eager":
                     console.print(_of_level(plane, level))
         met |= {row.outcome for row in plane.rows if row.ratio is None}
-    for outcome, (_, meaning) in SIGNS.items():
+    for outcome, sign in SIGNS.items():
         if outcome in met:
-            console.print(Text(meaning, style="dim"))
+            console.print(Text(f"{sign}: {MEANINGS[outcome]}", style="dim"))
 
 
 def _of_level(plane: Plane, level: str) -> Table:
@@ -75,7 +75,7 @@ def _ratio_text(row: StudyRow | None) -> Text:
     if row is None:
         return Text("")
     if row.ratio is None:
-        return Text(SIGNS[row.outcome][0], style="dim" if row.outcome == "skipped" else "red")
+        return Text(SIGNS[row.outcome], style="dim" if row.outcome == "skipped" else "red")
     digits = 0 if row.ratio >= 100 else 1 if row.ratio >= 10 else 2
     return Text(f"{row.ratio:.{digits}f}", style=STYLES.get(row.word or "", ""))
 
@@ -100,7 +100,7 @@ def render_status(
     console.print(Text(f"{machine}"))
     console.print(Text(f"{outlook.cells} cells: {', '.join(parts)}, {outlook.left} waiting"))
     console.print(Text(f"{seconds_text(spent)} measured; {outlook_text(outlook)}"))
-    reasons = Counter((r.state, first_line(r.reason)) for r in records if r.reason)
+    reasons = Counter((r.state, reason_text(r.reason)) for r in records if r.reason)
     for (state, reason), count in reasons.most_common():
         console.print(Text(f"{state}, {count} time{'s' if count > 1 else ''}: {reason}"))
 
@@ -153,9 +153,12 @@ def cell_text(cell: Cell) -> str:
     return ", ".join(parts)
 
 
-def first_line(text: str) -> str:
-    """Of a reason, which may bring a traceback."""
-    return text.partition("\n")[0].rstrip(":")
+def reason_text(reason: str) -> str:
+    """A reason in one line: what it begins with and, of a traceback below that, the error."""
+    first, *traceback = reason.strip().splitlines()
+    if not first.endswith(":"):
+        return first
+    return f"{first} {traceback[-1].strip()}" if traceback else first.rstrip(":")
 
 
 def _several(values: Sequence[object], name: str) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from golow.report.study_cells import SIGNS
 from golow.report.study_cuts import Cut
 from golow.report.study_maps import limits, middle
 from golow.report.study_measures import MEASURES, RATIO, Measure, is_measured, wide
 from golow.report.study_planes import LABELS, Numbers, Plane, tick_text
-from golow.report.study_rows import StudyRow
+from golow.report.study_rows import SIGNS, StudyRow
 from golow.report.study_surfaces import has_surface
 from golow.report.style import look
 from golow.report.units import bytes_text, joules_text, seconds_text, share_text
@@ -140,7 +139,7 @@ def _map(plane: Plane, level: str, measure: Measure, hover: Hover) -> Any:
         "xgap": GAP,
         "ygap": GAP,
     }
-    signs = [[SIGNS[row.outcome][0] if row else None for row in line] for line in cells]
+    signs = [[SIGNS[row.outcome] if row else None for row in line] for line in cells]
     without = [[None if sign is None else 0 for sign in line] for line in signs]
     grey = go.Heatmap(
         z=without, text=signs, colorscale=[[0, GREY], [1, GREY]], showscale=False, **same
