@@ -228,8 +228,9 @@ def test_random_graphs_release_every_value_once(pairs: list[tuple[int, int]]) ->
 
 def test_batch_norm_writes_its_running_statistics_in_place() -> None:
     program = emit_program(training(Small(), torch.randn(2, 3, 8, 8)))
-    assert "ops::_native_batch_norm_legit::call(" in program
+    assert "ops::_batch_norm_with_update::call(" in program
     assert "functional" not in program
+    assert "legit" not in program
     assert "norm_running_mean = " not in program
     assert "norm_num_batches_tracked = " in program
 
@@ -244,8 +245,32 @@ def test_a_batch_norm_that_runs_twice_writes_the_same_buffers_twice() -> None:
             return self.norm(self.norm(x))
 
     program = emit_program(training(Twice(), torch.randn(3, 4), classes=4))
-    assert program.count("ops::_native_batch_norm_legit::call(") == 2
-    assert program.count("norm_running_mean, norm_running_var, true") == 2
+    assert program.count("ops::_batch_norm_with_update::call(") == 2
+    assert program.count("norm_running_mean, norm_running_var, 0.1") == 2
+
+
+def test_the_backward_of_a_batch_norm_gets_what_its_library_keeps() -> None:
+    program = emit_program(training(Small(), torch.randn(2, 3, 8, 8)))
+    assert "native_batch_norm_backward" not in program
+    [forward] = re.findall(r"std::tie\(([^()]*)\) =\s+ops::_batch_norm_with_update::call", program)
+    reserve = forward.split(", ")[-1]
+    [backward] = re.findall(r"ops::batch_norm_backward::call\((.*?)\);", program, re.DOTALL)
+    assert backward.endswith(f", {reserve}")
+
+
+def test_a_batch_norm_without_weight_stays_pytorchs_own() -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4, affine=False)
+            self.head = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(self.head(x))
+
+    program = emit_program(training(Plain(), torch.randn(3, 4), classes=4))
+    assert "ops::_native_batch_norm_legit::call(" in program
+    assert "ops::native_batch_norm_backward::call(" in program
 
 
 def batch_norm(outputs: list[GraphOutput], *more: Node) -> str:

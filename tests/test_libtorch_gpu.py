@@ -16,7 +16,7 @@ from conformance import CHECKS, ENDINGS, Conversation, Subject
 from golow.levels.libtorch import prepare, probe
 from golow.levels.libtorch.build import build
 from golow.lower.capture import capture_inference, capture_training
-from golow.record import Optimizer, Precision, encode
+from golow.record import Mode, Optimizer, Precision, encode
 from golow.worker.process import worker_environment
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
 from protocol_driver import RawWorker
@@ -35,12 +35,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.getbasetemp() / "libtorch-cache"
 
 
-@pytest.fixture(scope="module", params=["infer", "train"])
+WORKLOADS: list[tuple[Mode, Precision]] = [
+    ("infer", "ieee"),
+    ("train", "ieee"),
+    ("train", "bf16"),
+    ("train", "fp16"),
+]
+
+
+@pytest.fixture(scope="module", params=WORKLOADS, ids="-".join)
 def subject(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache: Path
 ) -> Subject:
-    bundle = network_bundle(tmp_path_factory.mktemp("gpu") / request.param, request.param)
-    described = msgspec.structs.replace(bundle.workload, device="cuda", precision="ieee")
+    mode, precision = request.param
+    bundle = network_bundle(tmp_path_factory.mktemp("gpu") / mode, mode)
+    described = msgspec.structs.replace(bundle.workload, device="cuda", precision=precision)
     bundle.file("workload.json").write_bytes(encode(described))
     launch = prepare(bundle, "", cache)
     environment = worker_environment(launch.command[0], 1, launch.environment)

@@ -21,11 +21,10 @@ def probe(device: Device = "cpu") -> Probe:
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Emit the program and compile it, unless the cache holds the same program."""
     from golow.levels.libtorch import build
-    from golow.levels.libtorch.placement import require_precision
+    from golow.levels.libtorch.placement import products
 
     workload = bundle.workload
-    require_precision(workload)
-    artifact = build.build(_step(bundle), cache, workload.device)
+    artifact = build.build(_step(bundle), cache, workload.device, products(workload))
     return Launch(
         (str(artifact.program),),
         build_seconds=artifact.build_seconds,
@@ -39,17 +38,18 @@ def _step(bundle: Bundle) -> Graph:
     from golow.levels.libtorch.batch_size import step_for_both
 
     last = bundle.last if bundle.workload.mode == "train" else None
-    graph = _clean_graph(bundle)
-    return graph if last is None else step_for_both(bundle, graph, last, _clean_graph(last))
+    graph = _graph(bundle)
+    return graph if last is None else step_for_both(bundle, graph, last, _graph(last))
 
 
-def _clean_graph(bundle: Bundle) -> Graph:
+def _graph(bundle: Bundle) -> Graph:
+    from golow.levels.libtorch.placement import products, with_casts
     from golow.lower.passes import CLEAN_UP, apply
 
     graph = bundle.graph
     if graph is None:
         raise Unsupported("libtorch", "the workload could not be captured as a graph")
-    return apply(graph, CLEAN_UP)
+    return with_casts(apply(graph, CLEAN_UP), products(bundle.workload))
 
 
 LEVEL = Level(

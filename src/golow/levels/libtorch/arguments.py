@@ -49,6 +49,10 @@ class PerSample(Record, frozen=True, kw_only=True):
     times: int
 
 
+class Seed(Record, frozen=True, kw_only=True):
+    """A number that is the gradient of the loss: the loss scale."""
+
+
 def argument_text(argument: Argument | Any, kind: str, size: int | None, names: Names) -> str:
     """The C++ expression of one argument.
 
@@ -129,6 +133,8 @@ def _bool(argument: Any, _: Names) -> str:
 
 
 def _number(argument: Any, names: Names) -> str:
+    if isinstance(argument, Seed):
+        return "seed()"
     if isinstance(argument, bool):
         return _bool(argument, names)
     return (_integer if isinstance(argument, (int, PerSample)) else _float)(argument, names)

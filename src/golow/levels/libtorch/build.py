@@ -41,8 +41,9 @@ class Artifact(NamedTuple):
     bytes: int
 
 
-def build(graph: Graph, cache: Path, device: Device = "cpu") -> Artifact:
-    """The program of that graph for the device, from the cache or newly compiled.
+def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "float32") -> Artifact:
+    """The program of that graph for the device, from the cache or newly compiled. products: see
+    `golow.levels.libtorch.emit.emit_program`.
 
     Raises `golow.record.Unsupported` where a node has no C++ form, and `GolowError` where there
     is no compiler, no torch for that device, or where the compiler fails.
@@ -51,7 +52,7 @@ def build(graph: Graph, cache: Path, device: Device = "cpu") -> Artifact:
     from golow.levels.libtorch.emit import emit_program, without_comments
 
     tools = find_toolchain(device)
-    code = emit_program(graph, device)
+    code = emit_program(graph, device, products)
     home = cache / "libtorch"
     folder = home / _key(tools, without_comments(code))
     if found := _cached(folder):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.levels.libtorch.arguments import NotEmitted, PerSample, string_text
+from golow.levels.libtorch.arguments import DTYPES, NotEmitted, PerSample, Seed, string_text
 from golow.levels.libtorch.names import CppNames, value_names
 from golow.levels.libtorch.operators import (
     Operator,
@@ -28,23 +28,28 @@ from golow.lower.graph import Graph, Node, Ref, Value
 from golow.record import Device, Unsupported
 
 ALIASES = ("aten.detach.default", "aten.alias.default")
+ONES = "aten.ones.default"
 MEMBERS = {"parameter": "Parameter", "buffer": "Buffer", "constant": "Constant"}
 LINE_LENGTH = 100
 
 
-def emit_program(graph: Graph, device: Device = "cpu") -> str:
+def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32") -> str:
     """The text of ``program.cpp``, a `golow::Program` (see ``sources/program.h``) for the device.
 
+    products is the dtype of the products in a training step that has `golow.lower.autocast`'s
+    casts; in float16 the step scales its loss.
     Raises `golow.record.Unsupported` with the node and its layer where an operation has no C++
     form.
     """
-    network = _Network(on_device(graph, device))
+    network = _Network(on_device(_scaled(graph) if products == "float16" else graph, device))
     state, step = list(network.state_lines()), list(network.step_lines())
-    trains = "true" if graph.mode == "train" else "false"
+    kind = "true" if graph.mode == "train" else "false"
+    if products != "float32":
+        kind += f", {DTYPES[products]}"
     lines = [
         *_head(graph, network.operators),
         f"struct {network.struct} final : golow::Program {{",
-        f"  {network.struct}() : Program({trains}) {{}}",
+        f"  {network.struct}() : Program({kind}) {{}}",
         "  std::vector<Operation> operations() const override;",
         "",
         *state,
@@ -62,6 +67,17 @@ def emit_program(graph: Graph, device: Device = "cpu") -> str:
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _scaled(graph: Graph) -> Graph:
+    """The training step whose backward pass starts from the loss scale, not from one."""
+
+    def changed(node: Node) -> Node:
+        if node.phase != "backward" or node.op != ONES or node.arguments != ((),):
+            return node
+        return msgspec.structs.replace(node, op="aten.full.default", arguments=((), Seed()))
+
+    return msgspec.structs.replace(graph, nodes=tuple(map(changed, graph.nodes)))
 
 
 def without_comments(code: str) -> str:
@@ -110,12 +126,12 @@ class _Network:
     """One graph while it is written: the names of its values, and how long they live."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
         self.written = written_in_place(graph)
-        self.nodes = [in_place(node, self.written) for node in graph.nodes]
+        self.graph = in_place(graph, self.written)
+        self.nodes = self.graph.nodes
         self.free_names = CppNames()
         self.struct = self.free_names.free(graph.name)
-        self.names = value_names(graph, self.written, self.free_names)
+        self.names = value_names(self.graph, self.written, self.free_names)
         self.operators: dict[str, Operator] = {}
         self.inputs = {item.value.name: item for item in graph.inputs}
         self.leaving = {item.name for item in graph.outputs}

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+from golow.lower.autocast import NoCasts, autocast
 from golow.lower.graph import Argument, Graph, Node, Symbol
 from golow.record import Device, Unsupported, Workload
 
-HALF = ("bf16", "fp16")
+HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 
 # Operations that take no tensor to see by where to make theirs.
 FROM_NOTHING = frozenset(
@@ -40,11 +41,19 @@ def on_device(graph: Graph, device: Device) -> Graph:
     return graph if device == "cpu" else msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 
-def require_precision(workload: Workload) -> None:
-    """Raise `golow.record.Unsupported` for training in bf16 and fp16."""
-    if workload.mode == "train" and workload.precision in HALF:
-        raise Unsupported(
-            "libtorch",
-            f"training in {workload.precision} goes by autocast, without which the graph was "
-            "captured",
-        )
+def products(workload: Workload) -> str:
+    """The dtype of convolutions and matrix products in the workload's training step."""
+    return HALVES.get(workload.precision, "float32") if workload.mode == "train" else "float32"
+
+
+def with_casts(graph: Graph, dtype: str) -> Graph:
+    """The training step with its products in that dtype. (An inference program runs in the
+    precision that it is loaded in.) Raises `golow.record.Unsupported` where autocast and an
+    operation do not go together."""
+    if dtype == "float32":
+        return graph
+    try:
+        return autocast(graph, dtype)
+    except NoCasts as error:
+        reason = f"{error.node.op} cannot run under autocast: {error}"
+        raise Unsupported("libtorch", reason, error.node.name, error.node.module) from error

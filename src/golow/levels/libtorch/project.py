@@ -12,7 +12,7 @@ from torch import Tensor
 
 from golow.levels.libtorch.build import SOURCES
 from golow.levels.libtorch.emit import emit_program
-from golow.levels.libtorch.placement import require_precision
+from golow.levels.libtorch.placement import products, with_casts
 from golow.lower.graph import Graph
 from golow.record import GolowError, Workload, encode
 
@@ -49,10 +49,11 @@ def write_project(
     batches are named as in the bundle (``0/input/0``), expected as the worker's outputs
     (``0/output/0``, ``0/loss/loss``). Raises `GolowError` where the folder holds something else
     than a project that golow wrote, and `golow.record.Unsupported` where a node has no C++ form
-    or the precision none in training.
+    or does not run in the precision.
     """
-    require_precision(workload)
-    program = emit_program(graph, workload.device)
+    dtype = products(workload)
+    graph = with_casts(graph, dtype)
+    program = emit_program(graph, workload.device, dtype)
     _take_folder(folder)
     steps = {name.split("/")[0] for name in batches}
     fitted = msgspec.structs.replace(workload, batches=len(steps))

@@ -3,6 +3,10 @@
 The captured step is free of side effects: batch norm takes the old statistics and returns new
 ones, which leave as the buffers' new content. Where nobody else reads the old ones, the operator
 may as well write into the buffers: no copies, and bit for bit what eager calculates.
+
+The operator that does so in PyTorch's captured graphs is the one that PyTorch wrote itself. Eager's
+module lets PyTorch choose the library instead, which on a GPU is cuDNN; the operator that chooses,
+and its backward, take the place of the captured ones wherever they can.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.lower.graph import Graph, Node, Ref
+from golow.lower.graph import Graph, Node, Ref, Value
 
 FUNCTIONAL = "aten._native_batch_norm_legit_functional.default"
 IN_PLACE = "aten._native_batch_norm_legit.default"
 BACKWARD = "aten.native_batch_norm_backward.default"
+# These choose the library. The first hands to the second what the library keeps for it.
+CHOOSING = "aten._batch_norm_with_update.default"
+CHOOSING_BACKWARD = "aten.batch_norm_backward.default"
 STATISTICS = (3, 4)  # running mean and variance: among the arguments, and among the outputs
 
 
@@ -48,14 +55,40 @@ def written_in_place(graph: Graph) -> dict[str, str]:
         chains = kept
 
 
-def in_place(node: Node, written: Mapping[str, str]) -> Node:
-    """The node as the operator that writes its statistics into the buffers, where it may."""
-    if node.op != FUNCTIONAL:
+def in_place(graph: Graph, written: Mapping[str, str]) -> Graph:
+    """The graph with operators that write these statistics into the buffers."""
+    kept: dict[str, Ref] = {}  # for the backward, by the value of the batch's own mean
+
+    def changed(node: Node) -> Node:
+        if node.op == FUNCTIONAL and _writes(node, written):
+            if node.arguments[1] is None or node.arguments[2] is None:  # weight, bias
+                return msgspec.structs.replace(node, op=IN_PLACE, outputs=node.outputs[:3])
+            return _choosing(node, kept)
+        mean = node.arguments[5] if node.op == BACKWARD else None
+        if isinstance(mean, Ref) and mean.name in kept:
+            arguments = (*node.arguments, kept[mean.name])
+            return msgspec.structs.replace(node, op=CHOOSING_BACKWARD, arguments=arguments)
         return node
+
+    return msgspec.structs.replace(graph, nodes=tuple(map(changed, graph.nodes)))
+
+
+def _writes(node: Node, written: Mapping[str, str]) -> bool:
     new = [node.outputs[position] for position in STATISTICS]
-    if not all(value is not None and value.name in written for value in new):
-        return node
-    return msgspec.structs.replace(node, op=IN_PLACE, outputs=node.outputs[:3])
+    return all(value is not None and value.name in written for value in new)
+
+
+def _choosing(node: Node, kept: dict[str, Ref]) -> Node:
+    """The forward that chooses the library, which always trains."""
+    arguments = (*node.arguments[:5], *node.arguments[6:])
+    mean = node.outputs[1]
+    reserve = None
+    if mean is not None:
+        # Its size is the library's affair. The dot keeps the name from being another value's.
+        reserve = Value(name=f"{mean.name}.reserve", shape=(), dtype="uint8")
+        kept[mean.name] = Ref(name=reserve.name)
+    outputs = (*node.outputs[:3], reserve)
+    return msgspec.structs.replace(node, op=CHOOSING, arguments=arguments, outputs=outputs)
 
 
 def _buffers(graph: Graph) -> dict[str, str]:

@@ -22,6 +22,7 @@ struct Workload {
   std::int64_t batch = 0, batches = 0;
   Rates rates;
   Placement placement;
+  at::ScalarType products = at::kFloat;  // in training: see Program
 };
 
 inline std::string text_of(const json::Value& object, const char* name, const char* otherwise) {
@@ -45,10 +46,9 @@ inline Workload read_workload(const std::string& path) {
     workload.batches = value.at("batches").integer();
     workload.placement = find_placement(text_of(value, "device", "cpu"),
                                         text_of(value, "precision", "default"));
-    if (workload.train && workload.placement.half)
-      throw json::Error("the step was captured without autocast and does not train in " +
-                        workload.placement.precision);
     if (workload.train) {
+      workload.products = workload.placement.half.value_or(at::kFloat);
+      workload.placement.half.reset();
       const json::Value& optimizer = value.at("optimizer");
       workload.rates = {optimizer.at("learning_rate").number(), optimizer.at("momentum").number(),
                         optimizer.at("weight_decay").number()};
@@ -57,6 +57,14 @@ inline Workload read_workload(const std::string& path) {
   } catch (const json::Error& error) {
     throw json::Error(path + ": " + error.what());
   }
+}
+
+/// Throws unless the program is one for that workload.
+inline void require_match(const Program& program, const Workload& workload) {
+  if (workload.train != program.trains)
+    throw std::runtime_error("the program was built for another mode than the bundle's");
+  if (workload.train && workload.products != program.products)
+    throw std::runtime_error("the program was built for another precision than the bundle's");
 }
 
 /// The batches `0/input/0`, `0/target/0`, `1/input/0`, ... of the tensors, on the device.

@@ -89,6 +89,7 @@ int run(const std::string& folder, std::size_t count) {
   const c10::InferenceMode no_autograd;
   const auto program = make_program();
   const Workload workload = read_workload(folder + "/workload.json");
+  require_match(*program, workload);
   workload.placement.take_effect();
   load_state(*program, workload.placement, folder + "/weights.safetensors", folder + "/constants.safetensors");
   Example example;

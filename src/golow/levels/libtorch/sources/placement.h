@@ -12,7 +12,8 @@
 
 namespace golow {
 
-/// The device of state and batches and, for bf16 and fp16, the dtype of what is floating there.
+/// The device of state and batches and, for inference in bf16 and fp16, the dtype of what is floating
+/// there. In training that stays as it is, and the casts are in the program.
 struct Placement {
   at::Device device = at::kCPU;
   std::optional<at::ScalarType> half;

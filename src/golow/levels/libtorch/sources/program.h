@@ -49,6 +49,13 @@ struct Result {
   Tensor loss;
 };
 
+/// What the loss is multiplied by before the backward pass, so that gradients in float16 do not
+/// underflow.
+struct LossScale {
+  double value = 65536;
+  std::int32_t good_steps = 0;  // since it last changed
+};
+
 class Program;
 
 /// A tensor of the state dict that training may change, with what the optimizer needs.
@@ -84,7 +91,10 @@ struct Operation {
 /// members, which register themselves here, and defines `step`.
 class Program {
  public:
-  explicit Program(bool trains) : trains(trains) {}
+  explicit Program(bool trains, at::ScalarType products = at::kFloat)
+      : trains(trains), products(products) {
+    if (products == at::kHalf) loss_scale.emplace();
+  }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   virtual ~Program() = default;
@@ -99,6 +109,8 @@ class Program {
   Timeline* marks = nullptr;
 
   const bool trains;
+  const at::ScalarType products;  // in training, the dtype of convolutions and matrix products
+  std::optional<LossScale> loss_scale;  // where the step scales its loss
   bool random_layers = true;  // false switches dropout off
   std::vector<Parameter*> parameters;
   std::vector<Buffer*> buffers;
@@ -109,6 +121,8 @@ class Program {
   void mark(std::size_t operation) {
     if (marks != nullptr) marks->record(operation);
   }
+  /// The gradient of the loss, from which the backward pass starts.
+  double seed() const { return loss_scale ? loss_scale->value : 1.0; }
   /// Dropout's probability, or 0 while random layers are off.
   double probability(double p) const { return random_layers ? p : 0.0; }
   /// What dropout's backward multiplies by, or 1 while random layers are off.

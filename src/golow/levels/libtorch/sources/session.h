@@ -44,22 +44,26 @@ struct MarksOn {
 class Session {
  public:
   explicit Session(const std::string& bundle)
-      : bundle_(bundle), program_(make_program()), workload_(read_workload(path("workload.json"))) {
-    if (workload_.train != program_->trains)
-      throw std::runtime_error("the program was built for another mode than the bundle's");
+      : bundle_(bundle),
+        program_(make_program()),
+        workload_(read_workload(path("workload.json"))),
+        settled_(program_->loss_scale) {
+    require_match(*program_, workload_);
     workload_.placement.take_effect();
     batches_ = collect_batches(safetensors::read(path("batches.safetensors")), workload_.batches,
                                workload_.placement);
     if (std::ifstream(path("last/workload.json")))
       last_batch_ = read_workload(path("last/workload.json")).batch;
     reset();
+    if (settled_) settle_loss_scale();
     synchronize(device());
   }
 
-  /// Back to the bundle's weights, zero momentum and the first batch.
+  /// Back to the bundle's weights, zero momentum, the settled loss scale and the first batch.
   void reset() {
     load_state(*program_, workload_.placement, path("weights.safetensors"),
                path("constants.safetensors"));
+    program_->loss_scale = settled_;
     position_ = 0;
   }
 
@@ -144,7 +148,7 @@ class Session {
 
   /// Go on from such a file, or infer with its weights.
   void restore(const std::string& file) {
-    restore_state(*program_, workload_.placement, file);
+    restore_state(*program_, workload_.placement, file, settled_);
     synchronize(device());
   }
 
@@ -181,6 +185,23 @@ class Session {
 
   const Batch& next_batch() { return batches_[position_++ % batches_.size()]; }
 
+  /// Take the loss scale through the first steps of a training run, in which it is halved until no
+  /// step is skipped: neither the check's steps nor the timed ones may be.
+  void settle_loss_scale() {
+    std::size_t kept = 0;
+    while (kept < batches_.size()) {
+      const double before = program_->loss_scale->value;
+      if (before < 1)
+        throw std::runtime_error(
+            "gradients in fp16 are not finite, whatever the scale of the loss; use --precision bf16");
+      iterate();
+      kept = program_->loss_scale->value < before ? 0 : kept + 1;
+    }
+    // Half of it: another batch's gradients may be a little larger.
+    settled_ = LossScale{program_->loss_scale->value / 2, 0};
+    reset();
+  }
+
   void step() {
     const Batch& batch = next_batch();
     result_ = Result();
@@ -196,7 +217,9 @@ class Session {
                    safetensors::Tensors& tensors) {
     // Copies, because the next step changes the state in place.
     const auto keep = [&](const std::string& name, const Tensor& tensor) {
-      tensors[std::to_string(step) + "/" + name] = workload_.placement.stored(tensor);
+      const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+      tensors[std::to_string(step) + "/" + name] =
+          workload_.placement.stored(half ? tensor.to(at::kFloat) : tensor);
     };
     Result result;
     workload_.placement.step(*program_, batch, result);
@@ -220,6 +243,7 @@ class Session {
   std::string bundle_;
   std::unique_ptr<Program> program_;
   Workload workload_;
+  std::optional<LossScale> settled_;  // with which a training begins
   std::vector<Batch> batches_;
   std::int64_t last_batch_ = 0;  // rows of an epoch's smaller last batch; 0 where all are whole
   std::size_t position_ = 0;

@@ -1,12 +1,16 @@
 // SGD with momentum and weight decay, in the order in which torch.optim.SGD calculates it, so that
-// the parameters come out bit for bit the same: tensor by tensor on a CPU, all at once on a GPU.
+// the parameters come out bit for bit the same: tensor by tensor on a CPU, all at once on a GPU. And
+// what stands before it where the loss is scaled, as in torch.amp.GradScaler.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include "program.h"
 
@@ -59,12 +63,32 @@ inline void update_together(const std::vector<Parameter*>& parameters, const Rat
   at::_foreach_add_(weights, changes, -rates.learning_rate);
 }
 
-/// Update every parameter that the last step gave a gradient.
+/// Divide the gradients by the scale and say whether they are finite. The scale is halved where they
+/// are not, and doubled when they have been for 2000 steps.
+inline bool unscale(const std::vector<Parameter*>& parameters, LossScale& scale) {
+  std::vector<Tensor> gradients;
+  for (const Parameter* parameter : parameters) gradients.push_back(parameter->gradient);
+  const auto options = gradients.front().options().dtype(at::kFloat);
+  Tensor infinite = at::zeros({1}, options);
+  at::_amp_foreach_non_finite_check_and_unscale_(gradients, infinite,
+                                                 at::full({1}, 1 / scale.value, options));
+  if (infinite.item().toDouble() != 0) {
+    scale = {scale.value / 2, 0};
+    return false;
+  }
+  if (++scale.good_steps == 2000) scale = {scale.value * 2, 0};
+  return true;
+}
+
+/// Update every parameter that the last step gave a gradient. A step whose scaled gradients are not
+/// finite is skipped.
 inline void update_parameters(Program& program, const Rates& rates) {
   std::vector<Parameter*> trained;
   for (Parameter* parameter : program.parameters)
     if (parameter->gradient.defined()) trained.push_back(parameter);
-  if (!trained.empty() && trained.front()->is_cuda()) return update_together(trained, rates);
+  if (trained.empty()) return;
+  if (program.loss_scale && !unscale(trained, *program.loss_scale)) return;
+  if (trained.front()->is_cuda()) return update_together(trained, rates);
   for (Parameter* parameter : trained) update(*parameter, rates);
 }
 

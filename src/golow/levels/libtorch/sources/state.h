@@ -1,11 +1,15 @@
 // The state of a training run in a file, by the names of the protocol's `save`: parameter/NAME,
-// buffer/NAME and momentum/NAME, where NAME is the state dict's.
+// buffer/NAME and momentum/NAME, where NAME is the state dict's; the loss scale as scaler/scale and
+// scaler/good_steps.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <ATen/ops/full.h>
 
 #include "placement.h"
 #include "program.h"
@@ -23,12 +27,18 @@ inline safetensors::Tensors saved_state(const Program& program, const Placement&
   }
   for (const Buffer* buffer : program.buffers)
     state["buffer/" + buffer->name] = placement.stored(*buffer);
+  if (program.loss_scale) {
+    state["scaler/scale"] = at::full({1}, program.loss_scale->value, at::kFloat);
+    state["scaler/good_steps"] = at::full({1}, program.loss_scale->good_steps, at::kInt);
+  }
   return state;
 }
 
-/// Give the program the state of that file. Momentum that is not in it is zero; a program for
-/// inference takes none. A file that does not fit changes nothing.
-inline void restore_state(Program& program, const Placement& placement, const std::string& path) {
+/// Give the program the state of that file. Momentum that is not in it is zero, and a loss scale that
+/// is not in it `settled`; a program for inference takes neither. A file that does not fit changes
+/// nothing.
+inline void restore_state(Program& program, const Placement& placement, const std::string& path,
+                          std::optional<LossScale> settled) {
   const safetensors::Tensors state = safetensors::read(path);
   const auto placed = [&](const std::string& name, const Tensor& like) {
     const auto found = state.find(name);
@@ -50,6 +60,10 @@ inline void restore_state(Program& program, const Placement& placement, const st
       given.emplace_back(&parameter->momentum, placed("momentum/" + parameter->name, *parameter));
   }
   for (Buffer* buffer : program.buffers) give("buffer/", *buffer);
+  const auto scale = state.find("scaler/scale"), good_steps = state.find("scaler/good_steps");
+  if (settled && scale != state.end() && good_steps != state.end())
+    settled = {scale->second.item().toDouble(), good_steps->second.item().toInt()};
+  program.loss_scale = settled;
   for (auto& [target, tensor] : given) *target = std::move(tensor);
 }
 
