@@ -81,7 +81,7 @@ def test_a_study_is_killed_resumed_and_shown(
     assert comparison.workload.inputs[0].shape == (2, 3, 16, 16)
     assert "1 done, 1 failed, 0 skipped, 0 waiting" in said("run", "mine.toml")
     shown = said("show", "real")
-    assert "failed: the reason stands in the record" in shown
+    assert "fail: the reason stands in the record" in shown
     assert max(map(len, shown.splitlines())) <= 100
     assert "nothing is left to measure" in said("status", "runs/studies/real")
 

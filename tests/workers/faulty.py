@@ -1,7 +1,8 @@
-"""A worker with one fault of one's choice: ``python tests/workers/faulty.py FAULT [AFTER]``.
+"""A worker with one fault of one's choice: ``python tests/workers/faulty.py FAULT [AFTER [MS]]``.
 
 It serves what `golow.worker.plant` serves, with one product an iteration, until the fault comes:
-at the iteration AFTER (0 unless given), or in the answers themselves.
+at the iteration AFTER (0 unless given), or in the answers themselves. An iteration waits for MS
+milliseconds, so that a test can know how many of them there are in a block of a race.
 """
 
 from __future__ import annotations
@@ -136,9 +137,9 @@ class Answers(io.RawIOBase):
 class Faulty(Plant):
     """A plant that does as planted until its time has come."""
 
-    def __init__(self, fault: str, after: int) -> None:
+    def __init__(self, fault: str, after: int, milliseconds: int) -> None:
         super().__init__(products=1)
-        self.fault, self.after = fault, after
+        self.fault, self.after, self.pause = fault, after, milliseconds / 1e3
 
     def load(self, bundle: Path) -> LoadReport:
         """Faults of the load come here."""
@@ -163,16 +164,17 @@ class Faulty(Plant):
         self.after -= 1
         if self.after < 0 and self.fault in IN_AN_ITERATION:
             IN_AN_ITERATION[self.fault]()
+        time.sleep(self.pause)
         super().iterate()
 
 
-def main(fault: str, after: int = 0) -> None:
+def main(fault: str, after: int = 0, milliseconds: int = 0) -> None:
     """Serve with this fault."""
     end_with_parent()
     if fault == "child":
         child()
     answers = Answers(IN_AN_ANSWER.get(fault, lambda answer: answer))
-    serve(Faulty(fault, after), sys.stdin.buffer, answers)  # type: ignore[arg-type]
+    serve(Faulty(fault, after, milliseconds), sys.stdin.buffer, answers)  # type: ignore[arg-type]
     if fault == "deaf":
         hung()
 

@@ -217,9 +217,11 @@ class Session {
                    safetensors::Tensors& tensors) {
     // Copies, because the next step changes the state in place.
     const auto keep = [&](const std::string& name, const Tensor& tensor) {
-      const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+      // Under autocast the outputs are half; as everywhere, files hold float32 then.
+      const bool cast =
+          workload_.products != at::kFloat && tensor.scalar_type() == workload_.products;
       tensors[std::to_string(step) + "/" + name] =
-          workload_.placement.stored(half ? tensor.to(at::kFloat) : tensor);
+          workload_.placement.stored(cast ? tensor.to(at::kFloat) : tensor);
     };
     Result result;
     workload_.placement.step(*program_, batch, result);
