@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from golow.report.study_planes import Plane
@@ -15,6 +16,7 @@ STEPS: dict[int, tuple[tuple[float, ...], ...]] = {
     10: ((1,), (1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)),
 }
 MOST_TICKS, LEAST_RANGE = 7, 2.0
+CROWDED, FAR = 0.1, 0.4  # distances of ticks, as shares of the axis
 
 
 class Value(NamedTuple):
@@ -50,19 +52,24 @@ class Measure(NamedTuple):
         return f"{digits(number / size, 3)}{unit}"
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """From three to seven round values of that range, three others where it has no round ones;
-        quarters of a share."""
+        """From three to seven round values of that range that do not crowd each other, two that
+        are far apart, or three others where it has none; quarters of a share."""
         if not self.base:
             return [0.0, 0.25, 0.5, 0.75, 1.0]
         first, last = (math.floor(math.log(end, self.base)) for end in (low, high))
+        two: list[float] = []
         for steps in STEPS[self.base]:
             powers = (
                 step * float(self.base) ** p for p in range(first, last + 1) for step in steps
             )
-            found = [value for value in powers if low <= value <= high]
-            if len(found) > 2:
-                return found[:: math.ceil(len(found) / MOST_TICKS)]
-        return [low, math.sqrt(low * high), high]
+            inside = [value for value in powers if low <= value <= high]
+            found = inside[:: math.ceil(len(inside) / MOST_TICKS) or 1]
+            gaps = [math.log(b / a, high / low) for a, b in pairwise(found)]
+            if len(found) > 2 and min(gaps) > CROWDED:
+                return found
+            if len(found) == 2 and gaps[0] > FAR and not two:
+                two = found
+        return two or [low, math.sqrt(low * high), high]
 
 
 def digits(number: float, count: int) -> str:
