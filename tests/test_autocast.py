@@ -100,6 +100,18 @@ def test_products_are_half_and_what_is_trained_is_not(name: str, half: str) -> N
     assert rest == [node.op for node in before.nodes]
 
 
+def test_the_casts_do_not_depend_on_the_batch() -> None:
+    """Also where there are as many samples as a layer has outputs."""
+
+    def casts(batch: int) -> list[tuple[str, str]]:
+        module = nn.Sequential(nn.Softmax(1), nn.Linear(6, 4), nn.Softmax(1), nn.Linear(4, 4))
+        x, y = torch.randn(batch, 6), torch.randint(0, 4, (batch,))
+        graph = autocast(captured_step(module, x, y).graph, "bfloat16")
+        return [(node.op, node.name) for node in graph.nodes]
+
+    assert casts(4) == casts(3) == casts(7)
+
+
 def test_batch_norm_keeps_its_statistics() -> None:
     x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))
     graph = autocast(captured_step(Small(), x, y).graph, "bfloat16")

@@ -22,6 +22,7 @@ from golow.lower.verify import run_node
 
 CAST = "aten._to_copy.default"
 TRANSPOSE = "aten.t.default"
+VIEWS = (TRANSPOSE, "aten.view.default")
 CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
 
 # Operations by their names without namespace and overload.
@@ -87,6 +88,7 @@ class _Casting:
         }
         self.nodes: list[Node] = []
         self.casts: dict[tuple[str, torch.dtype], str] = {}
+        self.gradients = {item.name for item in graph.outputs if item.kind == "gradient"}
         self.parameters = {i.value.name for i in graph.inputs if i.kind == "parameter"}
         # By layer, shapes of what its products read that was float32 and no parameter.
         self.wide: dict[str, set[tuple[int, ...]]] = {}
@@ -137,9 +139,24 @@ class _Casting:
         if node.op == CONVOLUTION_BACKWARD:
             image = node.arguments[1]
             widened = isinstance(image, Ref) and self._dtype(image.name) == torch.float32
-        else:  # the same shape by chance is a gradient that ends in float32 anyway: a weight's
-            widened = first is not None and first.shape in self.wide.get(node.module, ())
+        else:
+            shapes = self.wide.get(node.module, set())
+            widened = (
+                first is not None
+                and first.shape in shapes
+                and not self._is_of_a_parameter(first.name)
+            )
         self._append_as(halved, torch.float32 if widened else self.half)
+
+    def _is_of_a_parameter(self, name: str) -> bool:
+        """Whether the value is a parameter's gradient, but for its shape."""
+        while name not in self.gradients:
+            reader = self.links.only_reader(name)
+            value = None if reader is None else self.graph.nodes[reader].outputs[0]
+            if reader is None or value is None or self.graph.nodes[reader].op not in VIEWS:
+                return False
+            name = value.name
+        return True
 
     def _widen(self, node: Node) -> None:
         """The node in float32; remembered is what its input came in."""
