@@ -112,6 +112,16 @@ def test_the_casts_do_not_depend_on_the_batch() -> None:
     assert casts(4) == casts(3) == casts(7)
 
 
+def test_a_gradient_is_cast_where_it_is_made() -> None:
+    x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))
+    before = captured_step(Small(), x, y).graph
+    graph = autocast(before, "bfloat16")
+    made = {value.name: node for node in graph.nodes for value in node.outputs if value}
+    for old, new in zip(before.outputs, graph.outputs, strict=True):
+        if old.kind == "gradient" and old.name != new.name:
+            assert made[new.name].module == made[old.name].module
+
+
 def test_batch_norm_keeps_its_statistics() -> None:
     x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))
     graph = autocast(captured_step(Small(), x, y).graph, "bfloat16")

@@ -88,8 +88,12 @@ class _Casting:
         }
         self.nodes: list[Node] = []
         self.casts: dict[tuple[str, torch.dtype], str] = {}
-        self.gradients = {item.name for item in graph.outputs if item.kind == "gradient"}
         self.parameters = {i.value.name for i in graph.inputs if i.kind == "parameter"}
+        # Of the values that leave as gradients, the dtype of their parameter.
+        dtypes = {
+            i.target: self._dtype(i.value.name) for i in graph.inputs if i.kind == "parameter"
+        }
+        self.gradients = {o.name: dtypes[o.target] for o in graph.outputs if o.kind == "gradient"}
         # By layer, shapes of what its products read that was float32 and no parameter.
         self.wide: dict[str, set[tuple[int, ...]]] = {}
         # Of the results of widened operations, the dtype that their first argument came in.
@@ -97,15 +101,19 @@ class _Casting:
 
     def rewritten(self) -> Graph:
         """The graph with the casts in it."""
+        leaving: dict[str, str] = {}
         for position, node in enumerate(self.graph.nodes):
             self._add(position, node)
-        parameters = {i.target: i.value.name for i in self.graph.inputs if i.kind == "parameter"}
-        outputs = []
-        for item in self.graph.outputs:
-            name = item.name
-            if item.kind == "gradient":
-                name = self._cast(name, self._dtype(parameters[item.target]), self.nodes[-1])
-            outputs.append(msgspec.structs.replace(item, name=name))
+            for value in node.outputs:
+                if value is not None and value.name in self.gradients:
+                    dtype = self.gradients[value.name]
+                    leaving[value.name] = self._cast(value.name, dtype, node)
+        outputs = (
+            msgspec.structs.replace(item, name=leaving.get(item.name, item.name))
+            if item.kind == "gradient"
+            else item
+            for item in self.graph.outputs
+        )
         return msgspec.structs.replace(self.graph, nodes=tuple(self.nodes), outputs=tuple(outputs))
 
     def _add(self, position: int, node: Node) -> None:
