@@ -8,7 +8,7 @@ import pytest
 
 import studies
 from golow.study.cells import cells, key
-from golow.study.forecast import expected_seconds, outlook
+from golow.study.forecast import expected_seconds, outlook, so_far_at_a_time
 from golow.study.memory import expected_bytes, guessed_bytes, limit_bytes, too_large
 from golow.study_record import Cell, CellRecord, StudyLimits
 
@@ -107,3 +107,25 @@ def test_the_outlook_says_whether_it_guesses() -> None:
     later = outlook(3, left, [record(cell(16), seconds=8.0)], limits, GIB, at_a_time=2)
     assert not later.guessed and later.seconds == 8.0
     assert outlook(3, [], [], limits, None).bytes is None
+
+
+@pytest.mark.parametrize(
+    ("spans", "average"),
+    [
+        ([], 1.0),
+        ([(0, 10)], 1.0),
+        ([(0, 10), (10, 20)], 1.0),
+        ([(0, 10), (0, 10), (0, 10)], 3.0),
+        ([(0, 10), (5, 15)], 20 / 15),
+        ([(0, 10), (2, 4), (40, 50), (40, 50)], 32 / 20),  # a night between two sessions
+    ],
+)
+def test_how_many_cells_were_measured_beside_one_another(
+    spans: list[tuple[int, int]], average: float
+) -> None:
+    records = [
+        record(cell(8, 8), created=f"2026-11-22T10:00:{start:02}+00:00", seconds=float(end - start))
+        for start, end in spans
+    ]
+    skipped = record(cell(8, 8), state="skipped", created="2026-11-22T12:00:00+00:00")
+    assert so_far_at_a_time([skipped, *reversed(records)]) == pytest.approx(average)

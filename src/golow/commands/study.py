@@ -123,7 +123,7 @@ def resume(
 def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
     """Say how many cells are done, failed, skipped and waiting, and how long is left."""
     from golow.report.study_table import render_status
-    from golow.study.forecast import outlook
+    from golow.study.forecast import outlook, so_far_at_a_time
     from golow.study.memory import limit_bytes
     from golow.study.run import load_study
 
@@ -131,7 +131,8 @@ def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None)
     allowed = limit_bytes(result.study.limits.memory, None)
     records = result.records.values()
     left = result.waiting
-    forecast = outlook(len(result.asked), left, records, result.study.limits, allowed)
+    at_a_time = so_far_at_a_time(records)
+    forecast = outlook(len(result.asked), left, records, result.study.limits, allowed, at_a_time)
     render_status(forecast, records, wide_console(), _where(result))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import numpy as np
 
@@ -34,7 +36,7 @@ def outlook(
     records: Iterable[CellRecord],
     limits: StudyLimits,
     allowed: int | None,
-    at_a_time: int = 1,
+    at_a_time: float = 1,
 ) -> Outlook:
     """Of a study of so many cells, of which some are left, so many measured at a time."""
     measured = [record for record in records if record.state == "done"]
@@ -47,6 +49,20 @@ def outlook(
         limit_bytes=allowed,
         guessed=not measured,
     )
+
+
+def so_far_at_a_time(records: Iterable[CellRecord]) -> float:
+    """How many cells were measured beside one another on average, while any was; at least 1."""
+    spans = sorted(
+        (start, start + record.seconds)
+        for record in records
+        if record.seconds and (start := datetime.fromisoformat(record.created).timestamp())
+    )
+    covered, until = 0.0, -math.inf
+    for start, end in spans:
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return max(1.0, sum(end - start for start, end in spans) / covered) if covered else 1.0
 
 
 def expected_seconds(cell: Cell, records: Iterable[CellRecord], limits: StudyLimits) -> float:
