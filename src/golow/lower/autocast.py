@@ -81,10 +81,9 @@ class _Casting:
         self.graph = graph
         self.half: torch.dtype = getattr(torch, half)
         self.links = Links(graph)
-        self.inputs = {item.value.name: item.value for item in graph.inputs}
         self.tensors = {
-            name: torch.empty(value.shape, dtype=getattr(torch, value.dtype))
-            for name, value in self.inputs.items()
+            item.value.name: torch.empty(item.value.shape, dtype=getattr(torch, item.value.dtype))
+            for item in graph.inputs
         }
         self.nodes: list[Node] = []
         self.casts: dict[tuple[str, torch.dtype], str] = {}
@@ -189,7 +188,7 @@ class _Casting:
         if node.op != TRANSPOSE or node.phase != "forward":
             return False
         source, value = node.arguments[0], node.outputs[0]
-        if not (isinstance(source, Ref) and source.name in self.inputs and value is not None):
+        if not (isinstance(source, Ref) and source.name in self.parameters and value is not None):
             return False
         readers = [self.graph.nodes[reader] for reader in self.links.readers[value.name]]
         products = (r.op == TRANSPOSE or r.op.split(".")[1] in HALVED for r in readers)
