@@ -28,7 +28,8 @@ __all__ = ["gpu"]  # a fixture
 
 CLIPS: list[Clip] = [NO_CLIP, RELU, (0.0, 6.0)]
 MOMENTUM, EPSILON = 0.1, 1e-5
-# Rows and channels: vectors, odd channels, fewer rows than threads, clusters of 1 to 8, parts.
+# Rows and channels: vectors, odd channels, fewer rows than threads, clusters of 1 to 8, narrow and
+# wide parts.
 SHAPES = [
     (1, 64),
     (2, 3),
@@ -86,12 +87,14 @@ def test_launches_are_within_the_limits_of_the_device() -> None:
         (32, 2048, 1),
         (2048, 256, 1),
         (8192, 64, 1),
-        (12544, 2048, 1),
+        (16384, 64, 3),
+        (4096, 512, 3),
+        (12544, 2048, 3),
         (401408, 64, 3),
         (802816, 256, 3),
     ],
 )
-def test_what_stays_in_the_cache_is_one_launch(rows: int, channels: int, launches: int) -> None:
+def test_a_small_image_is_one_launch(rows: int, channels: int, launches: int) -> None:
     for found in training("bfloat16", rows, channels):
         assert len(found.kernels) == launches
         assert bool(found.scratch) == (launches > 1)
@@ -120,8 +123,10 @@ def test_the_grid_covers_rows_and_channels(dtype: str, rows: int, channels: int)
 
 
 def test_gpus_without_clusters_get_none() -> None:
-    for launches in training("float32", 2048, 256, clusters=False):
-        assert launches.kernels[0].expression.endswith(", 1>")
+    for rows, alone in ((500, True), (2048, False)):
+        for launches in training("float32", rows, 256, clusters=False):
+            assert launches.kernels[0].expression.endswith(", 1>") == alone
+            assert len(launches.kernels) == (1 if alone else 3)
 
 
 def test_an_infinite_result_is_not_clipped() -> None:

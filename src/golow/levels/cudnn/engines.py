@@ -22,6 +22,7 @@ from golow.record import Record
 
 # Plans of each library that are timed; the libraries list what they expect to be fastest first.
 TIMED = 6
+# Bytes of workspace that an engine may take, or twice what it reads and writes if that is more.
 WORKSPACE_LIMIT = 256 << 20
 # Repetitions within one graph, and graphs of which the fastest counts.
 REPETITIONS, GRAPHS = 10, 5
@@ -117,7 +118,7 @@ class Engines:
             return
         if operation.depthwise and takes(operation):
             yield OwnConvolution(operation, self.gpu)
-        yield from self.frontend.plans(operation, most)
+        yield from self.frontend.plans(operation, most, workspace_limit(operation))
         if self._autotune:  # nothing but the clock ranks these
             yield from small.small_engines(operation, self.gpu)
         if operation.direction == "forward" and (problem := as_product(operation)) is not None:
@@ -125,7 +126,7 @@ class Engines:
 
     def _products(self, problem: Problem, most: int) -> Iterator[Engine]:
         matmul = Matmul(self.lt, problem)
-        for algorithm in matmul.candidates(WORKSPACE_LIMIT, most):
+        for algorithm in matmul.candidates(workspace_limit(problem), most):
             yield MatrixEngine(matmul, algorithm, self.gpu)
 
     def _fastest(self, operation: Operation, candidates: list[Engine]) -> Engine | None:
@@ -163,7 +164,8 @@ class Engines:
 
     def _file(self, operation: Operation) -> Path:
         key = (
-            repr(operation), self._autotune, self.gpu.name, self.frontend.version, self.lt.version,
+            repr(operation), self._autotune, workspace_limit(operation), self.gpu.name,
+            self.frontend.version, self.lt.version,
         )  # fmt: skip
         return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
 
@@ -183,6 +185,11 @@ class Engines:
             return None
         algorithm = msgspec.msgpack.decode(stored.data, type=Algorithm)
         return MatrixEngine(Matmul(self.lt, problem), algorithm, self.gpu)
+
+
+def workspace_limit(operation: Operation) -> int:
+    """Bytes of workspace that an engine for the operation may take."""
+    return max(WORKSPACE_LIMIT, 2 * sum(operation.operand_bytes))
 
 
 def as_product(operation: Convolution) -> Problem | None:

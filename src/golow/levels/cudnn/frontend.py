@@ -70,24 +70,34 @@ class Frontend:
         """Of the library itself."""
         return str(cudnn.backend_version())
 
-    def plans(self, operation: Convolution, most: int) -> Iterator[Plan]:
-        """The library's ways to do it, what it expects to be fastest first; none where it has
-        none."""
+    def plans(self, operation: Convolution, most: int, workspace_limit: int) -> Iterator[Plan]:
+        """At most so many of the library's ways to do it, what it expects to be fastest first; none
+        where it has none. One that wants more bytes of workspace is among them only where all do:
+        some keep a copy of the weights' gradient for every image of a batch."""
+        large, found = [], 0
+        for plan in self._built(operation):
+            if plan.workspace > workspace_limit:
+                large.append(plan)
+                continue
+            yield plan
+            found += 1
+            if found == most:
+                return
+        if not found:
+            yield from large[:most]
+
+    def _built(self, operation: Convolution) -> Iterator[Plan]:
         try:
             graph, operands = self._graph(operation)
             graph.check_support()
         except cudnn.cudnnGraphNotSupportedError:
             return
-        found = 0
         for index in range(graph.get_execution_plan_count()):
             try:
                 graph.build_plan_at_index(index)
             except (cudnn.cudnnGraphNotSupportedError, RuntimeError):
                 continue
             yield Plan(graph, index, operands, self._handles)
-            found += 1
-            if found == most:
-                return
 
     def restored(self, operation: Convolution, data: bytes) -> Plan:
         """The plan that an earlier process stored."""
