@@ -7,14 +7,17 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 import studies
 from golow.measure.cards import visible_cards
-from golow.measure.environment import unlike
+from golow.measure.environment import environment, unlike
 from golow.record import GolowError
+from golow.study.loop import SilentStudy
 from golow.study.places import places
-from golow.study.run import run_study
+from golow.study.run import executor, run_study
+from golow.study_store import StudyFolder
 
 UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
 
@@ -70,6 +73,21 @@ def test_cards_are_those_that_cuda_sees_in_its_order(
         )
     with pytest.raises(GolowError, match=f"GPUs, {len(found)} can be seen"):
         places("cuda", jobs=len(found) + 2)
+
+
+@pytest.mark.parametrize(("threads", "each"), [((), 3), ((1, 12), 12)])
+def test_a_cell_of_a_study_of_threads_has_all_cores_of_its_card(
+    threads: tuple[int, ...], each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = msgspec.structs.replace(environment(), affinity=tuple(range(12)))
+    monkeypatch.setattr("golow.study.places.environment", lambda: machine)
+    monkeypatch.setitem(sys.modules, "pynvml", driver())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("GOLOW_CACHE", str(tmp_path / "cache"))
+    asked, folder = studies.study(device="cuda", threads=threads), StudyFolder(tmp_path)
+    with executor(asked, folder, 1, None, SilentStudy(), studies.PROGRAM) as found:
+        assert found.at_a_time == 12 // each
+        assert len(found.environment.affinity) == each
 
 
 def test_without_nvml_there_is_one_place_whatever_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from golow.study.cells import cells, key
 from golow.study.file import built_in, read_study
 from golow.study.local import LocalExecutor
 from golow.study.loop import Executor, SilentStudy, StudyObserver, StudyRun
-from golow.study.places import places
+from golow.study.places import MOST_ON_A_CARD, places
 from golow.study_record import Cell, CellRecord, Study
 from golow.study_store import StudyFolder
 
@@ -129,8 +129,10 @@ def executor(
         with RayExecutor(ray, study, folder.draft, program) as cluster:
             yield cluster
         return
+    # A study of thread counts is about the cores: each cell has all that its card can have.
+    most_on_a_card = 1 if study.threads else MOST_ON_A_CARD
     with LocalExecutor(
-        places(study.device, jobs),
+        places(study.device, jobs, most_on_a_card),
         study.name,
         default_cache(),
         folder.draft,
