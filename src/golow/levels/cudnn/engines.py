@@ -23,7 +23,7 @@ from golow.record import Record
 # Plans of each library that are timed; the libraries list what they expect to be fastest first.
 TIMED = 6
 # Bytes of workspace that an engine may take, or twice what it reads and writes if that is more.
-WORKSPACE_LIMIT = 256 << 20
+WORKSPACE_LIMIT = 64 << 20
 # Repetitions within one graph, and graphs of which the fastest counts.
 REPETITIONS, GRAPHS = 10, 5
 
