@@ -23,7 +23,7 @@ from golow.study.local import LocalExecutor
 from golow.study.loop import Finished, SilentStudy
 from golow.study.memory import WORKERS_OWN_BYTES, held_bytes
 from golow.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
-from golow.study_record import Cell, CellRecord, Machine
+from golow.study_record import Cell, CellRecord, Machine, StudyLimits
 from studies import Heard, records, run, study
 
 GIB = 2**30
@@ -73,6 +73,30 @@ def test_as_many_as_the_memory_has_room_for(tmp_path: Path, memory: int, most: i
     run(study(), tmp_path, observer, on_one_card(4, memory))
     assert observer.most == most
     assert {record.state for record in records(tmp_path).values()} == {"done"}
+
+
+LARGE = 2**16  # a batch at 8x8 whose two workers would hold about 5 GiB
+
+
+def test_a_cell_that_has_to_wait_for_room_is_overtaken(tmp_path: Path) -> None:
+    asked, observer = study(batch=(1, 4, 16, LARGE), resolution=(8,)), Together()
+    assert [cell.batch for cell in studies.cells(asked, 1)] == [1, LARGE, 4, 16]
+    run(asked, tmp_path, observer, on_one_card(3, 5 * GIB))
+    assert [cell.batch for cell in observer.began_with] == [1, 4, 16, LARGE]
+    assert observer.company[LARGE] == [0]
+
+
+@pytest.mark.parametrize(("skip", "state"), [(True, "skipped"), (False, "done")])
+def test_what_may_be_too_large_waits_for_what_will_tell(
+    tmp_path: Path, skip: bool, state: str
+) -> None:
+    limits = StudyLimits(cell_seconds=60.0, memory="1 GiB")
+    asked = study(batch=(1, 4, LARGE), resolution=(8,), limits=limits)
+    observer = Together()
+    run(asked, tmp_path, observer, on_one_card(4, 100 * GIB), skip=skip)
+    large = next(r for r in records(tmp_path).values() if r.cell.batch == LARGE)
+    assert large.state == state
+    assert [cell.batch for cell in observer.began_with] == ([1, 4] if skip else [1, LARGE, 4])
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from golow.record import Environment
 from golow.study.attempt import Lost
 from golow.study.cells import key
 from golow.study.forecast import Outlook, outlook
-from golow.study.memory import held_bytes, limit_bytes, too_large
+from golow.study.memory import held_bytes, limit_bytes, too_early, too_large
 from golow.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.study_store import StudyFolder
 
@@ -158,20 +158,29 @@ class StudyRun:
         return bool(self._waiting) and (deadline is None or time.monotonic() < deadline)
 
     def _begin_next(self) -> bool:
-        """Begin the next cell if there is room for it, and say whether there was."""
-        cell = self._waiting[0]
-        alone = key(cell) in self._alone
-        needs = None if alone else held_bytes(cell, self._records.values())
-        if not self.executor.has_room(needs):
+        """Begin the first cell that there is room for, and say whether there was one. A cell that
+        has to wait for room is overtaken by those that need not."""
+        if not self.executor.has_room(0):
             return False
-        self._waiting.popleft()
+        for cell in self._waiting:
+            to_come = (*self._waiting, *self._running)
+            if self._skip and too_early(cell, self._records.values(), to_come, self._allowed):
+                continue
+            alone = key(cell) in self._alone
+            needs = None if alone else held_bytes(cell, self._records.values())
+            if self.executor.has_room(needs):
+                self._waiting.remove(cell)
+                self._begin(cell, needs)
+                return True
+        return False
+
+    def _begin(self, cell: Cell, needs: int | None) -> None:
         if reason := self._why_skipped(cell):
             self._keep(_unmeasured(cell, "skipped", reason), self.folder.draft(), self.environment)
         else:
             self._running.append(cell)
             self.executor.start(cell, needs)
             self._observer.began(cell)
-        return True
 
     def _why_skipped(self, cell: Cell) -> str:
         known = (record for record in self._records.values() if record.state != "skipped")

@@ -104,5 +104,19 @@ def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> s
     return ""
 
 
+def too_early(
+    cell: Cell, records: Iterable[CellRecord], to_come: Iterable[Cell], limit: int | None
+) -> bool:
+    """Whether a guess says that the cell needs more memory than there is, while smaller cells of
+    its family, by which that will be known, have not ended."""
+    if limit is None or guessed_bytes(cell) <= limit or expected_bytes(cell, records) is not None:
+        return False
+    size = work(cell.batch, cell.resolution)
+    return any(
+        work(other.batch, other.resolution) < size and family(other) == family(cell)
+        for other in to_come
+    )
+
+
 def _is_within(small: Cell, large: Cell) -> bool:
     return small.batch <= large.batch and (small.resolution or 0) <= (large.resolution or 0)
