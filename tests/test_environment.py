@@ -227,7 +227,7 @@ def test_git_missing(model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         ({"cores": 999}, ["the number of cores"]),
         ({"affinity": tuple(range(77))}, ["the number of cores allowed"]),
         ({"governor": "warp"}, ["the frequency governor"]),
-        ({"container_limits": {"cpu.max": "5 10"}}, ["the container's limits"]),
+        ({"container_limits": {"cpu.max": "5 10"}}, ["the container's limit of cores"]),
         ({"gpu": ("NVIDIA Z1",), "driver": "1.2"}, ["the GPU", "the GPU driver"]),
         ({"thread_settings": {"OMP_NUM_THREADS": "77"}}, ["the thread settings"]),
         ({"python": "3.99.1"}, ["Python"]),
@@ -259,6 +259,15 @@ def test_what_a_gpus_times_depend_on_counts_on_a_gpu(name: str, counts: bool) ->
     assert unlike(here, there, "cuda") == ([f"{name} (1.0, 2.0)"] if counts else [])
 
 
+def test_a_gpu_in_a_larger_machine_is_the_same_gpu() -> None:
+    here = changed(environment(), cores=16, affinity=(0, 1, 2), gpu=("NVIDIA H200",))
+    there = changed(here, cores=64, affinity=(61, 62, 63), gpu=("NVIDIA H200",) * 4)
+    assert unlike(here, there, "cuda") == []
+    assert unlike(here, there, "cpu") == ["the number of cores (16, 64)"]
+    other = changed(there, gpu=("NVIDIA H100", "NVIDIA H200"))
+    assert unlike(here, other, "cuda") == ["the GPU (NVIDIA H200, NVIDIA H100 NVIDIA H200)"]
+
+
 def test_unlike_says_both_values() -> None:
     here = changed(environment(), cpu_model="AMD EPYC", gpu=())
     there = changed(here, cpu_model="Intel Xeon", gpu=("NVIDIA H200",))
@@ -268,5 +277,6 @@ def test_unlike_says_both_values() -> None:
 def test_what_may_differ() -> None:
     here = changed(environment(), affinity=(0, 1), python="3.12.1")
     there = changed(here, affinity=(2, 3), python="3.12.9", kernel="Linux 9", memory_bytes=1)
+    there = changed(there, container_limits={"memory.max": "5"} | here.container_limits)
     there = changed(there, model_git={"commit": "abc"}, versions=here.versions | {"scipy": "9"})
     assert unlike(here, there) == []

@@ -88,20 +88,26 @@ def unlike(first: Environment, second: Environment, device: Device = "cpu") -> l
 
     Each is a fragment such as ``the CPU (AMD EPYC, Intel Xeon)``, first before second. Which cores
     a process was given matters less than how many, so only their number counts. device: where both
-    ran; what only a GPU's times depend on counts there alone.
+    ran; what only a GPU's times depend on counts there alone. Workers use one GPU with cores of
+    their own, so a machine with more of both is no other machine there; nor is one with more
+    memory, anywhere.
     """
     named = {
         "the CPU": (first.cpu_model, second.cpu_model),
         "the CPU's flags": _only_in_each(first.cpu_flags, second.cpu_flags),
-        "the number of cores": (first.cores, second.cores),
         "the number of cores allowed": (len(first.affinity), len(second.affinity)),
         "the frequency governor": (first.governor, second.governor),
-        "the container's limits": (first.container_limits, second.container_limits),
-        "the GPU": (first.gpu, second.gpu),
+        "the container's limit of cores": (
+            first.container_limits.get("cpu.max", ""),
+            second.container_limits.get("cpu.max", ""),
+        ),
+        "the GPU": (sorted(set(first.gpu)), sorted(set(second.gpu))),
         "the GPU driver": (first.driver, second.driver),
         "the thread settings": (first.thread_settings, second.thread_settings),
         "Python": (_minor(first.python), _minor(second.python)),
     }
+    if device == "cpu":
+        named["the number of cores"] = (first.cores, second.cores)
     decisive = [name for name in GPU_PACKAGES if name != "nvidia-ml-py"]  # reading changes nothing
     for name in ("golow", "torch", "g++", *((*decisive, CUDA) if device == "cuda" else ())):
         named[name] = (first.versions.get(name, ""), second.versions.get(name, ""))
