@@ -1,9 +1,12 @@
-"""Which of cuDNN's plans for a convolution are taken, on a GPU."""
+"""Which engine an operation gets, on a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from golow.levels.cudnn import probe
@@ -12,9 +15,10 @@ from golow.levels.cudnn.products import Convolution
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
-from golow.levels.cudnn.device import Gpu
+from golow.levels.cudnn.device import Gpu, Region
 from golow.levels.cudnn.engines import Engines, workspace_limit
 from golow.levels.cudnn.frontend import Frontend
+from golow.levels.cudnn.kernels.delay import delay
 
 pytestmark = pytest.mark.gpu
 
@@ -25,6 +29,23 @@ GRADIENT = Convolution(
     stride=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1,
     dtype="float32", result="float32", arithmetic="tf32",
 )  # fmt: skip
+
+
+class Waiting:
+    """An engine that does nothing for a while."""
+
+    kind = name = "waiting"
+    workspace = 0
+
+    def __init__(self, gpu: Gpu, ns: float) -> None:
+        self.gpu, self.ns, self.runs = gpu, ns, 0
+
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        self.runs += 1
+        self.gpu.launch(delay(int(self.ns)), [])
+
+    def stored(self) -> bytes:
+        return b""
 
 
 def test_no_plan_needs_more_workspace_than_it_may(tmp_path: Path) -> None:
@@ -48,3 +69,22 @@ def test_the_chosen_engine_is_within_the_limit(tmp_path: Path, autotune: bool) -
     engine = Engines(Gpu(tmp_path / "kernels"), tmp_path, autotune).choose(GRADIENT)
     assert engine is not None
     assert engine.workspace <= workspace_limit(GRADIENT)
+
+
+@pytest.mark.parametrize("size", [300, 1 << 20, (3 << 20) + 5])
+def test_what_engines_are_timed_on_is_full_of_small_numbers(tmp_path: Path, size: int) -> None:
+    engines, region = Engines(Gpu(tmp_path / "kernels"), tmp_path, True), Region(size)
+    engines._fill(region)
+    found = engines.gpu.download(region.address, (size,), np.uint8)
+    assert (found.min(), found.max()) == (0x38, 0x3B)
+
+
+@pytest.mark.parametrize(("longest", "single"), [(1e5, False), (3e6, True)])
+def test_the_fastest_engine_is_chosen(tmp_path: Path, longest: float, single: bool) -> None:
+    """Of engines that do nothing but wait, in whatever order they come."""
+    engines = Engines(Gpu(tmp_path / "kernels"), tmp_path, True)
+    for shares in permutations((0.5, 1.0, 0.2)):
+        waiting = [Waiting(engines.gpu, share * longest) for share in shares]
+        chosen = engines._fastest(GRADIENT, waiting)
+        assert chosen is min(waiting, key=lambda engine: engine.ns)
+    assert all(engine.runs <= 3 for engine in waiting) == single
