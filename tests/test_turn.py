@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,9 +17,14 @@ import pytest
 
 import golow
 from golow.entrant import Silent
-from golow.record import GolowError
+from golow.record import GolowError, WorkerFailure
+from golow.worker.client import Worker
+from golow.worker.limits import Limits
+from golow.worker.protocol import LoadReport
 from golow.worker.turn import Turn
+from processes import all_gone
 
+TICKING = Path(__file__).parent / "workers" / "ticking.py"
 PROGRAM = Path(__file__).parent / "workers" / "turns.py"
 
 
@@ -104,6 +110,80 @@ def test_a_folder_that_cannot_be_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GolowError, match="cannot be used"):
         Turn(tmp_path / "file" / "turns")
+
+
+class Building:
+    """A worker of its own turn that loads for a second, in a thread."""
+
+    def __init__(self, folder: Path, how: str, limit: float = 60.0) -> None:
+        self.ticks = folder / "ticks"
+        self.answers: list[LoadReport | WorkerFailure] = []
+        command = (sys.executable, "-S", str(TICKING), str(self.ticks), "100")
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        limits, turn = Limits(load=limit), Turn(folder / "turns")
+        self.worker = Worker(
+            "ticking", command, threads=1, environment=environment, limits=limits, turn=turn
+        )
+        self.thread = threading.Thread(target=self._ask, args=(how, folder))
+        self.thread.start()
+
+    def _ask(self, how: str, bundle: Path) -> None:
+        with self.worker:
+            try:
+                self.answers.append(getattr(self.worker, how)(bundle))
+            except WorkerFailure as failure:
+                self.answers.append(failure)
+
+    def begun(self) -> None:
+        """Wait for its first ticks."""
+        while not (self.ticks.is_file() and len(self.ticks.read_text().splitlines()) > 10):
+            assert self.thread.is_alive()
+            time.sleep(0.01)
+
+    def ended(self) -> tuple[list[int], LoadReport | WorkerFailure]:
+        """Its ticks, and its answer."""
+        self.thread.join(60)
+        [answer] = self.answers
+        return [int(row) for row in self.ticks.read_text().splitlines()], answer
+
+
+def alone(turn: Turn, seconds: float) -> tuple[int, int]:
+    with turn.alone():
+        begun = time.monotonic_ns()
+        time.sleep(seconds)
+        return begun, time.monotonic_ns()
+
+
+def test_who_builds_gives_way_to_who_is_timed(tmp_path: Path) -> None:
+    """For longer than it may take itself, which does not count."""
+    building = Building(tmp_path, "build", limit=8.0)
+    building.begun()
+    begun, ended = alone(Turn(tmp_path / "turns"), 9.0)
+    ticks, report = building.ended()
+    assert len(ticks) == 100
+    assert [tick for tick in ticks if begun < tick < ended] == []
+    assert ticks[0] < begun < ended < ticks[-1]
+    assert isinstance(report, LoadReport)
+    assert report.phases["build"] < 8.0, "the time in which it stood still is in its own"
+
+
+def test_who_loads_does_not_give_way(tmp_path: Path) -> None:
+    loading = Building(tmp_path, "load")
+    loading.begun()
+    begun, _ = alone(Turn(tmp_path / "turns"), 0.0)
+    ticks, _ = loading.ended()
+    assert len(ticks) == 100
+    assert ticks[-1] < begun
+
+
+def test_who_is_ended_while_it_gives_way_is_gone(tmp_path: Path) -> None:
+    building = Building(tmp_path, "build")
+    building.begun()
+    with Turn(tmp_path / "turns").alone():
+        os.kill(building.worker.pid, signal.SIGKILL)
+    _, failure = building.ended()
+    assert isinstance(failure, WorkerFailure) and failure.kind == "died"
+    assert all_gone(building.worker.pid)
 
 
 class Stages(Silent):

@@ -258,7 +258,7 @@ class Entrant:
             turn = self.starter.turn
             alone = turn.alone() if launch.build_measures else nullcontext()
             with alone, self.starter.worker(self.name, launch, self.bundle) as builder:
-                seconds = builder.load(self.bundle.folder).phases.get("build", 0.0)
+                seconds = builder.build(self.bundle.folder).phases.get("build", 0.0)
             built.parent.mkdir(parents=True, exist_ok=True)
             built.write_bytes(msgspec.json.encode(_Built(seconds=seconds)))
         seconds = msgspec.json.decode(built.read_bytes(), type=_Built).seconds

@@ -31,6 +31,7 @@ from golow.worker.scheduling import ContentionMeter
 from golow.worker.turn import Turn
 
 SETTLE_SECONDS = 0.03
+LOOK_SECONDS = 0.1  # between looks whether others want the card
 SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
 Report = TypeVar(
     "Report", LoadReport, TimeReport, LayersReport, CopiesReport, EpochReport, PredictReport
@@ -69,6 +70,7 @@ class Worker:
         self._seconds_per_iteration = 0.0  # not known yet
         self._buffer = b""
         self._waiting = self._dismissed = self._ended = False
+        self._stood_aside = 0.0  # seconds
         self.started = time.perf_counter()
         try:
             self._process = subprocess.Popen(
@@ -109,10 +111,14 @@ class Worker:
 
     def load(self, bundle: Path) -> LoadReport:
         """Make the worker ready for the bundle's workload."""
-        if self._waiting:  # any answer will do: who does not know `wake` does all when it loads
-            self._read("wake", self.limits.load)
-        answer = self._request({"do": "load", "bundle": str(bundle)}, self.limits.load)
-        return self._typed(answer, LoadReport)
+        return self._typed(self._loaded(bundle), LoadReport)
+
+    def build(self, bundle: Path) -> LoadReport:
+        """The same for the sake of what the worker builds meanwhile, which may take minutes: where
+        others want the card alone, it is stopped until they are done. That time does not count."""
+        report = self._typed(self._loaded(bundle, gives_way=True), LoadReport)
+        build = report.phases.get("build", 0.0) - self._stood_aside
+        return msgspec.structs.replace(report, phases={**report.phases, "build": max(0.0, build)})
 
     def outputs(self, batches: Sequence[int], learning_rate: float, file: Path) -> None:
         """Have the batches run from the start, and their tensors written to the file."""
@@ -300,7 +306,15 @@ class Worker:
             raise Unsupported(self.name, str(answer.get("message", "it gave no reason")))
         return self._required(answer)
 
-    def _answer(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+    def _loaded(self, bundle: Path, gives_way: bool = False) -> dict[str, Any]:
+        if self._waiting:  # any answer will do: who does not know `wake` does all when it loads
+            self._read("wake", self.limits.load)
+        request = {"do": "load", "bundle": str(bundle)}
+        return self._required(self._answer(request, self.limits.load, gives_way))
+
+    def _answer(
+        self, request: dict[str, Any], limit: float, gives_way: bool = False
+    ) -> dict[str, Any]:
         with self._turn.beside():
             self._require_silence()
             try:
@@ -308,7 +322,7 @@ class Worker:
             except OSError:
                 self._died()
             self._waiting = True
-            return self._read(str(request["do"]), limit)
+            return self._read(str(request["do"]), limit, gives_way)
 
     def _required(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer, unless it is a refusal, with which the worker's life ends."""
@@ -339,13 +353,17 @@ class Worker:
         self._process.stdin.write(line(request))
         self._process.stdin.flush()
 
-    def _read(self, what: str, limit: float) -> dict[str, Any]:
-        """The next line of the worker; blocks in the kernel until it comes or the limit ends."""
+    def _read(self, what: str, limit: float, gives_way: bool = False) -> dict[str, Any]:
+        """The next line of the worker; blocks in the kernel until it comes or the limit ends, and
+        looks now and then whether to give way."""
         deadline = time.monotonic() + limit
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
-            if left <= 0 or not self._receive(left):
+            if left <= 0:
                 raise self._fail("hung", f"no answer to `{what}` within {limit:.0f} s")
+            heard = self._receive(min(left, LOOK_SECONDS) if gives_way else left)
+            if gives_way and not heard and self._turn.is_wanted:
+                deadline += self._stand_aside()
         text, _, self._buffer = self._buffer.partition(b"\n")
         self._waiting = False
         try:
@@ -367,6 +385,19 @@ class Worker:
             self._died()
         self._buffer += data
         return True
+
+    def _stand_aside(self) -> float:
+        """Stop the worker while others have the card alone; for how many seconds."""
+        began = time.monotonic()
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            time.sleep(SETTLE_SECONDS)  # what it has enqueued ends
+            self._turn.step_aside()
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+        seconds = time.monotonic() - began
+        self._stood_aside += seconds
+        return seconds
 
     def _typed(self, answer: dict[str, Any], kind: type[Report]) -> Report:
         try:

@@ -53,6 +53,17 @@ class Turn:
             finally:
                 self._is_alone = False
 
+    @property
+    def is_wanted(self) -> bool:
+        """Within `beside`: whether somebody waits at the gate, for the card alone or behind one who
+        does."""
+        return self._locks is not None and not self._is_alone and self._locks.is_gate_taken()
+
+    def step_aside(self) -> None:
+        """Within `beside`: leave the card to who waits for it, and come back after."""
+        if self._locks is not None:
+            self._locks.step_aside()
+
     def _taken(self, how: int) -> AbstractContextManager[None]:
         return nullcontext() if self._locks is None else self._locks.taken(how)
 
@@ -72,6 +83,21 @@ class _Locks(NamedTuple):
             yield
         finally:
             fcntl.flock(self.card, fcntl.LOCK_UN)
+
+    def step_aside(self) -> None:
+        """Give the shared card back, and take it again through the gate."""
+        fcntl.flock(self.card, fcntl.LOCK_UN)
+        with _held(self.gate, fcntl.LOCK_EX):
+            fcntl.flock(self.card, fcntl.LOCK_SH)
+
+    def is_gate_taken(self) -> bool:
+        """By somebody else, now."""
+        try:
+            fcntl.flock(self.gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self.gate, fcntl.LOCK_UN)
+        return False
 
 
 def _locks(folder: Path) -> _Locks:
