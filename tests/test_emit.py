@@ -115,7 +115,13 @@ def test_emission_is_deterministic() -> None:
     assert emit_program(graph) == emit_program(graph)
 
 
-@pytest.mark.parametrize("name", sorted(models.ZOO))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "resnet50" else ())
+        for name in sorted(models.ZOO)
+    ],
+)
 def test_the_zoo_is_emitted(name: str) -> None:
     module = models.build(name)
     entry = models.ZOO[name]

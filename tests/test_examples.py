@@ -52,9 +52,8 @@ def test_every_example_is_run() -> None:
     assert files == {*SCRIPTS, *OWN_RUNTIME}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) for name in SCRIPTS[:2]] + [*SCRIPTS[2:]]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
     printed = run([sys.executable, EXAMPLES / name], tmp_path)
     assert verdict("eager", printed) == verdict("torchscript", printed) == "match"

@@ -148,7 +148,7 @@ class Little(nn.Module):
         return self.fc(self.drop(x.flatten(1)))
 
 
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mode", ["infer", pytest.param("train", marks=pytest.mark.slow)])
 def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> None:
     bundle = written(prepare(Little(), torch.randn(2, 3, 9, 9), mode=mode), tmp_path / "bundle")
     subject = subject_of(bundle, tmp_path / "cache")
@@ -173,7 +173,9 @@ SMALL_BYTES = 1 << 16  # below this the reference code is no slower than calling
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("layout", tuning.LAYOUTS)
-@pytest.mark.parametrize("model", ["resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+)
 def test_no_large_step_runs_reference_code(
     model: str, layout: tuning.LayoutName, mode: Mode
 ) -> None:

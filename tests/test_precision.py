@@ -162,13 +162,15 @@ ERRORS: dict[Mode, dict[str, Callable[[], TorchProgram]]] = {
         },
     },
 }
+# One precision with its training is enough for every day.
+SLOW = pytest.mark.slow
 TRIALS = [
     pytest.param(
         precision,
         mode,
         make,
         id=f"{precision}-{mode}-{name}",
-        marks=pytest.mark.slow if (precision, mode) == ("tf32", "train") else (),
+        marks=() if precision == "bf16" or (precision, mode) == ("tf32", "infer") else SLOW,
     )
     for precision in ("tf32", "bf16", "fp16")
     for mode, makers in ERRORS.items()
