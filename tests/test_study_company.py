@@ -81,7 +81,7 @@ LARGE = 2**16  # a batch at 8x8 whose two workers would hold about 5 GiB
 def test_a_cell_that_has_to_wait_for_room_is_overtaken(tmp_path: Path) -> None:
     asked, observer = study(batch=(1, 4, 16, LARGE), resolution=(8,)), Together()
     assert [cell.batch for cell in studies.cells(asked, 1)] == [1, LARGE, 4, 16]
-    run(asked, tmp_path, observer, on_one_card(3, 5 * GIB))
+    run(asked, tmp_path, observer, on_one_card(4, 7 * GIB))  # the small ones together, or it
     assert [cell.batch for cell in observer.began_with] == [1, 4, 16, LARGE]
     assert observer.company[LARGE] == [0]
 

@@ -162,8 +162,8 @@ class StudyRun:
         has to wait for room is overtaken by those that need not."""
         if not self.executor.has_room(0):
             return False
+        to_come = (*self._waiting, *self._running)
         for cell in self._waiting:
-            to_come = (*self._waiting, *self._running)
             if self._skip and too_early(cell, self._records.values(), to_come, self._allowed):
                 continue
             alone = key(cell) in self._alone

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ import msgspec
 from golow.record import LayerTime, Mode, Sample, Unsupported, WorkerFailure
 from golow.worker import process
 from golow.worker.limits import Limits
+from golow.worker.lines import Lines
 from golow.worker.protocol import (
     CopiesReport,
     EpochReport,
@@ -33,9 +33,7 @@ from golow.worker.turn import Turn
 SETTLE_SECONDS = 0.03
 LOOK_SECONDS = 0.1  # between looks whether others want the card
 SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
-Report = TypeVar(
-    "Report", LoadReport, TimeReport, LayersReport, CopiesReport, EpochReport, PredictReport
-)
+Report = TypeVar("Report", bound=msgspec.Struct)
 
 
 class LayerSample(NamedTuple):
@@ -68,24 +66,15 @@ class Worker:
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
         self._out_of_memory_kills = process.out_of_memory_kills()
         self._seconds_per_iteration = 0.0  # not known yet
-        self._buffer = b""
         self._waiting = self._dismissed = self._ended = False
         self._stood_aside = 0.0  # seconds
         self.started = time.perf_counter()
         try:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                env=process.worker_environment(command[0], threads, environment or {}),
-                # A group of its own, so that it and its compilers can be ended together, and so
-                # that Ctrl-C reaches only the parent, which then ends it in order.
-                start_new_session=True,
-            )
+            self._process = process.started(command, threads, environment or {}, self._log.fileno())
         except OSError as error:
             self._log.close()
             raise WorkerFailure("not started", f"{command[0]} did not start: {error}") from error
+        self._lines = Lines(self._process)
         if affinity:
             os.sched_setaffinity(self._process.pid, affinity)
         self._meter = ContentionMeter(self._process.pid)
@@ -106,7 +95,7 @@ class Worker:
     def wake(self, mode: Mode) -> None:
         """Have it import what loading a workload of that mode would; `load` waits for that."""
         with contextlib.suppress(OSError):  # it has died: `load` tells how
-            self._write({"do": "wake", "mode": mode})
+            self._lines.write(line({"do": "wake", "mode": mode}))
         self._waiting = True
 
     def load(self, bundle: Path) -> LoadReport:
@@ -276,7 +265,7 @@ class Worker:
         """
         if not (self._waiting or self._dismissed or self._ended):
             with contextlib.suppress(OSError):
-                self._write({"do": "quit"})
+                self._lines.write(line({"do": "quit"}))
             self._dismissed = True
 
     def close(self) -> None:
@@ -318,9 +307,9 @@ class Worker:
         with self._turn.beside():
             self._require_silence()
             try:
-                self._write(request)
+                self._lines.write(line(request))
             except OSError:
-                self._died()
+                raise self._died() from None
             self._waiting = True
             return self._read(str(request["do"]), limit, gives_way)
 
@@ -343,28 +332,21 @@ class Worker:
 
     def _require_silence(self) -> None:
         """A second line to one request would be taken for the answer to the next."""
-        if not self._buffer:
-            self._receive(0)
-        if self._buffer:
-            self._fail("protocol", f"it wrote without being asked: {self._buffer[:80]!r}")
-
-    def _write(self, request: dict[str, Any]) -> None:
-        assert self._process.stdin is not None  # noqa: S101
-        self._process.stdin.write(line(request))
-        self._process.stdin.flush()
+        if self._lines.unread or self._has_come(0):
+            self._fail("protocol", f"it wrote without being asked: {self._lines.unread[:80]!r}")
 
     def _read(self, what: str, limit: float, gives_way: bool = False) -> dict[str, Any]:
-        """The next line of the worker; blocks in the kernel until it comes or the limit ends, and
-        looks now and then whether to give way."""
+        """The next line of the worker, if it comes within the limit; who gives way looks now and
+        then whether to."""
         deadline = time.monotonic() + limit
-        while b"\n" not in self._buffer:
+        while not self._lines.is_whole:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._fail("hung", f"no answer to `{what}` within {limit:.0f} s")
-            heard = self._receive(min(left, LOOK_SECONDS) if gives_way else left)
-            if gives_way and not heard and self._turn.is_wanted:
+            came = self._has_come(min(left, LOOK_SECONDS) if gives_way else left)
+            if gives_way and not came and self._turn.is_wanted:
                 deadline += self._stand_aside()
-        text, _, self._buffer = self._buffer.partition(b"\n")
+        text = self._lines.take()
         self._waiting = False
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
@@ -372,29 +354,19 @@ class Worker:
             message = f"its answer to `{what}` is not a JSON object: {text[:80]!r}"
             raise self._fail("protocol", message) from None
 
-    def _receive(self, seconds: float) -> bool:
-        """Add to the buffer what the worker has written; false if nothing came in that time."""
-        assert self._process.stdout is not None  # noqa: S101
-        descriptor = self._process.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return False
-        data = os.read(descriptor, 1 << 16)
-        if not data:
-            self._died()
-        self._buffer += data
-        return True
+    def _has_come(self, seconds: float) -> bool:
+        """Whether the worker wrote something in that time."""
+        try:
+            return self._lines.wait(seconds)
+        except EOFError:
+            raise self._died() from None
 
     def _stand_aside(self) -> float:
         """Stop the worker while others have the card alone; for how many seconds."""
         began = time.monotonic()
-        os.kill(self.pid, signal.SIGSTOP)
-        try:
+        with process.stopped(self.pid):
             time.sleep(SETTLE_SECONDS)  # what it has enqueued ends
             self._turn.step_aside()
-        finally:
-            os.kill(self.pid, signal.SIGCONT)
         seconds = time.monotonic() - began
         self._stood_aside += seconds
         return seconds
@@ -405,7 +377,7 @@ class Worker:
         except msgspec.ValidationError as error:
             raise self._fail("protocol", f"its answer is malformed: {error}") from error
 
-    def _died(self) -> None:
+    def _died(self) -> WorkerFailure:
         try:
             status = self._process.wait(SECONDS_TO_END)
         except subprocess.TimeoutExpired:
@@ -425,7 +397,4 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        self._lines.close()

@@ -1,17 +1,35 @@
-"""A worker as a process: the environment that it gets, and what the system tells of it."""
+"""A worker as a process: how it is started and stopped, and what the system tells of it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 LOG_LINES, LOG_BYTES = 15, 8192
+
+
+def started(
+    command: Sequence[str], threads: int, environment: Mapping[str, str], log: int
+) -> subprocess.Popen[bytes]:
+    """A worker with pipes to it and from it; what it writes to standard error goes to the file
+    ``log``. Raises OSError where it cannot be started."""
+    return subprocess.Popen(
+        list(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=worker_environment(command[0], threads, environment),
+        # A group of its own, so that it and its compilers can be ended together, and so that Ctrl-C
+        # reaches only the parent, which then ends it in order.
+        start_new_session=True,
+    )
 
 
 def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
@@ -39,6 +57,16 @@ def thread_settings(threads: int) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": count,
         "OMP_DYNAMIC": "FALSE",
     }
+
+
+@contextlib.contextmanager
+def stopped(process: int) -> Iterator[None]:
+    """The process stands still meanwhile."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 def how_it_ended(status: int, kills_before: int) -> tuple[str, str]:

@@ -24,12 +24,14 @@ from golow.record import Record
 TIMED = 6
 # Bytes of workspace that an engine may take, or twice what it reads and writes if that is more.
 WORKSPACE_LIMIT = 64 << 20
-# Repetitions within one graph, and how often it runs; the fastest counts. What takes longer than so
-# many nanoseconds is measured well enough by single runs. What takes so many times as long as the
-# best before it, and in a single run a launch besides, will not be chosen.
+# Repetitions within one graph, and how often it runs; the fastest counts.
 REPETITIONS, GRAPHS = 10, 5
-LONG_NS, HOPELESS, LAUNCH_NS = 500_000, 2, 20_000
-NOISE_BYTES = 1 << 20
+# Nanoseconds from which on a single run is exact enough without repetitions.
+LONG_NS = 500_000
+# An engine whose first run takes so many times as long as the best before it, beyond what a launch
+# may add, is not timed again.
+HOPELESS, LAUNCH_NS = 2, 20_000
+NOISE_BYTES = 1 << 20  # that the host draws; the device repeats them
 
 Operation = Convolution | Problem
 
