@@ -15,9 +15,12 @@ from golow.levels.cudnn.products import Convolution
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
-from golow.levels.cudnn.device import Gpu, Region
+from cuda.bindings import driver
+
+from golow.levels.cudnn.device import Gpu, Region, checked
 from golow.levels.cudnn.engines import Engines, workspace_limit
 from golow.levels.cudnn.frontend import Frontend
+from golow.levels.cudnn.kernels import Kernel
 from golow.levels.cudnn.kernels.delay import delay
 
 pytestmark = pytest.mark.gpu
@@ -88,3 +91,28 @@ def test_the_fastest_engine_is_chosen(tmp_path: Path, longest: float, single: bo
         chosen = engines._fastest(GRADIENT, waiting)
         assert chosen is min(waiting, key=lambda engine: engine.ns)
     assert all(engine.runs <= 3 for engine in waiting) == single
+
+
+def test_a_kernel_finds_the_stack_that_it_needs(tmp_path: Path) -> None:
+    """The context keeps none beforehand."""
+    gpu = Gpu(tmp_path)
+    limit = driver.CUlimit.CU_LIMIT_STACK_SIZE
+    assert checked(driver.cuCtxGetLimit(limit), "cuCtxGetLimit") == 0
+    code = """
+    __global__ void sums(int* result) {
+        int kept[256];
+        for (int i = 0; i < 256; ++i) kept[i * 5 % 256] = i + threadIdx.x;
+        int sum = 0;
+        for (int i = 0; i < 256; ++i) sum += kept[(i * result[0] + result[1]) % 256] % 7;
+        __syncthreads();
+        result[threadIdx.x] = sum;
+    }
+    """
+    region = Region(4 * 256)
+    gpu.upload(region.address, np.array([3, 1], np.int32))
+    kernel = Kernel("delay.cu", "sums", (1, 1, 1), (256, 1, 1), code=code)
+    gpu.launch(kernel, [region.address])
+    expected = (np.arange(256) + np.arange(256)[:, None]) % 7
+    found = gpu.download(region.address, (256,), np.int32)
+    np.testing.assert_array_equal(found, expected.sum(1))
+    assert checked(driver.cuCtxGetLimit(limit), "cuCtxGetLimit") >= 4 * 256

@@ -27,6 +27,16 @@ class GpuError(RuntimeError):
     """A call of the driver failed; the message has the call and the driver's own word for it."""
 
 
+def _keep_no_stack() -> None:
+    """Give back what the context holds for the stacks of all threads that the device can run at
+    once: 1 KiB for each, 264 MiB on an H200, half of a bare context. The driver makes room again
+    for a kernel that needs some.
+    https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html (cuCtxSetLimit)
+    """
+    limit = driver.CUlimit.CU_LIMIT_STACK_SIZE
+    checked(driver.cuCtxSetLimit(limit, 0), "cuCtxSetLimit")
+
+
 def _wait_for_ends(graph: Any) -> None:
     """Let every node of a captured graph begin when those before it have ended.
 
@@ -91,6 +101,7 @@ class Gpu:
     def __init__(self, cache: Path) -> None:
         self._device = Device(0)
         self._device.set_current()
+        _keep_no_stack()
         self._main, self._side = self._device.create_stream(), self._device.create_stream()
         self.stream, self.side = int(self._main.handle), int(self._side.handle)
         major, minor = self._device.compute_capability
@@ -208,6 +219,10 @@ class Gpu:
         """Enqueue the event."""
         checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
 
+    def forget(self, event: Any) -> None:
+        """Free an event, once it has happened."""
+        driver.cuEventDestroy(event)
+
     def marker(self) -> Any:
         """An event for waiting alone, during which the host's thread sleeps."""
         flags = driver.CUevent_flags
@@ -240,7 +255,7 @@ class Gpu:
         event = self.event()
         checked(driver.cuEventRecord(event, first), "cuEventRecord")
         checked(driver.cuStreamWaitEvent(second, event, 0), "cuStreamWaitEvent")
-        checked(driver.cuEventDestroy(event), "cuEventDestroy")  # once it has happened
+        self.forget(event)
 
     def time(self, enqueue: Callable[[], None], runs: int) -> float:
         """Nanoseconds of the fastest of so many replays of what the function enqueues."""
@@ -253,7 +268,7 @@ class Gpu:
             self.synchronize()
             times.append(self.elapsed_ns(first, second))
         for event in (first, second):
-            checked(driver.cuEventDestroy(event), "cuEventDestroy")
+            self.forget(event)
         checked(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy")
         return min(times)
 

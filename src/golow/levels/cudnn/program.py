@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -234,6 +235,10 @@ class Stopwatch:
         """Of each iteration, when all have happened."""
         self._gpu.synchronize()
         return tuple(self._gpu.elapsed_ns(*pair) for pair in self._pairs)
+
+    def __del__(self) -> None:
+        for event in chain(*self._pairs):
+            self._gpu.forget(event)
 
 
 if __name__ == "__main__":
