@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import matplotlib
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -365,6 +366,18 @@ def test_the_caption_says_what_how_where_and_when() -> None:
         "Not measured, of 9 cells:",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize(("width", "text"), [(0.123, "12%"), (0.999, "100%"), (1.18, "118%")])
+def test_the_caption_says_how_wide_wide_intervals_are(width: float, text: str) -> None:
+    rows = [
+        msgspec.structs.replace(row, time_low=row.time, time_high=row.time * (1 + width))
+        for row in small().rows
+        if row.time is not None
+    ]
+    assert f"95% intervals are {text} wide (median)" in said(
+        cuts(small()._replace(rows=rows), TIME, "batch")
+    )
 
 
 # ---------------------------------------------------------------- the paper's figures

@@ -103,7 +103,7 @@ def _intervals(plane: Plane, measure: Measure) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g}%" if share < 1 else f"{100 * share:.0f}%"
+    return f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.0f}%"  # never 1e+02%
 
 
 def _remarks(plane: Plane) -> Iterator[str]:
