@@ -116,6 +116,25 @@ def test_shares_of_the_cores_are_disjoint_and_as_large_as_one_another() -> None:
     assert {place.lock for place in places("cpu", jobs=len(cores))} == {whole.lock}
 
 
+def test_cells_on_one_card_share_no_physical_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight cores with two threads each, numbered as on a server."""
+    machine = msgspec.structs.replace(environment(), affinity=tuple(range(16)))
+    cores = [[number, number + 8] for number in range(8)]
+    monkeypatch.setattr("golow.study.places.environment", lambda: machine)
+    monkeypatch.setattr("golow.measure.cores.physical_cores", lambda threads, root: [
+        core for core in cores if set(core) <= set(threads)
+    ])  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", driver())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    monkeypatch.setenv("GOLOW_CACHE", str(tmp_path))
+    found = places("cuda", jobs=2)
+    affinities = [place.environment.affinity for place in found]
+    assert affinities == [(0, 1, 8, 9), (2, 3, 10, 11), (4, 5, 12, 13), (6, 7, 14, 15)]
+    assert [place.lock for place in found] == [UUIDS[1], UUIDS[1], UUIDS[2], UUIDS[2]]
+
+
 def test_more_jobs_than_cores_are_refused() -> None:
     with pytest.raises(GolowError, match="cores, there are"):
         places("cpu", jobs=10_000)

@@ -8,7 +8,7 @@ its own, and take turns in being timed (`golow.worker.turn`).
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,13 +16,14 @@ import psutil
 
 from golow.data.places import default_cache
 from golow.measure.cards import CardFacts, visible_cards
+from golow.measure.cores import shares
 from golow.measure.environment import environment
 from golow.record import Device, Environment, GolowError
 from golow.study_record import Machine
 from golow.worker.process import thread_settings
 
 CORES_A_CELL = 3
-"""At least, of a place on a card: an eager training step keeps two threads busy."""
+"""Hardware threads at least, of a place on a card: an eager training step keeps two busy."""
 
 MOST_ON_A_CARD = 6
 """Places on a card: being timed is an eighth of a cell, so that more would wait for their turn."""
@@ -77,27 +78,26 @@ def _cards(found: Environment, jobs: int, most_on_a_card: int) -> list[Place]:
             f"--jobs {jobs} needs {jobs} GPUs, {len(cards)} can be seen here",
             "use fewer; `golow doctor` says what is missing where cards are not seen.",
         )
-    each = len(found.affinity) // jobs
     return [
         place
-        for number, card in enumerate(cards[:jobs])
-        for place in _on_card(card, found, number * each, each, most_on_a_card)
+        for card, cores in zip(cards, shares(found.affinity, jobs), strict=False)
+        for place in _on_card(card, found, cores, most_on_a_card)
     ]
 
 
 def _on_card(
-    card: CardFacts, found: Environment, first: int, cores: int, most: int
+    card: CardFacts, found: Environment, cores: Sequence[int], most: int
 ) -> Iterator[Place]:
-    """The places on one card, which has so many cores of the machine, from ``first`` on."""
-    host, count = platform.node(), max(1, min(most, cores // CORES_A_CELL))
-    each = cores // count
+    """The places on one card, which has these cores of the machine."""
+    host = platform.node()
+    fitting = (
+        cut for count in range(most, 1, -1) if len((cut := shares(cores, count))[0]) >= CORES_A_CELL
+    )
+    parts = next(fitting, [found.affinity])  # a cell alone on its card is bound to no cores
     variables = {"CUDA_VISIBLE_DEVICES": card.uuid}
-    if count > 1:
+    if len(parts) > 1:
         variables[TURNS] = str(default_cache() / "locks" / f"{card.uuid}.turns")
-    for number in range(count):
-        own = found.affinity
-        if count > 1:
-            own = own[first + number * each : first + (number + 1) * each]
+    for own in parts:
         yield Place(
             lock=card.uuid,
             machine=Machine(host=host, device=card.name, uuid=card.uuid),
@@ -109,10 +109,9 @@ def _on_card(
 
 def _shares(found: Environment, jobs: int) -> list[Place]:
     """All share one lock: two studies on disjoint cores still share the memory's bandwidth."""
-    cores = found.affinity
-    each = len(cores) // jobs
-    if not each:
-        raise GolowError(f"--jobs {jobs} needs {jobs} cores, there are {len(cores)}", "use fewer.")
+    cores = len(found.affinity)
+    if cores < jobs:
+        raise GolowError(f"--jobs {jobs} needs {jobs} cores, there are {cores}", "use fewer.")
     host = platform.node()
     machine = Machine(host=host, device=found.cpu_model)
     memory = _memory_bytes(found) // jobs
@@ -120,11 +119,11 @@ def _shares(found: Environment, jobs: int) -> list[Place]:
         Place(
             lock=f"cpu-{host}",
             machine=machine,
-            environment=msgspec.structs.replace(found, affinity=cores[n * each : (n + 1) * each]),
+            environment=msgspec.structs.replace(found, affinity=own),
             variables={},
             memory_bytes=memory,
         )
-        for n in range(jobs)
+        for own in shares(found.affinity, jobs)
     ]
 
 
