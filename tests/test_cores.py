@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.measure.cores import physical_cores, shares
+from golow.measure.cores import default_threads, physical_cores, shares
 
 
 def machine(root: Path, cores: list[list[int]]) -> Path:
@@ -61,6 +61,13 @@ def test_shares_are_disjoint_and_equal(
         )
 
 
+def test_a_level_gets_one_thread_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = machine(tmp_path, [[n, n + 4] for n in range(4)])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 3, 5, 6})
+    assert default_threads(root) == 3
+
+
 def test_this_machine() -> None:
     allowed = sorted(os.sched_getaffinity(0))
     assert sorted(chain(*physical_cores(allowed))) == allowed
+    assert 1 <= default_threads() <= len(allowed)

@@ -6,7 +6,6 @@ build, load, check; then the race of those that matched; then the records.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from golow.levels.choices import choices
 from golow.lower.capture import capture_inference, capture_training
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.translation import Captured
+from golow.measure.cores import default_threads
 from golow.measure.environment import environment
 from golow.measure.nvml import Card
 from golow.measure.race import Race, run_race
@@ -137,8 +137,8 @@ def compare(
     not take images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them,
     all that can run here unless given. workers: commands of your own that speak the protocol, by
     name. interval: relative width to which each ratio's 95% interval is narrowed, within
-    time_limit seconds of racing. threads: of every level; all cores unless given. device and
-    precision: of every level; a GPU is ``cuda``. cold: empty the GPU's L2 before each timed
+    time_limit seconds of racing. threads: of every level; one a physical core unless given. device
+    and precision: of every level; a GPU is ``cuda``. cold: empty the GPU's L2 before each timed
     iteration. by_layer: after the race, time each level step by step too. brief: for one of many
     comparisons; energy on a GPU is taken over less time, copies to it are not looked at. turn:
     where several comparisons share a GPU, this one's place among them.
@@ -151,7 +151,7 @@ def compare(
         raise GolowError("--cold empties the cache of a GPU", "add --device cuda.")
     require_device(device, precision)
     chosen = choices(levels, workers or {}, mode, device)
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or default_threads()
     cache = cache or default_cache()
     with ExitStack() as stack:
         starter = stack.enter_context(Starter(limits, turn))

@@ -1,10 +1,18 @@
-"""Which hardware threads are of one physical core, and shares of the machine that cut none."""
+"""Which hardware threads are of one physical core, how many threads a level gets by that, and
+shares of the machine that cut no core in two."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+
+
+def default_threads(root: Path = Path("/")) -> int:
+    """One for each physical core of which this process may use a thread, as many as PyTorch takes
+    by itself (https://github.com/pytorch/pytorch/pull/125963)."""
+    return len(physical_cores(sorted(os.sched_getaffinity(0)), root))
 
 
 def shares(threads: Sequence[int], count: int, root: Path = Path("/")) -> list[tuple[int, ...]]:

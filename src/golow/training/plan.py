@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from golow.comparison import environment_of
 from golow.data.voc import VocLabel
 from golow.levels import Choice
 from golow.levels.choices import choices, command_of
+from golow.measure.cores import default_threads
 from golow.models.initialise import INITIALISATIONS
 from golow.record import Device, GolowError, Optimizer, Precision
 from golow.source import locate
@@ -103,7 +103,7 @@ def make_plan(
     allow_differs: bool,
 ) -> TrainingPlan:
     """The plan, of this moment and this machine."""
-    created, threads = datetime.now(UTC), threads or len(os.sched_getaffinity(0))
+    created, threads = datetime.now(UTC), threads or default_threads()
     title = model if isinstance(model, str) else type(model).__name__
     name = re.sub(r"[^\w.-]+", "-", f"{Path(title).name}-{Path(dataset.name).name}")
     return TrainingPlan(
