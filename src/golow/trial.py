@@ -6,18 +6,16 @@ The module stays on the CPU and keeps its state; what runs are copies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
+from golow.batch import Batch
 from golow.record import Device, GolowError, Precision
 from golow.source import random_layers_off, short_traceback
-
-if TYPE_CHECKING:
-    from golow.workload import Batch
 
 # A GPU may add in another order each time, which a network amplifies. Relative to the largest
 # element; randomness of a person's making is far above it.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from golow import models
+from golow.batch import Batch
 from golow.data import images
 from golow.models.initialise import initialise
 from golow.record import (
@@ -35,13 +36,6 @@ Loss = Callable[..., Tensor]
 # Losses of torch.nn.functional that take (output, class indices).
 CLASSIFICATION_LOSSES = ("cross_entropy", "nll_loss")
 BATCHES = 4
-
-
-class Batch(NamedTuple):
-    """Inputs of the model and targets of the loss; the batch dimension comes first."""
-
-    inputs: tuple[Tensor, ...]
-    targets: tuple[Tensor, ...] = ()
 
 
 class Prepared(NamedTuple):

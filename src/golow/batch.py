@@ -1,0 +1,14 @@
+"""A batch of tensors: what a model is given and what its loss compares with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Inputs of the model and targets of the loss; the batch dimension comes first."""
+
+    inputs: tuple[Tensor, ...]
+    targets: tuple[Tensor, ...] = ()
