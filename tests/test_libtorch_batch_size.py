@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from golow import models
 from golow.bundle import Bundle
-from golow.levels.libtorch.batch_size import step_for_both
+from golow.levels.libtorch.batch_size import step_for_any, step_for_both
 from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.lower.capture import capture_training
 from golow.lower.graph import Graph
@@ -65,6 +65,26 @@ def test_one_program_serves_every_pair_of_sizes(tmp_path: Path) -> None:
         steps = [zoo_step(tmp_path / name, "lenet5", size) for size in sizes]
         programs.add(without_comments(emit_program(step_for_both(*steps[0], *steps[1]))))
     assert len(programs) == 1
+
+
+def opened(folder: Path, name: str, batch: int) -> str:
+    """The program of one step alone, which is the captured one at its size."""
+    (folder / str(batch)).mkdir()
+    _, graph = zoo_step(folder / str(batch), name, batch)
+    program = without_comments(emit_program(step_for_any(graph, batch)))
+    flat = "".join(program.split()).replace("conststd::int64_tsamples=batch.input(0).size(0);", "")
+    assert flat.replace("samples", str(batch)) == code(graph)
+    return program
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet5", "mnist_cnn", "resnet18"])
+def test_one_program_serves_many_sizes(tmp_path: Path, name: str) -> None:
+    assert len({opened(tmp_path, name, batch) for batch in (3, 8, 20)}) == 1
+
+
+def test_a_size_that_is_a_width_too_is_right_and_compiled_by_itself(tmp_path: Path) -> None:
+    """LeNet-5 has a layer of 84."""
+    assert "samples" in opened(tmp_path, "lenet5", 84)
 
 
 class Counting(nn.Module):

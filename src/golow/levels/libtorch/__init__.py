@@ -34,12 +34,15 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def _step(bundle: Bundle) -> Graph:
-    """The bundle's graph, in training that of the smaller last batch too."""
-    from golow.levels.libtorch.batch_size import step_for_both
+    """The bundle's graph, in training that of the smaller last batch too; as far as that goes with
+    the number of samples left open."""
+    from golow.levels.libtorch.batch_size import step_for_any, step_for_both
 
     last = bundle.last if bundle.workload.mode == "train" else None
     graph = _graph(bundle)
-    return graph if last is None else step_for_both(bundle, graph, last, _graph(last))
+    if last is None:
+        return step_for_any(graph, bundle.workload.batch)
+    return step_for_both(bundle, graph, last, _graph(last))
 
 
 def _graph(bundle: Bundle) -> Graph:

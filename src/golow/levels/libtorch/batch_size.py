@@ -1,9 +1,12 @@
-"""One training step for two batch sizes: of an epoch's batches, and of the smaller last one.
+"""One program for several batch sizes.
 
 A captured training step holds the number of samples as plain numbers, in the shapes of views and
-expansions. Captured at both sizes, it shows which numbers those are; in the program they are
-calculated from the batch that it is given. At either size the program then is the graph that was
-captured for it.
+expansions. In the program they are calculated from the batch that it is given, so that at each size
+it still is the graph that was captured for it.
+
+Captured at two sizes, of an epoch's batches and of the smaller last one, a step shows which numbers
+those are. Captured at one, some can be told: then programs of different sizes are mostly the same
+text, and the compiler runs once for all of them.
 """
 
 from __future__ import annotations
@@ -33,6 +36,22 @@ def step_for_both(bundle: Bundle, graph: Graph, last: Bundle, last_graph: Graph)
     sizes = bundle.workload.batch, last.workload.batch
     pairs = zip(graph.nodes, last_graph.nodes, strict=True)
     return msgspec.structs.replace(graph, nodes=tuple(_for_both(*pair, sizes) for pair in pairs))
+
+
+def step_for_any(graph: Graph, samples: int) -> Graph:
+    """The graph with `PerSample` for the first number of every shape that a node is told to give
+    its result, where that is the number of samples. By whatever other reason it is as large: it is
+    right at this size, and the text is not that of another one."""
+    return msgspec.structs.replace(graph, nodes=tuple(_for_any(n, samples) for n in graph.nodes))
+
+
+def _for_any(node: Node, samples: int) -> Node:
+    result = node.outputs[0] if node.outputs else None
+    if result is None or result.shape[:1] != (samples,):
+        return node
+    told = (PerSample(times=1), *result.shape[1:])
+    arguments = tuple(told if each == result.shape else each for each in node.arguments)
+    return msgspec.structs.replace(node, arguments=arguments)
 
 
 def _outline(graph: Graph) -> Any:
