@@ -24,6 +24,7 @@ from matplotlib.patches import Rectangle
 from drawn_studies import (
     GIB,
     Measured,
+    asking,
     cell,
     levental_like,
     measured,
@@ -161,6 +162,24 @@ def test_x_and_y_are_the_first_two_axes_that_vary_and_the_rest_tells_planes_apar
     assert axes(three) == [("resolution", "batch", f"infer-{model}") for model in "ab"]
     other = measured(cell(), [run(cell(), "eager", 1.0, 1.0)], "other")
     assert [name for _, _, name in axes([one(), other])] == ["infer-h200", "infer-other"]
+
+
+def test_what_is_not_measured_yet_has_its_place() -> None:
+    """So that the paper's figures of those places are shown."""
+    asked = asking("levental-2020", [each.record.cell for each in levental_like()])
+    some = rows_of("levental-2020", levental_like((8, 32, 1024), (8, 64), ("train",)))
+    [shown] = planes(some, asked)
+    assert shown.xs == shown.ys == [8 << power for power in range(8)]
+    assert [each.xs for each in planes(some)] == [[8, 64]]
+    under = published_plane(PAPER, shown)
+    assert under is not None
+    assert 512 in {row.resolution for row in under.rows}
+    figure = ratio_map(shown, PAPER)
+    assert defects(figure) == []
+    assert spilt(figure) == []
+    [row, *_] = some
+    assert [(plane.x, plane.xs) for plane in planes([row], asked)] == [("resolution", shown.xs)]
+    assert planes([], asked) == []
 
 
 def test_all_threads_are_a_number_where_a_study_varies_them() -> None:

@@ -21,6 +21,7 @@ from golow.report.study_planes import Plane, planes
 from golow.report.study_rows import read
 from golow.report.study_surfaces import has_surface, surface
 from golow.report.style import Format, drawing, save_figure
+from golow.study_store import StudyFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +48,7 @@ def write_study_figures(
     still = cast("list[Format]", [kind for kind in formats if kind != "html"])
     files = [
         file
-        for plane in planes(rows)
+        for plane in planes(rows, StudyFolder(study).study())
         for name, draw in figures(plane, paper)
         for file in save_figure(draw(), folder, f"{name}-{plane.name}", still)
     ]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from golow.record import Precision
 from golow.report.published import PublishedGrid
 from golow.report.study_rows import StudyRow, levels_of
+from golow.study_record import Study
 
 Axis = Literal["resolution", "batch", "threads", "precision", "model"]
 Place = str | int | None  # a value of an axis; None is the model's own resolution, and all cores
@@ -87,11 +88,12 @@ class Plane(NamedTuple):
         return "-".join(texts).replace(" ", "-")
 
 
-def planes(rows: Sequence[StudyRow]) -> list[Plane]:
+def planes(rows: Sequence[StudyRow], study: Study | None = None) -> list[Plane]:
     """The study's planes, in the order of its rows. x and y are the first two axes of which it has
-    several values; a third one, the mode and the environment give a plane for each value."""
+    several values; a third one, the mode and the environment give a plane for each value. With
+    the study itself, batch sizes and resolutions of which nothing was measured yet have a place."""
     rows = _counted_threads(rows)
-    several = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1]
+    several = [axis for axis in AXES if len(_found(rows, axis, study)) > 1]
     x, y = [*several, *(axis for axis in FILLING if axis not in several)][:2]
     others = [name for name in (*APART, *AXES) if name not in (x, y)]
     named = [n for n in others if n == "mode" or len({getattr(row, n) for row in rows}) > 1]
@@ -103,8 +105,8 @@ def planes(rows: Sequence[StudyRow]) -> list[Plane]:
         Plane(
             x,
             y,
-            _places(group, x),
-            _places(group, y),
+            _places(group, x, study),
+            _places(group, y, study),
             {name: getattr(group[0], name) for name in ordered},
             group,
         )
@@ -130,9 +132,15 @@ def _counted_threads(rows: Sequence[StudyRow]) -> Sequence[StudyRow]:
     ]
 
 
-def _places(rows: Sequence[StudyRow], axis: Axis) -> list[Place]:
-    """The axis's values, each once: numbers ascending, models by their parameters."""
-    found: set[Place] = {getattr(row, axis) for row in rows}
+def _found(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> set[Place]:
+    """The axis's values, each once."""
+    asked = getattr(study, axis) if study and rows and axis in ("batch", "resolution") else ()
+    return {*(getattr(row, axis) for row in rows), *asked}
+
+
+def _places(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> list[Place]:
+    """The same in order: numbers ascending, models by their parameters."""
+    found = _found(rows, axis, study)
     if axis == "precision":
         return [precision for precision in get_args(Precision) if precision in found]
     if axis == "model":
