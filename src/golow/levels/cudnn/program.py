@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -214,7 +215,8 @@ class Stopwatch:
 
     def __init__(self, gpu: Gpu, iterations: int) -> None:
         self._gpu = gpu
-        self._pairs = [(gpu.event(), gpu.event()) for _ in range(iterations)]
+        self._pairs: list[tuple[Any, Any]] = []
+        self._pairs += ((gpu.event(), gpu.event()) for _ in range(iterations))
         self._flushed: Region | None = None
 
     def flush(self) -> None:
