@@ -72,7 +72,10 @@ def test_the_step_is_eagers_under_autocast(drawn: tuple[nn.Module, tuple[int, ..
 
 
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["mlp", "lenet5", "resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "name",
+    ["mlp", "lenet5", "resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)],
+)
 def test_products_are_half_and_what_is_trained_is_not(name: str, half: str) -> None:
     module = models.build(name)
     side = 64 if name in ("resnet18", "mobilenet_v2") else 28

@@ -148,7 +148,9 @@ def test_followers_lie_beside_their_masters() -> None:
         assert made.plan.sizes[f"momentum.{group}"] == made.plan.sizes[f"master.{group}"]
 
 
-@pytest.mark.parametrize("model", ["resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+)
 def test_gradients_of_weights_join_before_their_memory_is_touched(model: str) -> None:
     made, _ = built(model, "train")
     assert_joined(made)

@@ -115,10 +115,13 @@ def test_emission_is_deterministic() -> None:
     assert emit_program(graph) == emit_program(graph)
 
 
+LARGE = ("resnet50", "mobilenet_v2")  # by their nodes: ten seconds of capturing each
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name == "resnet50" else ())
+        pytest.param(name, marks=pytest.mark.slow if name in LARGE else ())
         for name in sorted(models.ZOO)
     ],
 )

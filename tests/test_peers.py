@@ -42,6 +42,12 @@ PEERS = [
     for name in NAMES
 ]
 each_peer = pytest.mark.parametrize("name", PEERS)
+# Where both go through the same export, one of them is enough for every day.
+FIRST, *OTHERS = PEERS
+exporting_peer = pytest.mark.parametrize(
+    "name",
+    [FIRST, *(pytest.param(*p.values, marks=[*p.marks, pytest.mark.slow]) for p in OTHERS)],
+)
 
 
 @pytest.fixture(scope="session")
@@ -219,7 +225,7 @@ class Nested(nn.Module):
         return {"z": y, "a": (y.relu(), tokens), "twice": y, "total": y.sum()}
 
 
-@each_peer
+@exporting_peer
 def test_several_inputs_and_a_tree_of_outputs(name: str, workshop: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     inputs = (torch.randn(4, 4), torch.randn(4, 4), torch.randint(0, 10, (4,)))
@@ -273,7 +279,7 @@ class Bessel(nn.Module):
         return torch.special.bessel_j0(x)
 
 
-@each_peer
+@exporting_peer
 def test_an_operation_that_cannot_be_exported_is_named(name: str, tmp_path: Path) -> None:
     bundle = write_bundle(prepare(Bessel(), torch.randn(4, 4)), tmp_path / "bundle")[0]
     with pytest.raises(Unsupported, match="bessel_j0") as raised:

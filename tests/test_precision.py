@@ -162,7 +162,7 @@ ERRORS: dict[Mode, dict[str, Callable[[], TorchProgram]]] = {
         },
     },
 }
-# One precision with its training is enough for every day.
+# One precision is enough for every day.
 SLOW = pytest.mark.slow
 TRIALS = [
     pytest.param(
@@ -170,7 +170,7 @@ TRIALS = [
         mode,
         make,
         id=f"{precision}-{mode}-{name}",
-        marks=() if precision == "bf16" or (precision, mode) == ("tf32", "infer") else SLOW,
+        marks=() if precision == "bf16" else SLOW,
     )
     for precision in ("tf32", "bf16", "fp16")
     for mode, makers in ERRORS.items()
