@@ -16,6 +16,7 @@ ORDER = [
     {"models"},
     {"data"},
     {"source"},
+    {"batch"},
     {"trial"},
     {"workload"},
     {"lower"},
