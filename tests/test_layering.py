@@ -37,7 +37,6 @@ ORDER = [
     {"cli"},
     {"__init__", "__main__"},
 ]
-# Only the annotations of these reach down: imported under TYPE_CHECKING.
 
 
 def rank(part: str) -> int:
