@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -199,6 +200,8 @@ class Residual(nn.Module):
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=6), st.booleans())
 def test_random_networks_are_emitted(names: list[str], train: bool) -> None:
+    # PyTorch itself cannot train through two operations in place on one tensor.
+    assume(("relu", "relu") not in pairwise(names))
     # A convolution first: an operation in place on the input itself is refused.
     body = [LAYERS[name]() for name in ("conv", *names)]
     module = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
