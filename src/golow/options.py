@@ -74,7 +74,9 @@ PrecisionOption = Annotated[
         "float32 everywhere; tf32, bf16 and fp16 need a GPU.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option(help="Of every level.  [default: all cores]")]
+Threads = Annotated[
+    int | None, typer.Option(help="Of every level.  [default: one a physical core]")
+]
 
 
 def names(text: str | None) -> list[str] | None:

@@ -221,7 +221,7 @@ class Gpu:
 
     def forget(self, event: Any) -> None:
         """Free an event, once it has happened."""
-        driver.cuEventDestroy(event)
+        checked(driver.cuEventDestroy(event), "cuEventDestroy")
 
     def marker(self) -> Any:
         """An event for waiting alone, during which the host's thread sleeps."""

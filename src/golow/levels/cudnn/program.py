@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from golow.levels import bundle_arrays
 from golow.levels.bundle_arrays import Read
 from golow.levels.cudnn import GRAPH
 from golow.levels.cudnn.builder import Builder
-from golow.levels.cudnn.device import Gpu, Region
+from golow.levels.cudnn.device import Gpu, GpuError, Region
 from golow.levels.cudnn.engines import Engines
 from golow.levels.cudnn.execution import Execution
 from golow.levels.cudnn.feeding import Collected, Intake
@@ -216,6 +217,7 @@ class Stopwatch:
     def __init__(self, gpu: Gpu, iterations: int) -> None:
         self._gpu = gpu
         self._pairs: list[tuple[Any, Any]] = []
+        # One pair after another, so that those which there is memory for are freed.
         self._pairs += ((gpu.event(), gpu.event()) for _ in range(iterations))
         self._flushed: Region | None = None
 
@@ -240,7 +242,8 @@ class Stopwatch:
 
     def __del__(self) -> None:
         for event in chain(*self._pairs):
-            self._gpu.forget(event)
+            with suppress(GpuError):  # when the process ends, the driver may be gone before
+                self._gpu.forget(event)
 
 
 if __name__ == "__main__":
