@@ -82,7 +82,7 @@ def test_one_program_serves_many_sizes(tmp_path: Path, name: str) -> None:
     assert len({opened(tmp_path, name, batch) for batch in (3, 20)}) == 1
 
 
-def test_a_size_that_is_a_width_too_is_right_and_compiled_by_itself(tmp_path: Path) -> None:
+def test_a_size_that_is_a_width_too_is_right(tmp_path: Path) -> None:
     """LeNet-5 has a layer of 84."""
     assert "samples" in opened(tmp_path, "lenet5", 84)
 
