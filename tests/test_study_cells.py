@@ -85,9 +85,9 @@ def test_cells_of_one_place_in_the_grid_follow_one_another() -> None:
 
 def test_doubling_goes_up_to_all_cores_of_the_machine() -> None:
     study = studies.study(threads="doubling", batch=(8,), resolution=())
-    assert [cell.threads for cell in cells(study, 1)] == [None]
-    assert {cell.threads for cell in cells(study, 6)} == {1, 2, 4, None}
-    assert {cell.threads for cell in cells(study, 8)} == {1, 2, 4, None}
+    assert [cell.threads for cell in cells(study, 1)] == [1]
+    assert {cell.threads for cell in cells(study, 6)} == {1, 2, 4, 6}
+    assert {cell.threads for cell in cells(study, 8)} == {1, 2, 4, 8}
 
 
 def test_levels_are_those_that_can_run_so() -> None:

@@ -187,7 +187,8 @@ def test_where_nobody_shares_the_card_nothing_is_started_ahead(tmp_path: Path) -
 
 
 def test_places_on_a_card_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = tuple(range(2 * CORES_A_CELL * MOST_ON_A_CARD + 3))
+    first = 10_000  # of which no machine knows which share a physical core
+    cores = tuple(range(first, first + 2 * CORES_A_CELL * MOST_ON_A_CARD + 3))
     machine = msgspec.structs.replace(environment(), affinity=cores)
     cards = [CardFacts(f"GPU-{number}", "a card", 80 * GIB) for number in range(2)]
     monkeypatch.setattr(places_module, "environment", lambda: machine)

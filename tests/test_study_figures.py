@@ -182,11 +182,10 @@ def test_what_is_not_measured_yet_has_its_place() -> None:
     assert planes([], asked) == []
 
 
-def test_all_threads_are_a_number_where_a_study_varies_them() -> None:
-    cells = [cell(threads=threads) for threads in (1, 2, None)]
+def test_a_study_that_varies_threads_has_lines_over_them() -> None:
+    cells = [cell(threads=threads) for threads in (4, 1, 2)]
     shown = plane(*(measured(c, [run(c, level, 1.0, 1.0) for level in c.levels]) for c in cells))
-    used = run(cells[2], "eager", 1.0, 1.0).conditions.threads
-    assert shown.xs == [1, 2, used]
+    assert shown.xs == [1, 2, 4]
     assert "time-over-threads" in dict(figures(shown))
 
 

@@ -42,9 +42,9 @@ class StudyLimits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Study(Record, frozen=True, kw_only=True):
     """Axes and what is measured at each of their crossings.
 
-    resolution: side of the square images; empty means each model's own. threads: empty means all
-    cores; ``doubling`` means 1, 2, 4, ... and all cores of the machine. channels and classes: of
-    models of the zoo, None for their own.
+    resolution: side of the square images; empty means each model's own. threads: empty means
+    one a physical core; ``doubling`` means 1, 2, 4, ... and one a hardware thread. channels and
+    classes: of models of the zoo, None for their own.
     """
 
     name: str
@@ -66,7 +66,8 @@ class Cell(Record, frozen=True, kw_only=True):
 
     levels: by their own names (no alias), ``eager`` first, those of the study that can run in this
     mode and on this device. resolution, channels, classes: None for the model's own. threads: None
-    for all cores. source: sha256 of the model's file, empty for a model of the zoo or a package.
+    for one a physical core. source: sha256 of the model's file, empty for a model of the zoo or a
+    package.
     """
 
     model: str

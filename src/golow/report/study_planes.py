@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +17,7 @@ from golow.report.study_rows import StudyRow, levels_of
 from golow.study_record import Study
 
 Axis = Literal["resolution", "batch", "threads", "precision", "model"]
-Place = str | int | None  # a value of an axis; None is the model's own resolution, and all cores
+Place = str | int | None  # a value of an axis; None: the model's own resolution, a thread a core
 Numbers = NDArray[np.float64]
 
 # In the order in which a study's axes become x, then y, of its figures. Those with a number may
@@ -92,7 +91,6 @@ def planes(rows: Sequence[StudyRow], study: Study | None = None) -> list[Plane]:
     """The study's planes, in the order of its rows. x and y are the first two axes of which it has
     several values; a third one, the mode and the environment give a plane for each value. With
     the study itself, batch sizes and resolutions of which nothing was measured yet have a place."""
-    rows = _counted_threads(rows)
     several = [axis for axis in AXES if len(_found(rows, axis, study)) > 1]
     x, y = [*several, *(axis for axis in FILLING if axis not in several)][:2]
     others = [name for name in (*APART, *AXES) if name not in (x, y)]
@@ -114,24 +112,6 @@ def planes(rows: Sequence[StudyRow], study: Study | None = None) -> list[Plane]:
     ]
 
 
-def _counted_threads(rows: Sequence[StudyRow]) -> Sequence[StudyRow]:
-    """The rows with a number in place of all threads where a study varies them, so that there is a
-    line over it; a run of the same environment says which."""
-    if len({row.threads for row in rows}) == 1:
-        return rows
-    used = {
-        row.environment: row.threads_used
-        for row in rows
-        if row.threads is None and row.threads_used is not None
-    }
-    return [
-        msgspec.structs.replace(row, threads=used.get(row.environment))
-        if row.threads is None
-        else row
-        for row in rows
-    ]
-
-
 def _found(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> set[Place]:
     """The axis's values, each once."""
     asked = getattr(study, axis) if study and rows and axis in ("batch", "resolution") else ()
@@ -146,8 +126,7 @@ def _places(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> list[P
     if axis == "model":
         sizes = {row.model: row.parameters or math.inf for row in rows}
         return sorted(found, key=lambda model: (sizes[str(model)], str(model)))
-    without = math.inf if axis == "threads" else 0  # all cores are the most
-    return sorted(found, key=lambda place: without if place is None else int(place))
+    return sorted(found, key=lambda place: 0 if place is None else int(place))
 
 
 def published_plane(paper: PublishedGrid | None, plane: Plane) -> Plane | None:
@@ -202,7 +181,7 @@ def published_plane(paper: PublishedGrid | None, plane: Plane) -> Plane | None:
 def place_text(axis: str, place: Place) -> str:
     """A value of an axis as text that says of what: ``batch 32``, ``bf16``, ``own resolution``."""
     if place is None:
-        return {"resolution": "own resolution", "threads": "all threads"}.get(axis, f"no {axis}")
+        return {"resolution": "own resolution", "threads": "all cores"}.get(axis, f"no {axis}")
     return f"{axis} {place}" if axis in ("batch", "resolution") else _counted(axis, place)
 
 

@@ -17,7 +17,7 @@ KEY_LENGTH = 16  # hexadecimal digits of a key
 
 
 def cells(study: Study, cores: int) -> list[Cell]:
-    """Every cell of the study on a machine of so many cores, in the order of measuring.
+    """Every cell of the study on a machine of so many hardware threads, in the order of measuring.
 
     The first cells span the grid: the corners of batch x resolution x threads, then the middle,
     then what halves the gaps, and so on; within one such round the small before the large. Cells
@@ -82,9 +82,9 @@ def bisected(count: int) -> list[int]:
 
 
 def thread_counts(study: Study, cores: int) -> Sequence[int | None]:
-    """The thread counts of the study; None is all cores."""
+    """The thread counts of the study; None is one a physical core."""
     if study.threads == "doubling":
-        return [*_doubling(cores), None]
+        return [*_doubling(cores), cores]
     return study.threads or (None,)
 
 

@@ -42,7 +42,7 @@ ALLOWED = {
     "batch": "whole numbers from 1",
     "resolution": "whole numbers from 1: sides of the square images",
     "precision": "default, ieee, tf32, bf16, fp16; on a CPU default and ieee",
-    "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all cores',
+    "threads": 'whole numbers from 1, or "doubling" for 1, 2, 4, ... and all hardware threads',
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
     "limits": "a table of limits: " + ", ".join(StudyLimits.__struct_fields__),
