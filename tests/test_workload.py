@@ -6,8 +6,9 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from golow.bundle import write_bundle
 from golow.levels.level import python_worker
-from golow.record import GolowError, Optimizer
+from golow.record import GolowError, Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload import Prepared, prepare
 
@@ -195,6 +196,37 @@ def test_a_live_module_with_two_inputs_and_two_outputs(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = module.eval()(*prepared.batches[0].inputs)
     torch.testing.assert_close(found["0/output/1"], expected[1]["sum"])
+
+
+class Watched(nn.Module):
+    """Notes whether the device was taken when it was called."""
+
+    taken = False
+    seen: ClassVar[list[bool]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        Watched.seen.append(Watched.taken)
+        return self.linear(x)
+
+
+@contextmanager
+def device_taken() -> Iterator[None]:
+    Watched.taken = True
+    yield
+    Watched.taken = False
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_the_device_is_taken_while_the_model_is_tried(mode: Mode) -> None:
+    Watched.seen.clear()
+    prepare(Watched(), torch.randn(2, 4), mode=mode, on_device=device_taken())
+    assert Watched.seen
+    assert all(Watched.seen)
+    assert not Watched.taken
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -160,26 +160,26 @@ def compare(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
         observer.stage("preparing the workload")
-        with starter.turn.beside():
-            prepared = prepare(
-                model,
-                example_inputs,
-                mode=mode,
-                batch=batch,
-                resolution=resolution,
-                input_shape=input_shape,
-                channels=channels,
-                classes=classes,
-                weights=weights,
-                initialisation=initialisation,
-                seed=seed,
-                loss=loss,
-                targets=targets,
-                optimizer=optimizer,
-                threads=threads,
-                device=device,
-                precision=precision,
-            )
+        prepared = prepare(
+            model,
+            example_inputs,
+            mode=mode,
+            batch=batch,
+            resolution=resolution,
+            input_shape=input_shape,
+            channels=channels,
+            classes=classes,
+            weights=weights,
+            initialisation=initialisation,
+            seed=seed,
+            loss=loss,
+            targets=targets,
+            optimizer=optimizer,
+            threads=threads,
+            device=device,
+            precision=precision,
+            on_device=starter.turn.beside(),
+        )
         bundle, prepared = write_bundle(prepared, folder / "bundle")
 
         observer.stage("capturing the graph")

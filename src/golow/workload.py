@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,13 +67,14 @@ def prepare(
     threads: int = 1,
     device: Device = "cpu",
     precision: Precision = "default",
+    on_device: AbstractContextManager[None] | None = None,
 ) -> Prepared:
     """Build the model, its weights and its batches, and try one forward pass on the device.
 
     input_shape is one sample's, without the batch; ``example_inputs`` (with the batch dimension)
-    replaces the real images where the model takes something else. Module and batches are on the
-    CPU, whatever the device. Raises `GolowError` with what to type next when any of it does not
-    fit.
+    replaces the real images where the model takes something else. on_device: entered while the
+    model is tried there. Module and batches are on the CPU, whatever the device. Raises
+    `GolowError` with what to type next when any of it does not fit.
     """
     if mode not in ("infer", "train"):
         raise GolowError(f"there is no mode {mode!r}", "modes are infer and train.")
@@ -99,15 +101,16 @@ def prepare(
     else:
         batches = _example_batches(example_inputs, targets, batch)
         data = "the caller's example inputs"
-    output = try_forward(module, batches[0], source.name, device)
-    if loss_function is None:
-        batches = tuple(Batch(b.inputs) for b in batches)
-        try_inference(module, batches[0], output, source.name, device)
-    else:
-        batches = _fit_targets(batches, output, loss_name, shape is None, seed)
-        try_step(module, batches[0], loss_function, source.name, device)
-    if device == "cuda":
-        torch.cuda.empty_cache()  # what the tries took, the levels need
+    with on_device or nullcontext():
+        output = try_forward(module, batches[0], source.name, device)
+        if loss_function is None:
+            batches = tuple(Batch(b.inputs) for b in batches)
+            try_inference(module, batches[0], output, source.name, device)
+        else:
+            batches = _fit_targets(batches, output, loss_name, shape is None, seed)
+            try_step(module, batches[0], loss_function, source.name, device)
+        if device == "cuda":
+            torch.cuda.empty_cache()  # what the tries took, the levels need
 
     workload = Workload(
         model=source.attribute or Path(source.name).stem,
