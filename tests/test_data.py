@@ -110,7 +110,7 @@ SHAPES = [(3, 32, 32), (1, 5, 9), (4, 3, 6, 7), (28, 28), (784,), (10,), (2, 1, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batches_have_the_shape_and_differ(shape: tuple[int, ...]) -> None:
-    made = batches(4, 6, shape, seed=0)
+    made = list(batches(4, 6, shape, seed=0))
     assert len(made) == 4
     for samples, labels in made:
         assert samples.shape == (6, *shape)
@@ -125,7 +125,7 @@ def test_batches_have_the_shape_and_differ(shape: tuple[int, ...]) -> None:
 
 
 def test_batches_are_reproducible_and_follow_the_seed() -> None:
-    first, again, other = (batches(3, 5, (1, 8, 8), seed) for seed in (7, 7, 8))
+    first, again, other = (list(batches(3, 5, (1, 8, 8), seed)) for seed in (7, 7, 8))
     for (samples, labels), (same, same_labels) in zip(first, again, strict=True):
         np.testing.assert_array_equal(samples, same)
         np.testing.assert_array_equal(labels, same_labels)
@@ -133,13 +133,13 @@ def test_batches_are_reproducible_and_follow_the_seed() -> None:
 
 
 def test_more_batches_begin_with_the_same_ones() -> None:
-    few, many = batches(2, 5, (8, 8), seed=1), batches(4, 5, (8, 8), seed=1)
+    few, many = (list(batches(count, 5, (8, 8), seed=1)) for count in (2, 4))
     for (samples, _), (same, _) in zip(few, many, strict=False):
         np.testing.assert_array_equal(samples, same)
 
 
 def test_digits_repeat_only_when_all_were_drawn() -> None:
-    made = batches(6, 599, (64,), seed=0)  # 3 * 599 = 1797
+    made = list(batches(6, 599, (64,), seed=0))  # 3 * 599 = 1797
     samples = np.concatenate([samples for samples, _ in made])
     first, second = samples[:1797], samples[1797:]
     assert len(np.unique(first, axis=0)) == len(np.unique(second, axis=0)) == 1797
@@ -208,15 +208,15 @@ def plant(monkeypatch: pytest.MonkeyPatch, pixels: np.ndarray) -> None:
 def test_equal_batches_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = digits.load()
     plant(monkeypatch, np.repeat(one[:1], digits.COUNT, axis=0))
-    assert len(batches(1, 2, (8, 8), seed=0)) == 1
+    assert len(list(batches(1, 2, (8, 8), seed=0))) == 1
     with pytest.raises(ValueError, match=r"give 1 different batches of 2 .* not 3"):
-        batches(3, 2, (8, 8), seed=0)
+        list(batches(3, 2, (8, 8), seed=0))
 
 
 def test_constant_batches_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, np.full((digits.COUNT, 8, 8), 5, dtype=np.uint8))
     with pytest.raises(ValueError, match="the digits give 0 different batches"):
-        batches(1, 2, (8, 8), seed=0)
+        list(batches(1, 2, (8, 8), seed=0))
 
 
 def test_a_batch_that_comes_again_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,5 +225,5 @@ def test_a_batch_that_comes_again_is_passed_over(monkeypatch: pytest.MonkeyPatch
     pixels = pixels.copy()
     pixels[: digits.COUNT // 2] = pixels[0]
     plant(monkeypatch, pixels)
-    made = batches(100, 1, (8, 8), seed=0)
+    made = list(batches(100, 1, (8, 8), seed=0))
     assert len({samples.tobytes() for samples, _ in made}) == 100

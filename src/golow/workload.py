@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,21 +96,29 @@ def prepare(
 
     loss_name, loss_function = resolve_loss(loss, mode)
     if shape is not None:
-        batches = _image_batches(shape, batch or 8, seed)
+        made = _image_batches(shape, batch or 8, seed)
         data = "handwritten digits (UCI), resized, mean 0 and variance 1"
     else:
-        batches = _example_batches(example_inputs, targets, batch)
+        made = _example_batches(example_inputs, targets, batch)
         data = "the caller's example inputs"
-    with on_device or nullcontext():
-        output = try_forward(module, batches[0], source.name, device)
+
+    def with_targets(batches: tuple[Batch, ...], output: Any) -> tuple[Batch, ...]:
         if loss_function is None:
-            batches = tuple(Batch(b.inputs) for b in batches)
-            try_inference(module, batches[0], output, source.name, device)
+            return tuple(Batch(batch.inputs) for batch in batches)
+        return _fit_targets(batches, output, loss_name, shape is None, seed)
+
+    first = next(made)
+    with on_device or nullcontext():
+        output = try_forward(module, first, source.name, device)
+        [tried] = with_targets((first,), output)
+        if loss_function is None:
+            try_inference(module, tried, output, source.name, device)
         else:
-            batches = _fit_targets(batches, output, loss_name, shape is None, seed)
-            try_step(module, batches[0], loss_function, source.name, device)
+            try_step(module, tried, loss_function, source.name, device)
         if device == "cuda":
             torch.cuda.empty_cache()  # what the tries took, the levels need
+    # The others after that: what does not fit on the device should not fill the host first.
+    batches = with_targets((first, *made), output)
 
     workload = Workload(
         model=source.attribute or Path(source.name).stem,
@@ -242,18 +250,16 @@ def _fitted(source: ModelSource, shape: tuple[int, ...] | None) -> ModelSource:
     return ModelSource(kind="zoo", name=source.name, arguments=arguments)
 
 
-def _image_batches(shape: tuple[int, ...], batch: int, seed: int) -> tuple[Batch, ...]:
-    return tuple(
-        Batch((torch.from_numpy(x),), (torch.from_numpy(y),))
-        for x, y in images.batches(BATCHES, batch, shape, seed)
-    )
+def _image_batches(shape: tuple[int, ...], batch: int, seed: int) -> Iterator[Batch]:
+    for x, y in images.batches(BATCHES, batch, shape, seed):
+        yield Batch((torch.from_numpy(x),), (torch.from_numpy(y),))
 
 
 def _example_batches(
     inputs: Tensor | Sequence[Tensor] | None,
     targets: Tensor | Sequence[Tensor] | None,
     batch: int | None,
-) -> tuple[Batch, ...]:
+) -> Iterator[Batch]:
     """The caller's batch, and more made of it, because a level must not see one batch only.
 
     Samples change places (the elements of a single one do), and floating point inputs are scaled a
@@ -277,12 +283,9 @@ def _example_batches(
             return tensor.detach().roll(index, 0) * (1 - index / 16)
         return tensor.detach().roll(index, 0 if rows > 1 else -1)
 
-    return tuple(
-        Batch(
-            tuple(rotated(t, i, True) for t in given), tuple(rotated(t, i, False) for t in wanted)
-        )
-        for i in range(BATCHES)
-    )
+    for index in range(BATCHES):
+        inputs = tuple(rotated(t, index, True) for t in given)
+        yield Batch(inputs, tuple(rotated(t, index, False) for t in wanted))
 
 
 def _tensors(given: Tensor | Sequence[Tensor] | None, name: str) -> tuple[Tensor, ...]:

@@ -6,9 +6,9 @@ again and again, which caches and clock gating treat better than they treat a us
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ Batch = tuple[NDArray[np.float32], NDArray[np.int64]]
 _TRIES = 20  # draws for each batch that is asked for, before golow says that there are too few
 
 
-def batches(count: int, batch: int, shape: tuple[int, ...], seed: int) -> list[Batch]:
-    """Batches of images float32 [batch, *shape] with their labels int64 [batch], 0 to 9.
+def batches(count: int, batch: int, shape: tuple[int, ...], seed: int) -> Iterator[Batch]:
+    """Batches of images float32 [batch, *shape] with their labels int64 [batch], 0 to 9; each is
+    made when it is asked for.
 
     shape is that of one sample:
         (channels, height, width)         the digit resized, the same in every channel;
@@ -35,23 +36,27 @@ def batches(count: int, batch: int, shape: tuple[int, ...], seed: int) -> list[B
     batch equals another, and none is constant.
 
     Raises:
-        ValueError: a size is below 1, the shape has no or more than four dimensions, or there are
-            not so many different batches.
+        ValueError: a size is below 1, or the shape has no or more than four dimensions; later,
+            there are not so many different batches.
     """
     if min(count, batch, *shape, 1) < 1 or not 1 <= len(shape) <= 4:
         raise ValueError(
             f"cannot make {count} batches of {batch} samples of shape {shape}: sizes are at least "
             "1, dimensions one to four"
         )
+    return _different(count, batch, shape, seed)
+
+
+def _different(count: int, batch: int, shape: tuple[int, ...], seed: int) -> Iterator[Batch]:
     images, labels = digits.load()
-    made: dict[bytes, Batch] = {}
+    made: list[NDArray[np.float32]] = []
     for indices, _ in zip(_draws(batch, seed), range(_TRIES * count), strict=False):
         samples = _samples(images[indices], shape)
-        if samples.size == 1 or samples.min() < samples.max():
-            digest = hashlib.sha256(samples.tobytes()).digest()
-            made.setdefault(digest, (samples, labels[indices].astype(np.int64)))
+        if _varies(samples) and not any(_are_equal(samples, other) for other in made):
+            made.append(samples)
+            yield samples, labels[indices].astype(np.int64)
         if len(made) == count:
-            return list(made.values())
+            return
     raise ValueError(
         f"the digits give {len(made)} different batches of {batch} samples of shape {shape}, "
         f"not {count}"
@@ -69,18 +74,33 @@ def _draws(batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
         waiting = waiting[batch:]
 
 
+def _varies(samples: NDArray[np.float32]) -> bool:
+    """Whether not all are one number; nearly always the first sample tells."""
+    return samples.size == 1 or any(bool(part.min() < part.max()) for part in (samples[0], samples))
+
+
+def _are_equal(samples: NDArray[np.float32], others: NDArray[np.float32]) -> bool:
+    """Nearly always the first sample tells."""
+    return np.array_equal(samples[0], others[0]) and np.array_equal(samples, others)
+
+
 def _samples(images: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Pixels [batch, 8, 8] -> normalised samples [batch, *shape]."""
     pixels = (images.astype(np.float64) - digits.MEAN) / digits.STANDARD_DEVIATION
+    samples = np.empty((len(images), *shape), np.float32)
+    for sample, picture in zip(samples, pixels, strict=True):
+        # One at a time: what is resized is still in the cache when it is copied.
+        sample[:] = _sample(picture, shape)
+    return samples
+
+
+def _sample(picture: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """What fills a sample of that shape, repeated along its first dimensions."""
     if len(shape) == 1:
         (features,) = shape
         side = math.isqrt(features - 1) + 1
-        flat = resize(pixels, side, side).reshape(len(images), -1)
-        return np.ascontiguousarray(flat[:, :features], dtype=np.float32)
-    *repeats, height, width = shape
-    planes = resize(pixels, height, width).astype(np.float32)
-    planes = planes.reshape(len(images), *(1 for _ in repeats), height, width)
-    return np.broadcast_to(planes, (len(images), *shape)).copy()
+        return resize(picture, side, side).reshape(-1)[:features]
+    return resize(picture, *shape[-2:])
 
 
 def resize(images: NDArray[np.float64], height: int, width: int) -> NDArray[np.float64]:
@@ -95,6 +115,7 @@ def resize(images: NDArray[np.float64], height: int, width: int) -> NDArray[np.f
     return resized
 
 
+@cache
 def _interpolation(size: int, target: int) -> NDArray[np.float64]:
     """The matrix [target, size] that resizes one axis linearly; its rows sum to 1."""
     centres = (np.arange(target) + 0.5) * (size / target) - 0.5
