@@ -7,9 +7,18 @@ import msgspec
 import pytest
 
 import studies
+from golow.record import Quantity, Run
+from golow.study.cell import held_together
 from golow.study.cells import cells, key
 from golow.study.forecast import expected_seconds, outlook, so_far_at_a_time
-from golow.study.memory import expected_bytes, guessed_bytes, limit_bytes, too_large
+from golow.study.memory import (
+    HELD_MARGIN,
+    expected_bytes,
+    guessed_bytes,
+    held_bytes,
+    limit_bytes,
+    too_large,
+)
 from golow.study_record import Cell, CellRecord, StudyLimits
 
 GIB = 2**30
@@ -59,6 +68,41 @@ def test_the_need_is_on_the_line_through_the_two_largest() -> None:
     assert expected_bytes(cell(16, 128), known) == 100  # as many pixels as 64 at 64x64
     assert expected_bytes(cell(128), known[:1]) is None
     assert expected_bytes(cell(128, mode="train"), known) is None  # of another kind
+
+
+def test_what_a_cell_holds_is_on_the_line_of_what_others_held() -> None:
+    known = [
+        record(cell(8), needed_bytes=GIB, held_bytes=20 * GIB),
+        record(cell(16), needed_bytes=2 * GIB, held_bytes=40 * GIB),
+    ]
+    assert held_bytes(cell(32), known) == round(HELD_MARGIN * 80 * GIB)
+    guessed = held_bytes(cell(32), known[:1])
+    assert guessed != held_bytes(cell(32), known)
+    without_one = [known[0], msgspec.structs.replace(known[1], out_of_memory=("torchscript",))]
+    assert held_bytes(cell(32), without_one) > guessed  # by what eager needs, of which two tell
+    of_other_levels = [record(cell(n, levels=("eager",)), held_bytes=n * GIB) for n in (8, 16)]
+    assert held_bytes(cell(32), of_other_levels) == guessed
+    small_levels = [msgspec.structs.replace(each, held_bytes=GIB) for each in known]
+    assert held_bytes(cell(32), small_levels) == round(HELD_MARGIN * 2 * 4 * GIB)  # in float64
+
+
+def on_device(run: Run, size: int, *others: str) -> Run:
+    conditions = msgspec.structs.replace(run.conditions, resident_with=others)
+    memory = (Quantity(name="device_used", unit="B", value=size),)
+    return msgspec.structs.replace(run, conditions=conditions, memory=memory)
+
+
+def test_what_levels_held_beside_one_another() -> None:
+    made = studies.comparison()
+    eager, script = made.runs
+    both = (on_device(eager, 30, "torchscript"), on_device(script, 12, "eager"))
+    assert held_together(msgspec.structs.replace(made, runs=both)) == 42
+    failed = msgspec.structs.replace(script, blocks=())
+    alone = (on_device(eager, 30), failed)
+    assert held_together(msgspec.structs.replace(made, runs=alone)) == 30
+    apart = (on_device(eager, 30), on_device(script, 12))  # in two races
+    assert held_together(msgspec.structs.replace(made, runs=apart)) is None
+    assert held_together(made) is None  # nobody told
 
 
 def test_a_cell_far_above_the_limit_is_certain_to_be_too_large() -> None:

@@ -161,3 +161,4 @@ def test_a_cell_on_a_gpu_names_its_card(tmp_path: Path) -> None:
     [card, *_] = visible_cards()
     assert (record.machine.uuid, record.machine.device) == (card.uuid, card.name)
     assert record.needed_bytes
+    assert record.held_bytes

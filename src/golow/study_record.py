@@ -121,8 +121,9 @@ class CellRecord(Record, frozen=True, kw_only=True):
     environment: the name of the folder that holds all cells measured alike. seconds: the cell's
     whole time, most of it starts and checks. comparison: the name of the comparison's folder beside
     this record, empty unless done. out_of_memory: the levels that ran out of memory. needed_bytes:
-    what one iteration of eager holds at most, None where it was not had. log: the end of what the
-    cell wrote to standard error, if it failed.
+    what one iteration of eager holds at most; held_bytes: what all levels held on the device beside
+    one another; None where it was not had. log: the end of what the cell wrote to standard error,
+    if it failed.
     """
 
     format_version: int
@@ -137,6 +138,7 @@ class CellRecord(Record, frozen=True, kw_only=True):
     comparison: str = ""
     out_of_memory: tuple[str, ...] = ()
     needed_bytes: int | None = None
+    held_bytes: int | None = None
     log: str = ""
 
 

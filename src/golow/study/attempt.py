@@ -150,6 +150,7 @@ class Attempt:
             comparison=outcome.comparison,
             out_of_memory=outcome.out_of_memory,
             needed_bytes=outcome.needed_bytes,
+            held_bytes=outcome.held_bytes,
             log="" if outcome.comparison else log,
         )
 

@@ -42,6 +42,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     comparison: str = ""
     out_of_memory: tuple[str, ...] = ()
     needed_bytes: int | None = None
+    held_bytes: int | None = None
 
 
 def main() -> None:
@@ -90,7 +91,18 @@ def measured(cell: Cell, folder: Path) -> Outcome:
         comparison=folder_name,
         out_of_memory=tuple(run.level for run in comparison.runs if ran_out_of_memory(run)),
         needed_bytes=None if needed is None else round(needed),
+        held_bytes=held_together(comparison),
     )
+
+
+def held_together(comparison: Comparison) -> int | None:
+    """What all levels of one race held on the device; None where there were several races, for
+    which they had no room together, and where nobody tells."""
+    raced = [run for run in comparison.runs if run.blocks]
+    if any(len(run.conditions.resident_with) + 1 < len(raced) for run in raced):
+        return None
+    sizes = (run.quantity("device_used") or run.quantity("device_added") or 0 for run in raced)
+    return round(sum(sizes)) or None
 
 
 class _Stages:

@@ -26,6 +26,9 @@ MARGIN = 1.5
 WORKERS_OWN_BYTES = 2**30
 WORKERS_SHARE = 1.5
 
+# What is on the card while a level loads and is checked may be more than what it holds in the race.
+HELD_MARGIN = 1.1
+
 # Until two cells are measured: bytes a pixel of input, roughly ResNet-50's in float32, and bytes a
 # parameter. Training keeps every activation, gradients and momentum.
 GUESSED_BYTES: dict[Mode, tuple[int, int]] = {"infer": (256, 4), "train": (2048, 12)}
@@ -60,10 +63,15 @@ def relatives(cell: Cell, records: Iterable[CellRecord]) -> list[CellRecord]:
 def expected_bytes(cell: Cell, records: Iterable[CellRecord]) -> int | None:
     """What one iteration will hold, on the line through the two largest cells measured so far;
     None before there are two."""
+    return _on_line(cell, ((record, record.needed_bytes) for record in relatives(cell, records)))
+
+
+def _on_line(cell: Cell, sizes: Iterable[tuple[CellRecord, int | None]]) -> int | None:
+    """A size on the line through those of the two largest cells, which come last."""
     known = {
-        work(record.cell.batch, record.cell.resolution): record.needed_bytes
-        for record in relatives(cell, records)
-        if record.needed_bytes is not None
+        work(record.cell.batch, record.cell.resolution): size
+        for record, size in sizes
+        if size is not None
     }
     if len(known) < 2:
         return None
@@ -82,9 +90,20 @@ def guessed_bytes(cell: Cell) -> int:
 
 
 def held_bytes(cell: Cell, records: Iterable[CellRecord]) -> int:
-    """What all workers of a cell will hold on its device at a time, by what eager holds."""
+    """What all workers of a cell will hold on its device at a time: by what those of two others
+    with the same levels held, else by what eager needs."""
+    records = list(records)
     eager = expected_bytes(cell, records) or guessed_bytes(cell)
-    return len(cell.levels) * round(WORKERS_SHARE * eager + WORKERS_OWN_BYTES)
+    alike = [
+        (record, None if record.out_of_memory else record.held_bytes)
+        for record in relatives(cell, records)
+        if set(record.cell.levels) == set(cell.levels)
+    ]
+    held = _on_line(cell, alike)
+    if held is None:
+        return len(cell.levels) * round(WORKERS_SHARE * eager + WORKERS_OWN_BYTES)
+    # Before the levels are there, the reference in float64 has twice what eager needs.
+    return round(HELD_MARGIN * max(held, 2 * eager))
 
 
 def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> str:
