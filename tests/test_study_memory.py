@@ -10,7 +10,7 @@ import studies
 from golow.record import Quantity, Run
 from golow.study.cell import held_together
 from golow.study.cells import cells, key
-from golow.study.forecast import expected_seconds, outlook, so_far_at_a_time
+from golow.study.forecast import Devices, expected_seconds, outlook, so_far_at_a_time
 from golow.study.memory import (
     HELD_MARGIN,
     expected_bytes,
@@ -151,6 +151,19 @@ def test_the_outlook_says_whether_it_guesses() -> None:
     later = outlook(3, left, [record(cell(16), seconds=8.0)], limits, GIB, at_a_time=2)
     assert not later.guessed and later.seconds == 8.0
     assert outlook(3, [], [], limits, None).bytes is None
+
+
+def test_a_cell_that_fills_its_card_leaves_no_time_for_others() -> None:
+    known = [record(cell(n), seconds=12.0, needed_bytes=n, held_bytes=n * GIB) for n in (8, 16)]
+    limits, left = StudyLimits(), [cell(32), cell(64)]  # 32 and 64 GiB and the margin
+    for devices, seconds in (
+        (None, 24 / 6),
+        (Devices(1, 1000 * GIB), 24 / 6),
+        (Devices(1, 40 * GIB), 12 * HELD_MARGIN * 32 / 40 + 12),
+        (Devices(2, 40 * GIB), 6 * HELD_MARGIN * 32 / 40 + 6),
+    ):
+        shown = outlook(4, left, known, limits, None, at_a_time=6, devices=devices)
+        assert shown.seconds == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from golow.data.places import default_cache
 from golow.record import Device, Environment, GolowError, Record
 from golow.store import write_whole
 from golow.study.attempt import PROGRAM, Lost
+from golow.study.forecast import Devices
 from golow.study.local import LocalExecutor
 from golow.study.loop import Finished, SilentStudy
 from golow.study.places import places
@@ -46,6 +47,8 @@ class RayExecutor:
     address: ``auto`` for the cluster that this machine belongs to, or a cluster's address. Raises
     `GolowError` where Ray is missing, or the cluster, or a node that can run golow.
     """
+
+    shared_devices: Devices | None = None
 
     def __init__(
         self,

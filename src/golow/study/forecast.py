@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 
 from golow.record import Record
 from golow.study.cells import work
-from golow.study.memory import expected_bytes, guessed_bytes, relatives
+from golow.study.memory import expected_bytes, guessed_bytes, held_bytes, relatives
 from golow.study_record import Cell, CellRecord, StudyLimits
 
 # Until a cell is measured: what one takes beside its racing, once and for each level. Starts,
@@ -30,6 +31,13 @@ class Outlook(Record, frozen=True, kw_only=True):
     guessed: bool
 
 
+class Devices(NamedTuple):
+    """On which cells are measured: how many there are, and the bytes of each."""
+
+    number: int
+    memory_bytes: int
+
+
 def outlook(
     total: int,
     left: Sequence[Cell],
@@ -37,14 +45,24 @@ def outlook(
     limits: StudyLimits,
     allowed: int | None,
     at_a_time: float = 1,
+    devices: Devices | None = None,
 ) -> Outlook:
-    """Of a study of so many cells, of which some are left, so many measured at a time."""
+    """Of a study of so many cells, of which some are left, so many measured at a time. devices:
+    those that they share, where a large cell leaves no room for others."""
     measured = [record for record in records if record.state == "done"]
     needs = [expected_bytes(cell, measured) or guessed_bytes(cell) for cell in left]
+
+    def share(cell: Cell) -> float:
+        """Of all that can be measured meanwhile, what the cell keeps from others."""
+        if devices is None:
+            return 1 / at_a_time
+        held = min(1.0, held_bytes(cell, measured) / devices.memory_bytes)
+        return max(1 / at_a_time, held / devices.number)
+
     return Outlook(
         cells=total,
         left=len(left),
-        seconds=sum(expected_seconds(cell, measured, limits) for cell in left) / at_a_time,
+        seconds=sum(expected_seconds(cell, measured, limits) * share(cell) for cell in left),
         bytes=max(needs, default=None),
         limit_bytes=allowed,
         guessed=not measured,

@@ -16,6 +16,7 @@ from typing import Self
 
 from golow.record import Environment
 from golow.study.attempt import PROGRAM, Attempt
+from golow.study.forecast import Devices
 from golow.study.lock import DeviceLock
 from golow.study.loop import Finished, StudyObserver
 from golow.study.places import Place
@@ -44,6 +45,7 @@ class LocalExecutor:
     ) -> None:
         self.environment: Environment = places[0].environment
         self.memory_bytes = places[0].memory_bytes
+        self.shared_devices = _shared_devices(places)
         self._places, self._name, self._drafts = places, name, drafts
         self._seconds, self._observer, self._program = cell_seconds, observer, program
         self._locks = {place.lock: DeviceLock(place.lock, cache) for place in places}
@@ -159,3 +161,9 @@ class LocalExecutor:
         return Finished(
             attempt.cell, brought, attempt.draft, attempt.place.environment, attempt.in_company
         )
+
+
+def _shared_devices(places: Sequence[Place]) -> Devices | None:
+    cards = {place.machine.uuid for place in places if place.shares_its_card}
+    memory_bytes = places[0].memory_bytes
+    return Devices(len(cards), memory_bytes) if cards and memory_bytes else None

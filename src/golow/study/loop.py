@@ -19,7 +19,7 @@ import msgspec
 from golow.record import Environment
 from golow.study.attempt import Lost
 from golow.study.cells import key
-from golow.study.forecast import Outlook, outlook
+from golow.study.forecast import Devices, Outlook, outlook
 from golow.study.memory import held_bytes, limit_bytes, too_early, too_large
 from golow.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.study_store import StudyFolder
@@ -43,10 +43,13 @@ class Executor(Protocol):
     """Where cells are measured, several at a time if there is room.
 
     environment and memory_bytes: of the places, which are alike. at_a_time: how many there are.
+    shared_devices: those whose memory the places share, None where each has its own.
     """
 
     environment: Environment
     memory_bytes: int | None
+
+    shared_devices: Devices | None
 
     @property
     def at_a_time(self) -> int:
@@ -221,6 +224,7 @@ class StudyRun:
             self.study.limits,
             self._allowed,
             self.executor.at_a_time,
+            self.executor.shared_devices,
         )
 
 
