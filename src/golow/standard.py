@@ -77,11 +77,10 @@ class Standard:
         self._widened: dict[tuple[int, ...], Reference] = {}
         rate = self.learning_rate = bundle.workload.optimizer.learning_rate
         with self._both() as (double, rounded):
-            reference = self._establish(double, rounded, BATCHES)
             if bundle.workload.mode == "train":
-                self.learning_rate = gentle_rate(rate, reference)
-                if self.learning_rate < rate:
-                    reference = self._establish(double, rounded, BATCHES)
+                one_step = self._establish(double, rounded, BATCHES[:1])
+                self.learning_rate = gentle_rate(rate, one_step)
+            reference = self._establish(double, rounded, BATCHES)
         self._references: dict[tuple[int, ...], Reference] = {BATCHES: reference}
 
     @property
