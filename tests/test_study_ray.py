@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import studies
 from golow.record import GolowError
 from golow.study.cells import cells
-from golow.study.cluster import RayExecutor, devices, needs
+from golow.study.cluster import RayExecutor, devices, imported_ray, needs
 from golow.study.loop import StudyRun
 from golow.study_store import StudyFolder
 from processes import all_gone, family, mentioning, soon
@@ -24,7 +25,9 @@ NODES = 3
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A head without CPUs and three nodes with one each; one cell at a time on each."""
-    pytest.importorskip("ray", reason="needs golow[ray]")
+    if find_spec("ray") is None:
+        pytest.skip("needs golow[ray]")
+    imported_ray()
     from ray.cluster_utils import Cluster
 
     folder = tmp_path_factory.mktemp("ray")
@@ -66,8 +69,10 @@ def node_of_a_cell(cluster: Any) -> Any | None:
 
 
 @pytest.mark.slow
-def test_a_study_on_a_cluster_brings_what_one_here_brings(cluster: Any, tmp_path: Path) -> None:
-    """And a node that is killed in the middle costs nothing but time."""
+def test_a_study_on_a_cluster_brings_what_one_here_brings(
+    cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And a node that is killed in the middle costs nothing but time, and no page of its log."""
     studies.run(studies.study(), tmp_path / "here")
 
     class Killing(Heard):
@@ -86,6 +91,7 @@ def test_a_study_on_a_cluster_brings_what_one_here_brings(cluster: Any, tmp_path
     run(cluster, tmp_path, heard)
     assert len(heard.killed) > 2  # the node, a process of Ray's for the task, the cell
     assert all_gone(*heard.killed)
+    assert "aylet" not in "".join(capfd.readouterr())
     assert len(heard.records) == 6
     assert studies.timeless(studies.records(tmp_path)) == studies.timeless(
         studies.records(tmp_path / "here")

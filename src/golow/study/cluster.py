@@ -7,6 +7,7 @@ task whose node or process dies is started again elsewhere, by Ray first and the
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import Counter
@@ -41,6 +42,17 @@ class Delivery(Record, frozen=True, kw_only=True):
     files: dict[str, bytes] = {}
 
 
+def imported_ray() -> Any:
+    """Ray, which is told beforehand to keep the pages to itself that it prints when a node dies; a
+    user's own setting stays. Raises `GolowError` where it is missing."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "Raylet is terminated")
+    try:
+        import ray
+    except ImportError as error:
+        raise GolowError("Ray is not installed", "pip install 'golow[ray]'") from error
+    return ray
+
+
 class RayExecutor:
     """The nodes of a Ray cluster that have what a cell needs.
 
@@ -57,11 +69,7 @@ class RayExecutor:
         drafts: Callable[[], Path],
         program: Sequence[str] = PROGRAM,
     ) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise GolowError("Ray is not installed", "pip install 'golow[ray]'") from error
-        self._ray: Any = ray
+        self._ray = ray = imported_ray()
         self._study, self._drafts, self._program = study, drafts, tuple(program)
         self._tasks: dict[Any, Cell] = {}
         try:
