@@ -83,7 +83,7 @@ def test_cells_of_one_place_in_the_grid_follow_one_another() -> None:
     )
 
 
-def test_doubling_goes_up_to_all_cores_of_the_machine() -> None:
+def test_doubling_goes_up_to_all_hardware_threads_of_the_machine() -> None:
     study = studies.study(threads="doubling", batch=(8,), resolution=())
     assert [cell.threads for cell in cells(study, 1)] == [1]
     assert {cell.threads for cell in cells(study, 6)} == {1, 2, 4, 6}

@@ -16,14 +16,14 @@ from golow.study_record import FORMAT_VERSION, Cell, Study
 KEY_LENGTH = 16  # hexadecimal digits of a key
 
 
-def cells(study: Study, cores: int) -> list[Cell]:
+def cells(study: Study, hardware_threads: int) -> list[Cell]:
     """Every cell of the study on a machine of so many hardware threads, in the order of measuring.
 
     The first cells span the grid: the corners of batch x resolution x threads, then the middle,
     then what halves the gaps, and so on; within one such round the small before the large. Cells
     that differ in nothing but model, mode or precision follow one another.
     """
-    counts = thread_counts(study, cores)
+    counts = thread_counts(study, hardware_threads)
     resolutions = study.resolution or (None,)
     rounds = [
         dict(zip(axis, bisected(len(axis)), strict=True))
@@ -81,10 +81,10 @@ def bisected(count: int) -> list[int]:
     return turns
 
 
-def thread_counts(study: Study, cores: int) -> Sequence[int | None]:
+def thread_counts(study: Study, hardware_threads: int) -> Sequence[int | None]:
     """The thread counts of the study; None is one a physical core."""
     if study.threads == "doubling":
-        return [*_doubling(cores), cores]
+        return [*_doubling(hardware_threads), hardware_threads]
     return study.threads or (None,)
 
 
@@ -122,8 +122,8 @@ def source_digest(model: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _doubling(cores: int) -> Iterator[int]:
+def _doubling(below: int) -> Iterator[int]:
     count = 1
-    while count < cores:
+    while count < below:
         yield count
         count *= 2

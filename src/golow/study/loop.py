@@ -48,7 +48,6 @@ class Executor(Protocol):
 
     environment: Environment
     memory_bytes: int | None
-
     shared_devices: Devices | None
 
     @property

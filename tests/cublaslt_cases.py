@@ -1,0 +1,116 @@
+"""Products for cuBLASLt with their operands in memory, and what NumPy makes of them in float64."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pytest
+
+from golow.levels.cudnn.cublaslt import Matrix, Problem, library
+
+KINDS = [  # dtype, result, arithmetic
+    ("float32", "float32", "ieee"),
+    ("float32", "float32", "tf32"),
+    ("bfloat16", "bfloat16", "half"),
+    ("bfloat16", "float32", "half"),
+    ("float16", "float16", "half"),
+    ("float16", "float32", "half"),
+]
+TRANSPOSES = list(itertools.product((False, True), repeat=2))
+LIMIT = 32 << 20
+
+
+def require_library() -> None:
+    """Skip the test where the library is not there; a GPU need not be."""
+    try:
+        library()
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+def places(matrix: Matrix, batch: int) -> np.ndarray:
+    """Where in memory the elements [batch, row, column] are."""
+    steps = (matrix.batch, matrix.row, 1)
+    sizes = (batch, matrix.rows, matrix.columns)
+    return sum(
+        (np.arange(size) * step).reshape([-1 if i == axis else 1 for i in range(3)])
+        for axis, (size, step) in enumerate(zip(sizes, steps, strict=True))
+    )
+
+
+def stored(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Rounded to the storage type; bfloat16 as its bits, since NumPy does not have it."""
+    if dtype != "bfloat16":
+        return values.astype(dtype)
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def read(memory: np.ndarray, dtype: str) -> np.ndarray:
+    """In float64."""
+    if dtype == "bfloat16":
+        memory = (memory.astype(np.uint32) << 16).view(np.float32)
+    return memory.astype(np.float64)
+
+
+@dataclass
+class Case:
+    """A problem with its operands: `memory` as it lies, padding included."""
+
+    problem: Problem
+    memory: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        problem, draw = self.problem, np.random.default_rng(7).standard_normal
+        for name, matrix in problem.matrices.items():
+            size = matrix.extent(problem.batch)
+            self.memory[name] = stored(draw(size), self.dtype(name))
+        self.memory["bias"] = stored(draw(max(problem.m, problem.n)), problem.result)
+        self.memory["d"][:] = stored(np.array(np.nan), problem.result)  # never to be read
+
+    def dtype(self, name: str) -> str:
+        return self.problem.dtype if name in ("a", "b") else self.problem.result
+
+    def matrix(self, name: str) -> np.ndarray:
+        """As stored, [batch, row, column] in float64."""
+        where = places(self.problem.matrices[name], self.problem.batch)
+        return read(self.memory[name], self.dtype(name))[where]
+
+    def factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """op(A) and op(B)."""
+        a, b = self.matrix("a"), self.matrix("b")
+        a = a.swapaxes(1, 2) if self.problem.transpose_a else a
+        return a, b.swapaxes(1, 2) if self.problem.transpose_b else b
+
+    def added(self) -> np.ndarray | float:
+        """C + bias."""
+        problem, total = self.problem, 0.0
+        if problem.residual:
+            total = total + self.matrix("c")
+        if problem.bias:
+            total = total + read(self.memory["bias"], problem.result)[: problem.n]
+        return total
+
+    @cached_property
+    def expected(self) -> np.ndarray:
+        a, b = self.factors()
+        result = a @ b + self.added()
+        return np.maximum(result, 0) if self.problem.relu else result
+
+    @cached_property
+    def tolerance(self) -> np.ndarray:
+        """What the roundings of the arithmetic can come to, element by element."""
+        a, b = self.factors()
+        factor = {"ieee": 0.0, "tf32": 2.0**-9, "half": 0.0}[self.problem.arithmetic]
+        # Tensor cores cut off what they shift out of a sum, which costs up to four times as much.
+        step = 2.0**-24 if self.problem.arithmetic == "ieee" else 2.0**-22
+        scale = np.abs(a) @ np.abs(b) + np.abs(self.added())
+        last = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+        # Some kernels round the product to the result's type before they add to it.
+        terms = np.abs(self.expected) + np.abs(a @ b)
+        terms = terms + (np.abs(self.matrix("c")) if self.problem.residual else 0)
+        roundings = last[self.problem.result] * terms
+        return scale * (factor + step * (self.problem.k + 4)) + roundings + 1e-6

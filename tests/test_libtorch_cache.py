@@ -1,0 +1,192 @@
+"""The cache of LibTorch programs, filled by a compiler that only pretends, and the probe."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from golow.levels.libtorch.build import build, probe
+from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.record import GolowError
+from processes import all_gone, is_gone, soon
+
+FAKE_COMPILER = """#!/bin/sh
+if [ "$1" = --version ]; then echo "fake compiler $VERSION"; exit 0; fi
+echo "$$ $*" >> "$LOG"
+$ACTION
+while [ "$1" != -o ]; do shift; done
+printf '#!/bin/sh\\n' > "$2"
+chmod +x "$2"
+"""
+
+
+class Fake(NamedTuple):
+    """A compiler that makes nothing and notes how it was called."""
+
+    log: Path
+    cache: Path
+
+    def calls(self) -> list[str]:
+        """What it compiled and linked; questions about the compiler itself do not count."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if " -o " in line]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    script = tmp_path / "fake-g++"
+    script.write_text(FAKE_COMPILER)
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("LOG", str(tmp_path / "calls"))
+    monkeypatch.setenv("ACTION", ":")
+    monkeypatch.setenv("VERSION", "1")
+    return Fake(tmp_path / "calls", tmp_path / "cache")
+
+
+def tiny(op: str = "aten.relu.default", batch: int = 2) -> Graph:
+    shape = (batch, 4)
+    node = Node(
+        name="y",
+        op=op,
+        arguments=(Ref(name="x"),),
+        outputs=(Value(name="y", shape=shape, dtype="float32"),),
+    )
+    given = Value(name="x", shape=shape, dtype="float32")
+    return Graph(
+        name="tiny",
+        mode="infer",
+        inputs=(GraphInput(value=given, kind="input", target="0"),),
+        nodes=(node,),
+        outputs=(GraphOutput(name="y", kind="output", target="0"),),
+    )
+
+
+def test_the_worker_is_compiled_once_and_every_network_once(fake: Fake) -> None:
+    assert not build(tiny(), fake.cache).cached
+    assert len(fake.calls()) == 3  # worker, program, link
+    assert build(tiny(), fake.cache).cached
+    assert build(tiny(batch=9), fake.cache).cached
+    assert len(fake.calls()) == 3
+    assert not build(tiny("aten.sigmoid.default"), fake.cache).cached
+    assert len(fake.calls()) == 5  # another program, and its link
+
+
+def test_another_compiler_builds_anew(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tiny(), fake.cache)
+    monkeypatch.setenv("VERSION", "2")
+    assert not build(tiny(), fake.cache).cached
+
+
+@pytest.mark.parametrize("damage", ["empty", "not executable", "gone", "no record"])
+def test_a_damaged_entry_is_built_again(fake: Fake, damage: str) -> None:
+    program = build(tiny(), fake.cache).program
+    if damage == "empty":
+        program.write_bytes(b"")
+    elif damage == "not executable":
+        program.chmod(0o644)
+    elif damage == "gone":
+        program.unlink()
+    else:
+        (program.parent / "build.json").write_text("{")
+    again = build(tiny(), fake.cache)
+    assert not again.cached
+    assert os.access(again.program, os.X_OK)
+    assert build(tiny(), fake.cache).cached
+
+
+def folders(cache: Path) -> list[str]:
+    return [p.name for p in (cache / "libtorch").iterdir() if p.is_dir() and p.name != "logs"]
+
+
+def test_nothing_is_left_beside_the_finished_folders(fake: Fake) -> None:
+    program = build(tiny(), fake.cache).program
+    assert folders(fake.cache) == [program.parent.name]
+
+
+def test_a_cache_that_cannot_be_written_is_named(fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(GolowError, match=r"the cache .*file/libtorch cannot be written"):
+        build(tiny(), tmp_path / "file")
+
+
+def test_a_compiler_that_fails_is_quoted_with_its_log(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(os.environ["CXX"]).with_name("failing")
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exit 0\n'
+        'for i in $(seq 50); do echo "error number $i"; done >&2\nexit 3\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    with pytest.raises(GolowError, match="status 3") as caught:
+        build(tiny(), fake.cache)
+    assert "error number 50" in caught.value.message
+    assert "error number 3\n" not in caught.value.message
+    log = Path(caught.value.hint.removeprefix("its whole output is in ").removesuffix("."))
+    assert log.read_text().count("error number") == 50
+    assert folders(fake.cache) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_a_build_that_is_ended_leaves_nothing_half(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
+) -> None:
+    monkeypatch.setenv("ACTION", "sleep 30")
+    script = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]);"
+        "from test_libtorch_cache import build, tiny;"
+        "build(tiny(), Path(sys.argv[1]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(fake.cache), str(Path(__file__).parent)],
+        stderr=subprocess.DEVNULL,
+    )
+    assert soon(lambda: len(fake.calls()) == 2, 60)
+    process.send_signal(ending)
+    assert process.wait(20) != 0
+    compilers = [int(call.split()[0]) for call in fake.calls()]
+    if ending is signal.SIGINT:
+        assert all_gone(*compilers)
+        assert folders(fake.cache) == []
+    for pid in compilers:
+        if not is_gone(pid):
+            os.killpg(pid, signal.SIGKILL)
+    monkeypatch.setenv("ACTION", ":")
+    assert not build(tiny(), fake.cache).cached
+    assert build(tiny(), fake.cache).cached
+
+
+# ---------------------------------------------------------------- the probe
+
+
+def test_without_a_compiler_the_probe_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    assert probe().available
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    assert not probe().available
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = probe()
+    assert not found.available
+    assert "g++" in found.mend
+    with pytest.raises(GolowError, match="no C\\+\\+ compiler") as caught:
+        build(tiny(), tmp_path)
+    assert "g++" in caught.value.hint
+
+
+def test_the_probe_does_not_import_torch() -> None:
+    script = (
+        "import sys; from golow.levels.libtorch.build import probe;"
+        "assert probe().available; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
