@@ -77,9 +77,9 @@ def opened(folder: Path, name: str, batch: int) -> str:
     return program
 
 
-@pytest.mark.parametrize("name", ["lenet5", "mnist_cnn", "resnet18"])
+@pytest.mark.parametrize("name", ["mlp", "lenet5", "mnist_cnn", "resnet18"])
 def test_one_program_serves_many_sizes(tmp_path: Path, name: str) -> None:
-    assert len({opened(tmp_path, name, batch) for batch in (3, 20)}) == 1
+    assert len({opened(tmp_path, name, batch) for batch in (3, 8, 20)}) == 1
 
 
 def test_a_size_that_is_a_width_too_is_right(tmp_path: Path) -> None:
