@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ if not probe().available:
 from cuda.bindings import driver
 
 from golow.levels.cudnn.device import Gpu, Region, checked
-from golow.levels.cudnn.engines import Engines, workspace_limit
+from golow.levels.cudnn.engines import Engine, Engines, workspace_limit
 from golow.levels.cudnn.frontend import Frontend
 from golow.levels.cudnn.kernels import Kernel
 from golow.levels.cudnn.kernels.delay import delay
@@ -91,6 +92,31 @@ def test_the_fastest_engine_is_chosen(tmp_path: Path, longest: float, single: bo
         chosen = engines._fastest(GRADIENT, waiting)
         assert chosen is min(waiting, key=lambda engine: engine.ns)
     assert all(engine.runs <= 3 for engine in waiting) == single
+
+
+@pytest.mark.parametrize(("images", "timed"), [(31, False), (32, True)])
+def test_what_is_large_is_timed_without_autotuning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: int, timed: bool
+) -> None:
+    """The last convolution of a first block of ResNet-50 on pictures of 1024x1024."""
+    operation = Convolution(
+        direction="forward", image=(images, 64, 256, 256), output=(images, 256, 256, 256),
+        kernel=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1,
+        dtype="float32", result="float32", arithmetic="tf32", bias=True, residual=True,
+        activation=("relu",),
+    )  # fmt: skip
+    times: list[tuple[float, Engine]] = []
+    clock = Engines._time
+
+    def seen(self: Engines, engine: Engine, *rest: Any) -> float:
+        times.append((clock(self, engine, *rest), engine))
+        return times[-1][0]
+
+    monkeypatch.setattr(Engines, "_time", seen)
+    chosen = Engines(Gpu(tmp_path / "kernels"), tmp_path, False).choose(operation)
+    assert chosen is not None
+    assert (len(times) > 1) == timed
+    assert not timed or min(times, key=lambda taken: taken[0])[1] is chosen
 
 
 def test_a_kernel_finds_the_stack_that_it_needs(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ from golow.record import Record
 
 # Plans of each library that are timed; the libraries list what they expect to be fastest first.
 TIMED = 6
+# From so many bytes of an operand on what cuDNN 9.19 puts first can be three times as slow as what
+# it puts second (docs/results/h200.md), so that some are timed there in any case.
+LARGE_OPERAND, TIMED_IF_LARGE = 2 << 30, 3
 # Bytes of workspace that an engine may take, or twice what it reads and writes if that is more.
 WORKSPACE_LIMIT = 64 << 20
 # Repetitions within one graph, and how often it runs; the fastest counts.
@@ -104,7 +107,7 @@ class Engines:
     def _found(self, operation: Operation) -> Engine | None:
         self.built += 1
         candidates = self._candidates(operation)
-        if self._autotune:
+        if self._timed(operation) > 1:
             engine = self._fastest(operation, list(candidates))
         else:
             engine = next(candidates, None)
@@ -116,9 +119,15 @@ class Engines:
 
     # ------------------------------------------------------------ candidates
 
+    def _timed(self, operation: Operation) -> int:
+        """How many plans of each library are timed; 1 where their order is believed."""
+        if self._autotune:
+            return TIMED
+        return TIMED_IF_LARGE if max(operation.operand_bytes) >= LARGE_OPERAND else 1
+
     def _candidates(self, operation: Operation) -> Iterator[Engine]:
         """What can do it, in the order of preference where nothing is timed."""
-        most = TIMED if self._autotune else 1
+        most = self._timed(operation)
         if isinstance(operation, Problem):
             yield from self._products(operation, most)
             return
@@ -187,7 +196,7 @@ class Engines:
 
     def _file(self, operation: Operation) -> Path:
         key = (
-            repr(operation), self._autotune, workspace_limit(operation), self.gpu.name,
+            repr(operation), self._timed(operation), workspace_limit(operation), self.gpu.name,
             self.frontend.version, self.lt.version,
         )  # fmt: skip
         return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
