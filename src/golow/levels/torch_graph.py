@@ -110,6 +110,16 @@ class CapturedProgram(TorchProgram):
         optimizer.param_groups[0]["lr"] = torch.tensor(rate, device=self.device)
         return optimizer
 
+    def _update(self, optimizer: torch.optim.SGD) -> None:
+        # The fused one takes for a momentum whatever lies in memory, to be written by its first
+        # step; where the scaler skips that, the next one reads it (seen with PyTorch 2.13).
+        if self.scaler is not None and self.workload.optimizer.momentum:
+            for parameter in self.module.parameters():
+                if parameter.grad is not None and not optimizer.state[parameter]:
+                    zeros = torch.zeros_like(parameter, requires_grad=False)
+                    optimizer.state[parameter]["momentum_buffer"] = zeros
+        super()._update(optimizer)
+
     def _set_learning_rate(self, rate: float) -> None:
         assert self.optimizer is not None  # noqa: S101
         self.optimizer.param_groups[0]["lr"].fill_(rate)

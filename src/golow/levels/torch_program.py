@@ -214,8 +214,10 @@ class TorchProgram:
             self._learn(tuple(t[rows] for t in inputs), tuple(t[rows] for t in targets))
 
     def _settle_scale(self, scaler: GradScaler) -> None:
-        """Take the scaler through the first steps of a training run, in which it halves its scale
-        until no step is skipped: neither the check's steps nor the timed ones may be."""
+        """Let the scaler halve its scale until it skips no step on any batch: neither the check's
+        steps nor the timed ones may be. The weights stay: the gradients of the first steps are the
+        largest, and smaller ones would settle on a scale too large for those."""
+        self._set_learning_rate(0.0)
         kept = 0
         while kept < len(self.inputs):
             before = scaler.get_scale()

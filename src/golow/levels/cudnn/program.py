@@ -175,8 +175,10 @@ class CuDnn(PlanProgram):
         self.execution.write_cell("loss_scale", np.array((scale, good, 0), SCALER))
 
     def _settled_scale(self) -> float:
-        """The loss scale after the first steps of a training run, in which it is halved until no
-        step is left out: neither the check's steps nor the timed ones may be."""
+        """The loss scale, halved until no step is left out on any batch: neither the check's steps
+        nor the timed ones may be. The weights stay where they are, since it is the first steps that
+        have the largest gradients."""
+        self.set_learning_rate(self.execution, 0.0)
         kept, scale = 0, self._loss_scale
         while kept < self.workload.batches:
             self.iterate()

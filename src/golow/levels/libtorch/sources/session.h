@@ -185,16 +185,20 @@ class Session {
 
   const Batch& next_batch() { return batches_[position_++ % batches_.size()]; }
 
-  /// Take the loss scale through the first steps of a training run, in which it is halved until no
-  /// step is skipped: neither the check's steps nor the timed ones may be.
+  /// Halve the loss scale until no step is skipped on any batch: neither the check's steps nor the
+  /// timed ones may be. The weights stay where they are, since it is the first steps that have the
+  /// largest gradients.
   void settle_loss_scale() {
+    Rates rates = workload_.rates;
+    rates.learning_rate = 0;
     std::size_t kept = 0;
     while (kept < batches_.size()) {
       const double before = program_->loss_scale->value;
       if (before < 1)
         throw std::runtime_error(
             "gradients in fp16 are not finite, whatever the scale of the loss; use --precision bf16");
-      iterate();
+      step();
+      update(rates);
       kept = program_->loss_scale->value < before ? 0 : kept + 1;
     }
     // Half of it: another batch's gradients may be a little larger.

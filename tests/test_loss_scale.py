@@ -1,0 +1,114 @@
+"""The loss scale with which every level begins in fp16: no step of the check may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from golow import levels
+from golow.batch import Batch
+from golow.bundle import Bundle, write_bundle
+from golow.comparison import write_graph
+from golow.levels.torch_graph import CapturedProgram
+from golow.record import Device, Optimizer
+from golow.worker.client import Worker
+from golow.workload import prepare
+from test_epoch import CapturedOnCpu
+from test_precision import in_precision
+
+ON_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+CLASSES, FEATURES = 8, 64
+LARGE, SMALL = 64.0, 1.0  # what the first batch consists of, and the second
+
+
+def steep_bundle(folder: Path, device: Device) -> Bundle:
+    """At its start the first batch has gradients that overflow unless the scale is small; a step on
+    the second, which has small ones, makes them vanish."""
+    module = nn.Linear(FEATURES, CLASSES)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    targets = torch.zeros(4, dtype=torch.int64)
+    prepared = prepare(
+        module,
+        torch.ones(4, FEATURES),
+        mode="train",
+        targets=targets,
+        optimizer=Optimizer(learning_rate=1.0, momentum=0.9),
+    )
+    batches = tuple(Batch((torch.full((4, FEATURES), x),), (targets,)) for x in (LARGE, SMALL))
+    workload = msgspec.structs.replace(prepared.workload, batches=len(batches))
+    bundle, prepared = write_bundle(prepared._replace(workload=workload, batches=batches), folder)
+    assert write_graph(prepared, bundle) == []
+    return in_precision(bundle, "fp16", device)
+
+
+def momentum() -> Tensor:
+    """Of the weights after a step on either batch at a rate of 0, by hand: [classes, features]."""
+    gradient = torch.full((CLASSES, FEATURES), 1 / CLASSES)
+    gradient[0] -= 1  # the class that is right
+    return 0.9 * LARGE * gradient + SMALL * gradient
+
+
+def require_both_steps(outputs: dict[str, Tensor]) -> None:
+    assert outputs["0/gradient/weight"].isfinite().all()
+    torch.testing.assert_close(outputs["1/momentum/weight"], momentum(), rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("eager", "cpu"),
+        ("torchscript", "cpu"),
+        ("libtorch", "cpu"),
+        *(
+            pytest.param(name, "cuda", marks=ON_GPU)
+            for name in ("eager", "cudagraph", "compile", "libtorch", "cudnn")
+        ),
+    ],
+)
+def test_no_batch_overflows_at_the_start(tmp_path: Path, name: str, device: Device) -> None:
+    bundle = steep_bundle(tmp_path / "bundle", device)
+    level, variant = levels.choose(name, "train", device)
+    if not (found := level.probe()).available:
+        pytest.skip(found.missing)
+    launch = level.prepare(bundle, variant, tmp_path)
+    with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
+        worker.load(bundle.folder)
+        worker.outputs([0, 1], 0.0, tmp_path / "outputs")
+    require_both_steps(load_file(tmp_path / "outputs"))
+
+
+@pytest.mark.parametrize(
+    ("make", "device"),
+    [
+        (CapturedOnCpu, "cpu"),
+        pytest.param(CapturedProgram, "cuda", marks=ON_GPU),
+    ],
+)
+def test_a_first_step_that_is_skipped_leaves_no_momentum(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], CapturedProgram],
+    device: Device,
+) -> None:
+    """What lies in memory is no number here; the step on the first batch overflows at first."""
+
+    def dirty(like: Tensor, **settings: Any) -> Tensor:
+        return torch.full_like(like, torch.nan, **settings)
+
+    bundle, program = steep_bundle(tmp_path / "bundle", device), make()
+    with monkeypatch.context() as planted:
+        planted.setattr(torch, "empty_like", dirty)
+        program.load(bundle.folder)
+    program.outputs([0, 1], 0.0, tmp_path / "outputs")
+    require_both_steps(load_file(tmp_path / "outputs"))
