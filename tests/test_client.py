@@ -132,6 +132,7 @@ def test_another_python_keeps_its_own_import_path() -> None:
         ("raised", "failed", "RuntimeError: the kernel refuses this stride"),
         ("out_of_memory", "out of memory", "could not allocate memory"),
         ("torch_out_of_memory", "out of memory", "can't allocate memory"),
+        ("cuda_out_of_memory", "out of memory", "Tried to allocate 2.00 GiB."),
         ("silent at load", "hung", "no answer to `load` within 1 s"),
         ("closed", "protocol", "closed its standard output and lives on"),
         ("garbage", "protocol", "not a JSON object: b'WARNING: falling back"),
@@ -152,6 +153,13 @@ def test_a_fault_has_its_reason(
     assert failure.kind == kind
     assert failure.message.startswith(f"{kind}: ")
     assert reason in failure.message
+
+
+def test_what_a_library_says_at_length_of_its_memory_is_cut(bundle: Bundle) -> None:
+    with faulty("cuda_out_of_memory") as worker:
+        failure = failure_of(worker, bundle)
+    assert failure.message.endswith(" of which 249.94 MiB is free.")
+    assert "reserved by PyTorch but unallocated." in failure.log
 
 
 def test_the_log_shows_what_the_worker_said_last(bundle: Bundle) -> None:

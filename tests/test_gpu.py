@@ -192,6 +192,19 @@ def outputs(name: str, bundle: Bundle, file: Path) -> Tensor:
     return load_file(file)["0/output/0"]
 
 
+def test_the_reference_leaves_the_card_to_eager(tmp_path: Path) -> None:
+    """It does not keep the half GiB and more that its convolution took."""
+    prepared = prepare(Convolution(), torch.randn(64, 64, 128, 128), device="cuda")
+    bundle, _ = write_bundle(prepared, tmp_path / "bundle")
+    program = levels.eager.program("float64")
+    program.load(bundle.folder)
+    torch.cuda.reset_peak_memory_stats()
+    program.outputs([0], 0.1, tmp_path / "outputs")
+    peak, kept = torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
+    assert peak - torch.cuda.memory_allocated() >= 2**29
+    assert kept - torch.cuda.memory_allocated() < 2**28
+
+
 # ---------------------------------------------------------------- graphs
 
 

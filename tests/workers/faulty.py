@@ -69,9 +69,28 @@ def torch_out_of_memory() -> None:
     torch.ones(4 * HEADROOM, dtype=torch.uint8)
 
 
+def cuda_out_of_memory() -> None:
+    """As PyTorch says it on a GPU, at length."""
+    raise RuntimeError(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB "
+        "of which 249.94 MiB is free. Process 2524 has 2.67 GiB memory in use. Including "
+        "non-PyTorch memory, this process has 12.60 GiB memory in use. Of the allocated memory "
+        "11.09 GiB is allocated by PyTorch, and 927.93 MiB is reserved by PyTorch but unallocated."
+    )
+
+
 IN_AN_ITERATION: dict[str, Callable[[], None]] = {
     fault.__name__: fault
-    for fault in (killed, crashed, ended, hung, raised, out_of_memory, torch_out_of_memory)
+    for fault in (
+        killed,
+        crashed,
+        ended,
+        hung,
+        raised,
+        out_of_memory,
+        torch_out_of_memory,
+        cuda_out_of_memory,
+    )
 }
 
 

@@ -43,6 +43,11 @@ def program(variant: str) -> TorchProgram:
         class Float64(TorchProgram):
             dtype = torch.float64
 
+            def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+                super().outputs(batches, learning_rate, file)
+                # What it kept of the card for a next time eager needs, whose turn comes after it.
+                torch.cuda.empty_cache()
+
         return Float64()
     return TorchProgram()
 

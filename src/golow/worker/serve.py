@@ -47,6 +47,9 @@ OUT_OF_MEMORY = (
     "alloc_failed",
 )
 
+# Characters of such a message that are its reason; all of it stands in the log.
+SENTENCES = 160
+
 
 class UnknownRequest(Exception):
     """The program has no answer to a request that golow knows."""
@@ -84,9 +87,9 @@ def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
         return _refusal("failed", error.message)
     except Exception as error:
         traceback.print_exc()
-        memory = any(words in str(error).lower() for words in OUT_OF_MEMORY)
-        kind = "out_of_memory" if memory else "failed"
-        return _refusal(kind, _brief(error))
+        if any(words in str(error).lower() for words in OUT_OF_MEMORY):
+            return _refusal("out_of_memory", _cut(_brief(error)))
+        return _refusal("failed", _brief(error))
 
 
 def _brief(error: Exception) -> str:
@@ -94,6 +97,14 @@ def _brief(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
     return f"{type(error).__name__}: {text}"
+
+
+def _cut(text: str) -> str:
+    """Its sentences up to some length: PyTorch's go on to who has the memory, and with advice."""
+    if len(text) <= SENTENCES:
+        return text
+    whole, dot, _ = text[:SENTENCES].rpartition(". ")
+    return whole + dot.strip() if dot else text
 
 
 def _refusal(kind: str, message: str, node: str = "", module: str = "") -> dict[str, Any]:
