@@ -407,6 +407,22 @@ def test_what_cannot_be_done_is_said_before_anything_runs(
     assert psutil.Process().children() == before
 
 
+def test_without_room_for_the_reference_nothing_is_checked() -> None:
+    class Thirsty(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.dtype == torch.float64:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return super().forward(x)
+
+    with pytest.raises(golow.GolowError) as raised:
+        golow.compare(Thirsty(4, 4), torch.randn(8, 4), levels=["eager"])
+    said, why, *_ = raised.value.message.splitlines()
+    assert said == (
+        "eager and its float64 reference do not fit into memory, so no level can be checked"
+    )
+    assert why.endswith("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
 def test_a_workers_name_is_not_that_of_a_variants_file() -> None:
     with pytest.raises(golow.GolowError, match="cannot be called 'eager-channels_last'"):
         golow.compare(

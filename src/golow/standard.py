@@ -169,9 +169,12 @@ class Standard:
                 for worker in workers:
                     worker.dismiss()
         except WorkerFailure as failure:
+            if failure.kind == "out of memory":
+                what = "do not fit into memory, so no level can be checked\n"
+            else:
+                what = "cannot run this workload, so no level can be checked: "
             raise GolowError(
-                "eager or its float64 reference cannot run this workload, so no level can be "
-                f"checked: {failure.message}\n{failure.log}",
+                f"eager and its float64 reference {what}{failure.message}\n{failure.log}",
                 "try a smaller batch or resolution.",
             ) from failure
 
