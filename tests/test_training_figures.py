@@ -32,7 +32,7 @@ from golow.report import curves, series, style
 from golow.report.bars import time_a_sample
 from golow.report.confusion import confusion
 from golow.report.training_export import epoch_rows, run_rows, to_csv, write_export
-from golow.training_record import CurveVerdict, Training
+from golow.training_record import CurveVerdict, Training, TrainingRun
 
 ROOT = Path(__file__).parent.parent
 FIGURES: dict[str, Callable[[Training], Figure]] = {
@@ -75,7 +75,18 @@ def defects(figure: Figure) -> list[str]:
             for a, b in itertools.combinations(labels, 2)
             if _overlap(Text.get_window_extent(a), Text.get_window_extent(b))
         ]
+        found += [
+            f"panel {place} cuts a curve" for place, panel in enumerate(panels) if _cuts(panel)
+        ]
     return found
+
+
+def _cuts(panel: Axes) -> bool:
+    """Whether a curve goes on beyond the right end of x."""
+    drawn = [line for line in panel.lines if line.get_transform() == panel.transData]
+    points = np.concatenate([np.zeros((1, 2)), *(line.get_xydata() for line in drawn)])
+    there = points[np.isfinite(points).all(axis=1)]
+    return bool((there[:, 0] > panel.get_xlim()[1]).any())
 
 
 def _legends(figure: Figure) -> list[matplotlib.legend.Legend]:
@@ -102,6 +113,36 @@ def test_nothing_is_cut_or_covered(name: str) -> None:
     ]
     for each in shown:
         assert defects(FIGURES[name](each)) == []
+
+
+def of_two(first: float, second: float | None) -> Training:
+    """Two initialisations of so many seconds an epoch; None for one of which nothing is there."""
+    seconds = {"one": first, "two": second}
+
+    def lasting(run: TrainingRun) -> TrainingRun:
+        each = seconds[run.initialisation]
+        if each is None:
+            return msgspec.structs.replace(run, epochs=())
+        done = [msgspec.structs.replace(epoch, train_seconds=each) for epoch in run.epochs]
+        return msgspec.structs.replace(run, epochs=tuple(done))
+
+    made = paper_like(["eager"], list(seconds), 1, 3, 2)
+    return msgspec.structs.replace(made, runs=tuple(map(lasting, made.runs)))
+
+
+@pytest.mark.parametrize("name", ["accuracy_over_time", "loss_over_time"])
+def test_the_longest_curve_is_seen_whole(name: str) -> None:
+    assert defects(FIGURES[name](of_two(8.0, 24.0))) == []
+
+
+@pytest.mark.parametrize("name", ["accuracy_over_time", "loss_over_epochs"])
+def test_an_empty_panel_takes_no_ticks_from_the_others(name: str) -> None:
+    figure = FIGURES[name](of_two(8.0, None))
+    figure.draw_without_rendering()
+    full, empty = figure.axes
+    assert [text.get_text() for text in empty.texts][:1] == ["nothing was recorded"]
+    assert len(full.get_xticks()) > 1
+    assert len(full.get_yticks()) > 1
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

@@ -7,7 +7,7 @@ panel an initialisation. Where a record has nothing to draw, the figure says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,6 +119,7 @@ def overview(training: Training) -> Figure:
     left, right = figure.subplots(1, 2)
     first, axis = training.plan.initialisations[0], _time(training)
     shown = _draw_curves(left, training, first, _accuracy, axis)
+    _scale([left], axis, shown)
     left.set(xlabel=axis.label, ylabel=ACCURACY)
     draw_sample_times(right, training, "train")
     legend(figure, shown)
@@ -192,6 +193,7 @@ def _curves(training: Training, axis: Axis, curve: Curve, label: str) -> tuple[F
         shown |= set(_draw_curves(panel, training, initialisation, curve, axis))
         if several:
             panel.set_title(initialisation)
+    _scale(axes, axis, shown)
     legend(figure, [level for level in training.plan.levels if level in shown])
     return figure, axes
 
@@ -200,18 +202,24 @@ def _draw_curves(
     panel: Axes, training: Training, initialisation: str, curve: Curve, axis: Axis
 ) -> list[str]:
     """A band a level; returns the levels that have any."""
-    from matplotlib.ticker import MaxNLocator
-
     bands = {level: curve(training, level, initialisation) for level in training.plan.levels}
     drawn = {level: band for level, band in bands.items() if not band.empty}
     for order, (level, band) in enumerate(drawn.items()):
         _draw_band(panel, look(level), axis.places(band), band, order / max(1, len(drawn) - 1))
-    if drawn:
-        panel.set_xlim(left=0)
-        panel.xaxis.set_major_locator(MaxNLocator("auto", integer=axis.whole))
-    else:
+    if not drawn:
         say(panel, "nothing was recorded")
     return list(drawn)
+
+
+def _scale(axes: Sequence[Axes], axis: Axis, shown: Collection[str]) -> None:
+    """Ends and ticks of x, which all panels share: only now has the longest curve been drawn."""
+    from matplotlib.ticker import MaxNLocator
+
+    if shown:
+        axes[0].set_xlim(left=0)
+        axes[0].xaxis.set_major_locator(MaxNLocator("auto", integer=axis.whole))
+    else:
+        axes[0].set(xticks=[], yticks=[])
 
 
 def _draw_band(panel: Axes, style: Look, x: Numbers, band: Band, order: float) -> None:

@@ -148,8 +148,9 @@ def panels(
 
 
 def say(panel: Axes, text: str) -> None:
-    """An empty panel that says why it is empty."""
-    panel.set(xticks=[], yticks=[])
+    """An empty panel that says why it is empty; ticks that it shares with others stay theirs."""
+    if len(panel.get_shared_x_axes().get_siblings(panel)) == 1:
+        panel.set(xticks=[], yticks=[])
     panel.text(
         0.5,
         0.5,
