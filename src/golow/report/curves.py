@@ -217,7 +217,9 @@ def _scale(axes: Sequence[Axes], axis: Axis, shown: Collection[str]) -> None:
 
     if shown:
         axes[0].set_xlim(left=0)
-        axes[0].xaxis.set_major_locator(MaxNLocator("auto", integer=axis.whole))
+        # As many whatever the panel's width: room is made for the labels before that is known.
+        columns = axes[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
+        axes[0].xaxis.set_major_locator(MaxNLocator(8 if columns == 1 else 4, integer=axis.whole))
     else:
         axes[0].set(xticks=[], yticks=[])
 
