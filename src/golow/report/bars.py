@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 TITLES = {"train": "training", "eval": "evaluation"}
 ROOM = 1.75  # the axis is so many times the longest bar: its figures stand behind it
 
