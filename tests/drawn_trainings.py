@@ -157,6 +157,15 @@ def paper_like(
     return training(runs, dataset)
 
 
+TWO_SEEDS = training(
+    [
+        run("eager", [epoch(1, (4, 2), 0.5, 10), epoch(2, (2, 1), 0.7, 20), epoch(3, (1, 1), 0.8)]),
+        run("eager", [epoch(1, (4, 4), 0.6, 20), epoch(2, (1, 1), 0.9, 20)], seed=1),
+    ],
+    "folder:pictures",
+)
+
+
 # ---------------------------------------------------------------- drawn
 
 LEVELS = (

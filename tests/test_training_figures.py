@@ -1,176 +1,28 @@
-"""Figures of a training: they show what the record says, cut and cover nothing, and look alike."""
+"""Figures of a training: they show what the record says, and look alike."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import json
 import math
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
-import msgspec
 import numpy as np
-import pandas
 import pytest
-from hypothesis import HealthCheck, given, settings
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
-from drawn_trainings import epoch, paper_like, run, training, trainings
+from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
 from golow.record import GolowError
 from golow.report import curves, series, style
 from golow.report.bars import time_a_sample
 from golow.report.confusion import confusion
-from golow.report.training_export import epoch_rows, run_rows, to_csv, write_export
-from golow.training_record import CurveVerdict, Training, TrainingRun
+from golow.training_record import CurveVerdict
 
 ROOT = Path(__file__).parent.parent
-FIGURES: dict[str, Callable[[Training], Figure]] = {
-    "accuracy_over_epochs": curves.accuracy_over_epochs,
-    "accuracy_over_time": curves.accuracy_over_time,
-    "loss_over_epochs": curves.loss_over_epochs,
-    "loss_over_time": curves.loss_over_time,
-    "time_a_sample": time_a_sample,
-    "overview": curves.overview,
-    "confusion": lambda shown: confusion(shown, shown.plan.levels[0]),
-}
-
-
-# ---------------------------------------------------------------- nothing is cut or covered
-
-
-def defects(figure: Figure) -> list[str]:
-    """What stands beyond the figure's edge, and where legend, caption and panels overlap."""
-    with style.drawing():
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw_without_rendering()
-        found = []
-        drawn = figure.get_tightbbox(renderer)
-        page = Bbox.from_bounds(0, 0, *figure.get_size_inches())
-        pixel = 1 / figure.dpi
-        if not all(page.padded(pixel).contains(*corner) for corner in drawn.corners()):
-            found.append(f"{drawn} is drawn on a page of {page}")
-        panels = [panel for panel in figure.axes if panel.get_visible()]
-        boxes = {f"panel {place}": panel.get_tightbbox() for place, panel in enumerate(panels)}
-        boxes |= {f"legend {id(item)}": item.get_window_extent() for item in _legends(figure)}
-        boxes["caption"] = figure._supxlabel.get_window_extent()  # type: ignore[attr-defined]
-        labels = [label for panel in panels for label in _labels(panel)]
-        found += [
-            f"{a} covers {b}"
-            for a, b in itertools.combinations(boxes, 2)
-            if _overlap(boxes[a], boxes[b])
-        ]
-        found += [
-            f"{a.get_text()!r} covers {b.get_text()!r}"
-            for a, b in itertools.combinations(labels, 2)
-            if _overlap(Text.get_window_extent(a), Text.get_window_extent(b))
-        ]
-        found += [
-            f"panel {place} cuts a curve" for place, panel in enumerate(panels) if _cuts(panel)
-        ]
-    return found
-
-
-def _cuts(panel: Axes) -> bool:
-    """Whether a curve goes on beyond the right end of x."""
-    drawn = [line for line in panel.lines if line.get_transform() == panel.transData]
-    points = np.concatenate([np.zeros((1, 2)), *(line.get_xydata() for line in drawn)])
-    there = points[np.isfinite(points).all(axis=1)]
-    return bool((there[:, 0] > panel.get_xlim()[1]).any())
-
-
-def _legends(figure: Figure) -> list[matplotlib.legend.Legend]:
-    within = (panel.get_legend() for panel in figure.axes)
-    return [*figure.legends, *(item for item in within if item is not None)]
-
-
-def _labels(panel: Axes) -> list[Annotation]:
-    return [text for text in panel.texts if isinstance(text, Annotation)]
-
-
-def _overlap(first: Bbox, second: Bbox) -> bool:
-    """By more than a pixel each way."""
-    common = Bbox.intersection(first, second)
-    return common is not None and min(common.width, common.height) > 1
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_nothing_is_cut_or_covered(name: str) -> None:
-    many = [f"compile:{variant}" for variant in style.VARIANTS]
-    shown = [
-        paper_like(),
-        paper_like(["eager", *many], ["default", "kaiming", "zero_gamma"], 1, 3, 2, "voc2012"),
-    ]
-    for each in shown:
-        assert defects(FIGURES[name](each)) == []
-
-
-def of_two(first: float, second: float | None) -> Training:
-    """Two initialisations of so many seconds an epoch; None for one of which nothing is there."""
-    seconds = {"one": first, "two": second}
-
-    def lasting(run: TrainingRun) -> TrainingRun:
-        each = seconds[run.initialisation]
-        if each is None:
-            return msgspec.structs.replace(run, epochs=())
-        done = [msgspec.structs.replace(epoch, train_seconds=each) for epoch in run.epochs]
-        return msgspec.structs.replace(run, epochs=tuple(done))
-
-    made = paper_like(["eager"], list(seconds), 1, 3, 2)
-    return msgspec.structs.replace(made, runs=tuple(map(lasting, made.runs)))
-
-
-@pytest.mark.parametrize("name", ["accuracy_over_time", "loss_over_time"])
-def test_the_longest_curve_is_seen_whole(name: str) -> None:
-    assert defects(FIGURES[name](of_two(8.0, 24.0))) == []
-
-
-@pytest.mark.parametrize("name", ["accuracy_over_time", "loss_over_epochs"])
-def test_an_empty_panel_takes_no_ticks_from_the_others(name: str) -> None:
-    figure = FIGURES[name](of_two(8.0, None))
-    figure.draw_without_rendering()
-    full, empty = figure.axes
-    assert [text.get_text() for text in empty.texts][:1] == ["nothing was recorded"]
-    assert len(full.get_xticks()) > 1
-    assert len(full.get_yticks()) > 1
-
-
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(trainings())
-def test_no_record_is_too_odd_for_a_figure(shown: Training) -> None:
-    for make in FIGURES.values():
-        assert defects(make(shown)) == []
-
-
-@pytest.mark.parametrize("classes", [1, 20, 60, 200])
-def test_a_matrix_of_any_number_of_classes_fits(classes: int) -> None:
-    matrix = tuple(map(tuple, np.eye(classes, dtype=int) * 12_345))
-    names = tuple(f"class with a long name {number}" for number in range(classes))
-    shown = training([run("eager", [epoch(1, confusion=matrix)])], classes=names)
-    figure = confusion(shown, "eager")
-    assert defects(figure) == []
-    assert len(figure.axes[0].texts) == (classes if classes <= 20 else 0)
-
-
-def test_a_legend_over_data_and_a_cut_label_are_seen() -> None:
-    figure = curves.loss_over_epochs(paper_like(epochs=2, steps=3))
-    figure.axes[0].plot([0, 1], [1, 1], label="planted")
-    figure.axes[0].legend(loc="center")
-    assert any("panel 0 covers legend" in found for found in defects(figure))
-
-    figure = curves.loss_over_epochs(paper_like(epochs=2, steps=3))
-    figure.text(0.9, 0.5, "a label that is much too long for its place")
-    assert any("is drawn on a page" in found for found in defects(figure))
 
 
 # ---------------------------------------------------------------- what is shown was recorded
@@ -194,15 +46,6 @@ def drawn(figure: Figure, level: str) -> tuple[np.ndarray, np.ndarray]:
 def band(figure: Figure, place: int) -> Bbox:
     """Where the band of the level at this place of the first panel lies."""
     return figure.axes[0].collections[place].get_paths()[0].get_extents()
-
-
-TWO_SEEDS = training(
-    [
-        run("eager", [epoch(1, (4, 2), 0.5, 10), epoch(2, (2, 1), 0.7, 20), epoch(3, (1, 1), 0.8)]),
-        run("eager", [epoch(1, (4, 4), 0.6, 20), epoch(2, (1, 1), 0.9, 20)], seed=1),
-    ],
-    "folder:pictures",
-)
 
 
 def test_accuracy_is_mean_minimum_and_maximum_over_the_seeds_that_are_there() -> None:
@@ -470,66 +313,3 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
         curves.write_figures(SMALL, tmp_path / "file")
     with pytest.raises(GolowError, match="not written as gif"):
         curves.write_figures(SMALL, tmp_path, ("gif",))  # type: ignore[arg-type]
-
-
-# ---------------------------------------------------------------- rows
-
-
-def test_a_row_an_epoch() -> None:
-    rows = epoch_rows(TWO_SEEDS)
-    assert len(rows) == 5
-    third = rows[2]
-    assert (third["level"], third["seed"], third["epoch"]) == ("eager", 0, 3)
-    assert (third["train_loss"], third["eval_accuracy"]) == (1.0, 0.8)
-    assert third["elapsed_train_seconds"] == 38
-    assert (third["energy"], third["resident"], third["checksum"]) == (3000.0, 2.0**30 + 3, 1234)
-
-
-def test_a_row_a_run() -> None:
-    lost = run("cudnn", failure="out of memory")
-    word = CurveVerdict(level="cudnn", initialisation="default", word="unclear", reason="")
-    shown = msgspec.structs.replace(TWO_SEEDS, runs=(*TWO_SEEDS.runs, lost), verdicts=(word,))
-    first, second, third = run_rows(shown)
-    assert (first["final_eval_accuracy"], first["best_eval_accuracy"]) == (0.8, 0.8)
-    assert (second["best_eval_accuracy"], second["best_epoch"], second["epochs"]) == (0.9, 2, 2)
-    assert first["train_seconds"] == 38
-    assert first["train_sample_seconds"] == pytest.approx(10 / 60_000)
-    assert first["energy"] == 6000
-    assert (first["resident"], first["ready"]) == (2.0**30 + 3, 1.5)
-    assert (third["curves"], third["failure"], third["epochs"]) == ("unclear", "out of memory", 0)
-    assert third["final_eval_accuracy"] is None
-    assert first.keys() == second.keys() == third.keys()
-
-
-def test_csv_json_and_pandas_have_the_same_numbers(tmp_path: Path) -> None:
-    shown = training([run("eager", [epoch(1, (1, math.nan)), epoch(2, accuracy=None)])])
-    files = {file.name: file for file in write_export(shown, tmp_path)}
-    assert set(files) == {"runs.csv", "runs.json", "epochs.csv", "epochs.json"}
-    read = list(csv.DictReader(files["epochs.csv"].open()))
-    assert [row["train_loss"] for row in read] == ["nan", "0.375"]
-    assert [row["eval_accuracy"] for row in read] == ["0.9", ""]
-    decoded = json.loads(files["epochs.json"].read_text())
-    assert [row["train_loss"] for row in decoded] == [None, 0.375]
-    frame = pandas.DataFrame(epoch_rows(shown))
-    back = pandas.read_csv(io.StringIO(to_csv(epoch_rows(shown))))
-    pandas.testing.assert_frame_equal(frame, back, check_dtype=False)
-
-
-@settings(max_examples=25, deadline=None)
-@given(trainings())
-def test_every_record_has_rows_of_equal_columns(shown: Training) -> None:
-    for rows in (epoch_rows(shown), run_rows(shown)):
-        assert len({tuple(row) for row in rows}) <= 1
-        assert len(list(csv.DictReader(io.StringIO(to_csv(rows))))) == len(rows)
-    assert len(run_rows(shown)) == len(shown.runs)
-
-
-def test_the_page_names_every_column_and_no_other() -> None:
-    page = (ROOT / "docs" / "figures.md").read_text()
-    bare = msgspec.structs.replace(run("eager", [msgspec.structs.replace(
-        epoch(1), memory=(), device=())]), life=())  # fmt: skip
-    for title, rows in (("epochs", epoch_rows), ("runs", run_rows)):
-        section = page.split(f"### `{title}.csv`")[1].split("\n#")[0]
-        cells = re.findall(r"^\| (`.+?`) \|", section, re.MULTILINE)
-        named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
-        assert named == list(rows(training([bare]))[0])

@@ -169,12 +169,13 @@ class Standard:
                 for worker in workers:
                     worker.dismiss()
         except WorkerFailure as failure:
+            # A study shows the first line, in which cells that ran out of memory should be alike.
             if failure.kind == "out of memory":
-                what = "do not fit into memory, so no level can be checked\n"
+                said, then = "eager and its float64 reference do not fit into memory", "\n"
             else:
-                what = "cannot run this workload, so no level can be checked: "
+                said, then = "eager or its float64 reference cannot run this workload", ": "
             raise GolowError(
-                f"eager and its float64 reference {what}{failure.message}\n{failure.log}",
+                f"{said}, so no level can be checked{then}{failure.message}\n{failure.log}",
                 "try a smaller batch or resolution.",
             ) from failure
 

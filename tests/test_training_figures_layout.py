@@ -1,0 +1,173 @@
+"""Figures of a training, whatever its record: nothing is cut, and nothing covers anything else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import matplotlib
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox
+
+from drawn_trainings import epoch, paper_like, run, training, trainings
+from golow.report import curves, style
+from golow.report.bars import time_a_sample
+from golow.report.confusion import confusion
+from golow.training_record import Training, TrainingRun
+
+FIGURES: dict[str, Callable[[Training], Figure]] = {
+    "accuracy_over_epochs": curves.accuracy_over_epochs,
+    "accuracy_over_time": curves.accuracy_over_time,
+    "loss_over_epochs": curves.loss_over_epochs,
+    "loss_over_time": curves.loss_over_time,
+    "time_a_sample": time_a_sample,
+    "overview": curves.overview,
+    "confusion": lambda shown: confusion(shown, shown.plan.levels[0]),
+}
+
+
+def defects(figure: Figure) -> list[str]:
+    """What stands beyond the figure's edge, and where legend, caption and panels overlap."""
+    with style.drawing():
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw_without_rendering()
+        found = []
+        drawn = figure.get_tightbbox(renderer)
+        page = Bbox.from_bounds(0, 0, *figure.get_size_inches())
+        pixel = 1 / figure.dpi
+        if not all(page.padded(pixel).contains(*corner) for corner in drawn.corners()):
+            found.append(f"{drawn} is drawn on a page of {page}")
+        panels = [panel for panel in figure.axes if panel.get_visible()]
+        boxes = {f"panel {place}": panel.get_tightbbox() for place, panel in enumerate(panels)}
+        boxes |= {f"legend {id(item)}": item.get_window_extent() for item in _legends(figure)}
+        boxes["caption"] = figure._supxlabel.get_window_extent()  # type: ignore[attr-defined]
+        labels = [label for panel in panels for label in _labels(panel)]
+        found += [
+            f"{a} covers {b}"
+            for a, b in itertools.combinations(boxes, 2)
+            if _overlap(boxes[a], boxes[b])
+        ]
+        found += [
+            f"{a.get_text()!r} covers {b.get_text()!r}"
+            for a, b in itertools.combinations(labels, 2)
+            if _overlap(Text.get_window_extent(a), Text.get_window_extent(b))
+        ]
+        found += [
+            f"panel {place} cuts a curve" for place, panel in enumerate(panels) if _cuts(panel)
+        ]
+    return found
+
+
+def _cuts(panel: Axes) -> bool:
+    """Whether a curve goes on beyond the right end of x."""
+    drawn = [line for line in panel.lines if line.get_transform() == panel.transData]
+    points = np.concatenate([np.zeros((1, 2)), *(line.get_xydata() for line in drawn)])
+    there = points[np.isfinite(points).all(axis=1)]
+    return bool((there[:, 0] > panel.get_xlim()[1]).any())
+
+
+def _legends(figure: Figure) -> list[matplotlib.legend.Legend]:
+    within = (panel.get_legend() for panel in figure.axes)
+    return [*figure.legends, *(item for item in within if item is not None)]
+
+
+def _labels(panel: Axes) -> list[Annotation]:
+    return [text for text in panel.texts if isinstance(text, Annotation)]
+
+
+def _overlap(first: Bbox, second: Bbox) -> bool:
+    """By more than a pixel each way."""
+    common = Bbox.intersection(first, second)
+    return common is not None and min(common.width, common.height) > 1
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_nothing_is_cut_or_covered(name: str) -> None:
+    many = [f"compile:{variant}" for variant in style.VARIANTS]
+    shown = [
+        paper_like(),
+        paper_like(["eager", *many], ["default", "kaiming", "zero_gamma"], 1, 3, 2, "voc2012"),
+    ]
+    for each in shown:
+        assert defects(FIGURES[name](each)) == []
+
+
+def of_two(first: float, second: float | None) -> Training:
+    """Two initialisations of so many seconds an epoch; None for one of which nothing is there."""
+    seconds = {"one": first, "two": second}
+
+    def lasting(run: TrainingRun) -> TrainingRun:
+        each = seconds[run.initialisation]
+        if each is None:
+            return msgspec.structs.replace(run, epochs=())
+        done = [msgspec.structs.replace(epoch, train_seconds=each) for epoch in run.epochs]
+        return msgspec.structs.replace(run, epochs=tuple(done))
+
+    made = paper_like(["eager"], list(seconds), 1, 3, 2)
+    return msgspec.structs.replace(made, runs=tuple(map(lasting, made.runs)))
+
+
+@pytest.mark.parametrize("name", ["accuracy_over_time", "loss_over_time"])
+def test_the_longest_curve_is_seen_whole(name: str) -> None:
+    assert defects(FIGURES[name](of_two(8.0, 24.0))) == []
+
+
+@pytest.mark.parametrize("name", ["accuracy_over_time", "loss_over_epochs"])
+def test_an_empty_panel_takes_no_ticks_from_the_others(name: str) -> None:
+    figure = FIGURES[name](of_two(8.0, None))
+    figure.draw_without_rendering()
+    full, empty = figure.axes
+    assert [text.get_text() for text in empty.texts][:1] == ["nothing was recorded"]
+    assert len(full.get_xticks()) > 1
+    assert len(full.get_yticks()) > 1
+
+
+def test_the_shortest_times_fit() -> None:
+    """Less than a nanosecond a sample, behind the bars of a level with a long name."""
+
+    def fleeting(of: TrainingRun) -> TrainingRun:
+        seconds = 5e-5 * (1 + of.seed)
+        done = [
+            msgspec.structs.replace(one, train_seconds=seconds, eval_seconds=seconds / 16)
+            for one in of.epochs
+        ]
+        return msgspec.structs.replace(of, epochs=tuple(done))
+
+    made = paper_like(["compile:freezing-cudagraphs"], ["default"], 2, 2, 2)
+    shown = msgspec.structs.replace(made, runs=tuple(map(fleeting, made.runs)))
+    assert defects(time_a_sample(shown)) == []
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(trainings())
+def test_no_record_is_too_odd_for_a_figure(shown: Training) -> None:
+    for make in FIGURES.values():
+        assert defects(make(shown)) == []
+
+
+@pytest.mark.parametrize("classes", [1, 20, 60, 200])
+def test_a_matrix_of_any_number_of_classes_fits(classes: int) -> None:
+    matrix = tuple(map(tuple, np.eye(classes, dtype=int) * 12_345))
+    names = tuple(f"class with a long name {number}" for number in range(classes))
+    shown = training([run("eager", [epoch(1, confusion=matrix)])], classes=names)
+    figure = confusion(shown, "eager")
+    assert defects(figure) == []
+    assert len(figure.axes[0].texts) == (classes if classes <= 20 else 0)
+
+
+def test_a_legend_over_data_and_a_cut_label_are_seen() -> None:
+    figure = curves.loss_over_epochs(paper_like(epochs=2, steps=3))
+    figure.axes[0].plot([0, 1], [1, 1], label="planted")
+    figure.axes[0].legend(loc="center")
+    assert any("panel 0 covers legend" in found for found in defects(figure))
+
+    figure = curves.loss_over_epochs(paper_like(epochs=2, steps=3))
+    figure.text(0.9, 0.5, "a label that is much too long for its place")
+    assert any("is drawn on a page" in found for found in defects(figure))
