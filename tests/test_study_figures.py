@@ -33,6 +33,7 @@ from drawn_studies import (
     unmeasured,
     write,
 )
+from figure_checks import defects, said
 from golow.record import GolowError, VerdictName
 from golow.report import style
 from golow.report.published import grid, levental2020_grid
@@ -45,7 +46,6 @@ from golow.report.study_measures import MEMORY, TIME, UTILIZATION
 from golow.report.study_planes import Plane, planes, published_plane
 from golow.report.study_rows import SIGNS, StudyRow, rows_of
 from golow.report.study_surfaces import surface
-from test_training_figures import defects, said
 
 PAPER = levental2020_grid()
 LEVENTAL = rows_of("levental-2020", levental_like())

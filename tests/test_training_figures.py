@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
+from figure_checks import said
 from golow.record import GolowError
 from golow.report import curves, series, style
 from golow.report.bars import time_a_sample
@@ -26,11 +27,6 @@ ROOT = Path(__file__).parent.parent
 
 
 # ---------------------------------------------------------------- what is shown was recorded
-
-
-def said(figure: Figure) -> str:
-    """The caption in one line."""
-    return figure.get_supxlabel().replace("\n", " ")
 
 
 def drawn(figure: Figure, level: str) -> tuple[np.ndarray, np.ndarray]:

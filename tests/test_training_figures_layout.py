@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
-import matplotlib
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
-from matplotlib.transforms import Bbox
 
 from drawn_trainings import epoch, paper_like, run, training, trainings
+from figure_checks import defects
 from golow.report import curves, style
 from golow.report.bars import time_a_sample
 from golow.report.confusion import confusion
@@ -31,61 +26,6 @@ FIGURES: dict[str, Callable[[Training], Figure]] = {
     "overview": curves.overview,
     "confusion": lambda shown: confusion(shown, shown.plan.levels[0]),
 }
-
-
-def defects(figure: Figure) -> list[str]:
-    """What stands beyond the figure's edge, and where legend, caption and panels overlap."""
-    with style.drawing():
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw_without_rendering()
-        found = []
-        drawn = figure.get_tightbbox(renderer)
-        page = Bbox.from_bounds(0, 0, *figure.get_size_inches())
-        pixel = 1 / figure.dpi
-        if not all(page.padded(pixel).contains(*corner) for corner in drawn.corners()):
-            found.append(f"{drawn} is drawn on a page of {page}")
-        panels = [panel for panel in figure.axes if panel.get_visible()]
-        boxes = {f"panel {place}": panel.get_tightbbox() for place, panel in enumerate(panels)}
-        boxes |= {f"legend {id(item)}": item.get_window_extent() for item in _legends(figure)}
-        boxes["caption"] = figure._supxlabel.get_window_extent()  # type: ignore[attr-defined]
-        labels = [label for panel in panels for label in _labels(panel)]
-        found += [
-            f"{a} covers {b}"
-            for a, b in itertools.combinations(boxes, 2)
-            if _overlap(boxes[a], boxes[b])
-        ]
-        found += [
-            f"{a.get_text()!r} covers {b.get_text()!r}"
-            for a, b in itertools.combinations(labels, 2)
-            if _overlap(Text.get_window_extent(a), Text.get_window_extent(b))
-        ]
-        found += [
-            f"panel {place} cuts a curve" for place, panel in enumerate(panels) if _cuts(panel)
-        ]
-    return found
-
-
-def _cuts(panel: Axes) -> bool:
-    """Whether a curve goes on beyond the right end of x."""
-    drawn = [line for line in panel.lines if line.get_transform() == panel.transData]
-    points = np.concatenate([np.zeros((1, 2)), *(line.get_xydata() for line in drawn)])
-    there = points[np.isfinite(points).all(axis=1)]
-    return bool((there[:, 0] > panel.get_xlim()[1]).any())
-
-
-def _legends(figure: Figure) -> list[matplotlib.legend.Legend]:
-    within = (panel.get_legend() for panel in figure.axes)
-    return [*figure.legends, *(item for item in within if item is not None)]
-
-
-def _labels(panel: Axes) -> list[Annotation]:
-    return [text for text in panel.texts if isinstance(text, Annotation)]
-
-
-def _overlap(first: Bbox, second: Bbox) -> bool:
-    """By more than a pixel each way."""
-    common = Bbox.intersection(first, second)
-    return common is not None and min(common.width, common.height) > 1
 
 
 @pytest.mark.parametrize("name", FIGURES)
