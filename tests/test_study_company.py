@@ -91,12 +91,14 @@ def test_what_may_be_too_large_waits_for_what_will_tell(
     tmp_path: Path, skip: bool, state: str
 ) -> None:
     limits = StudyLimits(cell_seconds=60.0, memory="1 GiB")
-    asked = study(batch=(1, 4, LARGE), resolution=(8,), limits=limits)
+    asked = study(batch=(1, LARGE // 16, LARGE // 8, LARGE), resolution=(8,), limits=limits)
     observer = Together()
     run(asked, tmp_path, observer, on_one_card(4, 100 * GIB), skip=skip)
     large = next(r for r in records(tmp_path).values() if r.cell.batch == LARGE)
     assert large.state == state
-    assert [cell.batch for cell in observer.began_with] == ([1, 4] if skip else [1, LARGE, 4])
+    small = [LARGE // 16, LARGE // 8]
+    began = [cell.batch for cell in observer.began_with]
+    assert began == ([1, *small] if skip else [1, LARGE, *small])
 
 
 @pytest.fixture
