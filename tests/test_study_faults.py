@@ -144,10 +144,10 @@ def test_cells_certain_to_need_too_much_are_skipped_unless_asked_for(
     assert by_batch(tmp_path)[32].state == "done"
 
 
-def test_a_line_through_two_cells_skips_a_third(tmp_path: Path) -> None:
+def test_what_two_cells_needed_skips_a_third(tmp_path: Path) -> None:
     limits = StudyLimits(memory="1 MiB")  # of 1000 bytes a pixel
-    study = studies.study(batch=(1, 2, 30), resolution=(8,), limits=limits)
-    run(msgspec.structs.replace(study, batch=(1, 2)), tmp_path)
+    study = studies.study(batch=(2, 4, 30), resolution=(8,), limits=limits)
+    run(msgspec.structs.replace(study, batch=(2, 4)), tmp_path)
     run(study, tmp_path)
     assert by_batch(tmp_path)[30].state == "skipped"
     assert "are allowed" in by_batch(tmp_path)[30].reason

@@ -47,6 +47,18 @@ def require_device(device: Device, precision: Precision) -> None:
         )
 
 
+def give_back_memory(device: Device) -> None:
+    """Return to the device what PyTorch keeps of it for a next time.
+
+    A workspace of cuBLAS may lie in a large block of that, which it would keep, hence the call that
+    PyTorch's notes on CUDA name. Not for a process that has captured a graph: the graph goes on to
+    use the workspaces that it was captured with.
+    """
+    if device == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+
+
 def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
     """One forward pass without gradients; the output, on the CPU."""
     output = _forward(module, batch, name, device)

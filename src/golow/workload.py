@@ -30,7 +30,7 @@ from golow.record import (
     Workload,
 )
 from golow.source import build_module, locate, random_layers
-from golow.trial import require_device, try_forward, try_inference, try_step
+from golow.trial import give_back_memory, require_device, try_forward, try_inference, try_step
 
 Loss = Callable[..., Tensor]
 
@@ -115,8 +115,7 @@ def prepare(
             try_inference(module, tried, output, source.name, device)
         else:
             try_step(module, tried, loss_function, source.name, device)
-        if device == "cuda":
-            torch.cuda.empty_cache()  # what the tries took, the levels need
+        give_back_memory(device)  # what the tries took, the levels need
     # The others after that: what does not fit on the device should not fill the host first.
     batches = with_targets((first, *made), output)
 

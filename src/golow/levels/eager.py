@@ -31,25 +31,27 @@ def program(variant: str) -> TorchProgram:
     import torch
 
     from golow.levels.torch_program import TorchProgram
+    from golow.trial import give_back_memory
+
+    class Eager(TorchProgram):
+        def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+            super().outputs(batches, learning_rate, file)
+            # Eager and its reference take turns: what one keeps of the card the other needs.
+            give_back_memory(self.workload.device)
 
     if variant == "channels_last":
 
-        class ChannelsLast(TorchProgram):
+        class ChannelsLast(Eager):
             memory_format = torch.channels_last
 
         return ChannelsLast()
     if variant == "float64":
 
-        class Float64(TorchProgram):
+        class Float64(Eager):
             dtype = torch.float64
 
-            def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
-                super().outputs(batches, learning_rate, file)
-                # What it kept of the card for a next time eager needs, whose turn comes after it.
-                torch.cuda.empty_cache()
-
         return Float64()
-    return TorchProgram()
+    return Eager()
 
 
 LEVEL = Level(
