@@ -1,0 +1,99 @@
+"""Errors planted into real workers are found, and what is right matches."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bundles import network_bundle
+from golow.bundle import Bundle
+from golow.check import Check
+from golow.entrant import Entrant, Silent
+from golow.levels import Choice, Launch, Level, Probe
+from golow.record import Mode
+from golow.standard import Standard
+from golow.starter import Starter
+from planted import INFERENCE, TRAINING
+
+
+class Court(NamedTuple):
+    """A workload with its standard, and the worker that is held against it."""
+
+    standard: Standard
+    entrant: Entrant
+
+    def verdict(self, plant: str) -> Check:
+        """Of the worker with this error planted; the same process, loaded anew."""
+        assert self.entrant.worker is not None
+        bundle = self.entrant.bundle.folder
+        planted = bundle.with_name(f"{bundle.name}-planted")
+        shutil.copytree(bundle, planted)
+        (planted / "plant").write_text(plant)
+        try:
+            self.entrant.worker.load(planted)
+            return self.standard.judge(self.entrant.worker.outputs).check
+        finally:
+            shutil.rmtree(planted)
+
+
+@pytest.fixture(scope="module")
+def courts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mode], Court]]:
+    """The court of each mode, called together when it is first wanted."""
+    with ExitStack() as stack:
+
+        @cache
+        def court(mode: Mode) -> Court:
+            folder = tmp_path_factory.mktemp(mode)
+            bundle = network_bundle(folder / "bundle", mode, threads=1)
+            standard = Standard(bundle, folder, Starter())
+            entrant = stack.enter_context(
+                Entrant(planted_level(), bundle, folder, folder, Starter())
+            )
+            assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
+            return Court(standard, entrant)
+
+        yield court
+
+
+def planted_level() -> Choice:
+    command = (sys.executable, str(Path(__file__).with_name("planted.py")))
+
+    def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+        return Launch(command)
+
+    return Choice(Level("planted", "", "", lambda: Probe(True), prepare), "")
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_is_right_matches(courts: Callable[[Mode], Court], mode: Mode) -> None:
+    check = courts(mode).verdict("nothing")
+    assert (check.verdict, check.reason) == ("match", "")
+    assert all(tensor.passed for tensor in check.tensors)
+    kinds = {tensor.name.split("/")[1] for tensor in check.tensors}
+    training = {"output", "loss", "gradient", "parameter", "momentum", "buffer"}
+    assert kinds == (training if mode == "train" else {"output"})
+
+
+@pytest.mark.parametrize("plant", INFERENCE)
+def test_an_error_planted_in_inference_is_found(
+    courts: Callable[[Mode], Court], plant: str
+) -> None:
+    check = courts("infer").verdict(plant)
+    print(f"{plant}: {check.reason}")
+    assert check.verdict == "differs"
+    assert INFERENCE[plant][1] in check.reason
+
+
+@pytest.mark.parametrize("plant", TRAINING)
+def test_an_error_planted_in_training_is_found(courts: Callable[[Mode], Court], plant: str) -> None:
+    check = courts("train").verdict(plant)
+    print(f"{plant}: {check.reason}")
+    assert check.verdict == "differs"
+    assert TRAINING[plant][1] in check.reason
