@@ -32,6 +32,7 @@ from golow.record import (
     Workload,
     encode,
 )
+from golow.report.study_planes import Plane, planes
 from golow.report.study_rows import Measured, StudyRow, rows_of
 from golow.study_record import Cell, CellRecord, CellState, Machine, Study
 from golow.study_store import StudyFolder
@@ -278,6 +279,20 @@ def _levels(asked: Cell, needed: float, draw: random.Random) -> list[Run]:
             busy = min(0.99, device / seconds + 0.02)
             runs.append(run(asked, level, seconds, ratio, word, "match", "", memory, busy))
     return runs
+
+
+def plane(*cells: Measured) -> Plane:
+    """The only plane of a study of these cells."""
+    [only] = planes(rows_of("a-study", cells))
+    return only
+
+
+SMALL = levental_like((8, 32, 1024), (8, 64, 1024), ("train",))
+
+
+def small() -> Plane:
+    """That of a few cells."""
+    return plane(*SMALL)
 
 
 # ---------------------------------------------------------------- drawn

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import re
-import sys
 import warnings
 from pathlib import Path
 
@@ -23,12 +20,15 @@ from matplotlib.patches import Rectangle
 
 from drawn_studies import (
     GIB,
+    SMALL,
     Measured,
     asking,
     cell,
     levental_like,
     measured,
+    plane,
     run,
+    small,
     studies,
     unmeasured,
     write,
@@ -36,11 +36,10 @@ from drawn_studies import (
 from figure_checks import defects, said
 from golow.record import GolowError, VerdictName
 from golow.report import style
-from golow.report.published import grid, levental2020_grid
+from golow.report.published import levental2020_grid
 from golow.report.study_cuts import cuts, overview
 from golow.report.study_fastest import fastest_map
 from golow.report.study_figures import figures, write_study_figures
-from golow.report.study_interactive import write_page
 from golow.report.study_maps import measure_map, ratio_map
 from golow.report.study_measures import MEMORY, TIME, UTILIZATION
 from golow.report.study_planes import Plane, planes, published_plane
@@ -49,16 +48,6 @@ from golow.report.study_surfaces import surface
 
 PAPER = levental2020_grid()
 LEVENTAL = rows_of("levental-2020", levental_like())
-SMALL = levental_like((8, 32, 1024), (8, 64, 1024), ("train",))
-
-
-def plane(*cells: Measured) -> Plane:
-    [only] = planes(rows_of("a-study", cells))
-    return only
-
-
-def small() -> Plane:
-    return plane(*SMALL)
 
 
 # ---------------------------------------------------------------- nothing is cut or covered
@@ -396,112 +385,6 @@ def test_the_caption_says_how_wide_wide_intervals_are(width: float, text: str) -
     assert f"95% intervals are {text} wide (median)" in said(
         cuts(small()._replace(rows=rows), TIME, "batch")
     )
-
-
-# ---------------------------------------------------------------- the paper's figures
-
-
-def test_the_papers_numbers_are_those_of_its_table() -> None:
-    found = {(c.level, c.mode, c.batch, c.resolution): c for c in PAPER.cells}
-    assert len(found) == len(PAPER.cells) == 309
-    one = found["cudnn", "infer", 8, 8]
-    assert one.sample_time == pytest.approx(0.5155981e-3)
-    assert (one.memory, one.utilization) == pytest.approx((1043 * 2**20, 0.959))
-    assert {cell.level for cell in PAPER.cells} == set(PAPER.levels.values())
-    assert not any(level == "torchscript" and mode == "train" for level, mode, *_ in found)
-
-
-def test_the_paper_lies_under_its_own_model_and_axes_only() -> None:
-    def dashed(figure: Figure) -> dict[str, np.ndarray]:
-        lines = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
-        return {line.get_color(): np.asarray(line.get_ydata()) for line in lines}
-
-    under = dashed(cuts(small(), TIME, "batch", PAPER))
-    assert set(under) == {style.look(level).colour for level in ("eager", "libtorch", "cudnn")}
-    eager = under[style.look("eager").colour]
-    assert 1e3 * eager == pytest.approx([10.25, 2.85, math.nan], rel=1e-2, nan_ok=True)
-    assert dashed(cuts(small(), TIME, "batch")) == {}
-
-    def eager_alone(model: str) -> Figure:
-        cells = [cell(batch, 32, ("eager",), model=model) for batch in (8, 16)]
-        shown = plane(*(measured(one, [run(one, "eager", 1.0, 1.0)]) for one in cells))
-        return cuts(shown, TIME, "batch", PAPER)
-
-    assert set(dashed(eager_alone("resnet50"))) == {style.look("eager").colour}
-    assert dashed(eager_alone("lenet5")) == {}
-    assert "2012.07163" not in said(eager_alone("lenet5"))
-
-
-def test_the_papers_ratios_are_over_its_own_pytorch() -> None:
-    under = published_plane(PAPER, planes(LEVENTAL)[1])
-    assert under is not None
-    assert under.of("cudnn")[512, 8].ratio == pytest.approx(29.9926928 / 25.86, rel=1e-3)
-    panels = ratio_map(planes(LEVENTAL)[1], PAPER).axes[:-1]  # the last is the colour bar
-    titles = [panel.get_title("left") for panel in panels if panel.get_visible()]
-    assert titles == ["torchscript", "libtorch", "cudnn", "libtorch, 2020", "cudnn, 2020"]
-
-
-def test_other_published_figures_are_refused() -> None:
-    with pytest.raises(GolowError, match="no published figures 'levental2021'") as told:
-        grid("levental2021")
-    assert told.value.hint == "use levental2020."
-
-
-# ---------------------------------------------------------------- the interactive page
-
-
-def in_page(page: str, name: str) -> object:
-    [found] = re.findall(rf"^const {name} = (.*);$", page, re.MULTILINE)
-    return json.loads(found)
-
-
-def test_the_page_has_every_number_and_asks_the_network_for_nothing(tmp_path: Path) -> None:
-    page = write_page(rows_of("a-study", SMALL), tmp_path / "study.html", PAPER).read_text()
-    shown = in_page(page, "FIGURES")["train"]  # type: ignore[index]
-    assert list(shown["map: ratio to eager"]) == ["torchscript", "libtorch", "cudnn"]
-    assert list(shown["lines: memory over batch"]) == [f"resolution {n}" for n in (8, 64, 1024)]
-    assert list(shown["surface: time a sample"]) == ["all levels"]
-    plain = small()
-    _, numbers = shown["map: ratio to eager"]["cudnn"]["data"]
-    ratios = plain.grid("cudnn", lambda row: row.ratio)
-    assert np.exp(np.array(numbers["z"], np.float64)) == pytest.approx(ratios, nan_ok=True)
-    hover = in_page(page, "HOVER")
-    text = hover[numbers["customdata"][0][0]]  # type: ignore[index]
-    first = plain.of("cudnn")[8, 8]
-    assert f"over eager {first.ratio:.3f} ({first.ratio_low:.3f} to" in text
-    assert "<b>cudnn</b> measured" in text
-    outside = page.replace(page[page.index("<script>") : page.index("</script>")], "")
-    assert "http://" not in outside and "https://" not in outside
-    assert "default-src 'none'" in outside
-    assert len(page) < 7e6
-
-
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(studies())
-def test_no_study_breaks_the_page(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[StudyRow]
-) -> None:
-    page = write_page(rows, tmp_path_factory.mktemp("page") / "study.html", PAPER).read_text()
-    assert page.count("</script>") == 2
-    found = in_page(page, "FIGURES")
-    assert isinstance(found, dict) and len(found) == len(planes(rows))
-    hover = in_page(page, "HOVER")
-    assert not any("</script>" in text for text in hover)  # type: ignore[union-attr]
-
-
-def test_a_name_does_not_end_the_script_that_it_stands_in(tmp_path: Path) -> None:
-    asked = cell(8, 8, ("eager",), model="</script><b>.py:Net")
-    rows = rows_of("</title>", [measured(asked, [run(asked, "eager", 1.0, 1.0)])])
-    page = write_page(rows, tmp_path / "study.html").read_text()
-    assert page.count("</script>") == 2 and "<h1>golow study &lt;/title&gt;</h1>" in page
-    assert "</script><b>.py:Net" in in_page(page, "CAPTIONS")["infer"][0]  # type: ignore[index]
-
-
-def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(GolowError) as told:
-        write_page(rows_of("a-study", SMALL), tmp_path / "study.html")
-    assert "golow[interactive]" in told.value.hint
 
 
 # ---------------------------------------------------------------- files
