@@ -47,6 +47,29 @@ def defects(figure: Figure) -> list[str]:
     return found
 
 
+def spilt(figure: Figure) -> list[str]:
+    """Numbers and signs that cover one another or reach beyond their panel."""
+    with style.drawing():
+        figure.draw_without_rendering()
+        found = []
+        for panel in figure.axes:
+            texts = [text for text in panel.texts if text.get_visible()]
+            boxes = [text.get_window_extent() for text in texts]
+            names = [text.get_text() for text in texts]
+            inside = panel.get_window_extent().expanded(1.01, 1.01)
+            found += [
+                f"{name} leaves its panel"
+                for name, box in zip(names, boxes, strict=True)
+                if not all(inside.contains(*corner) for corner in box.corners())
+            ]
+            found += [
+                f"{names[a]} covers {names[b]}"
+                for a, b in itertools.combinations(range(len(texts)), 2)
+                if boxes[a].overlaps(boxes[b])
+            ]
+        return found
+
+
 def _cuts(panel: Axes) -> bool:
     """Whether a curve goes on beyond the right end of x."""
     drawn = [line for line in panel.lines if line.get_transform() == panel.transData]

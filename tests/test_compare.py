@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -19,14 +19,10 @@ import torch
 from torch import nn
 
 import golow
-from bundles import product_bundle
 from golow import comparison
 from golow.bundle import Bundle
-from golow.entrant import Entrant, Silent
-from golow.levels import Choice, Launch, Level, Probe
+from golow.levels import Launch
 from golow.measure.stats import block_figure
-from golow.record import Unsupported
-from golow.standard import Standard
 from golow.starter import Starter
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
@@ -326,56 +322,6 @@ def test_an_interrupt_before_the_race(tmp_path: Path, at: str) -> None:
         "it was not reached",
     )
     assert all(run.time is None for run in found.runs)
-
-
-# ---------------------------------------------------------------- one entrant
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return product_bundle(tmp_path_factory.mktemp("compare") / "bundle")
-
-
-@pytest.fixture(scope="module")
-def standard(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Standard:
-    return Standard(bundle, tmp_path_factory.mktemp("standard"), Starter())
-
-
-def entrant(bundle: Bundle, prepare: Callable[[Bundle, str, Path], Launch]) -> Entrant:
-    choice = Choice(Level("mine", "", "", lambda: Probe(True), prepare), "")
-    return Entrant(choice, bundle, bundle.folder.parent, bundle.folder.parent, Starter())
-
-
-@pytest.mark.parametrize("allowed", [False, True])
-def test_what_differs_is_timed_only_where_that_is_allowed(
-    bundle: Bundle, standard: Standard, allowed: bool
-) -> None:
-    command = tuple(plant("--products", "1", "--shift", "1"))
-    with entrant(bundle, lambda *_: Launch(command)) as wrong:
-        assert wrong.start(standard, allowed, Silent(), "1 of 1") == allowed
-        assert (wrong.worker is not None) == allowed
-    assert wrong.check.verdict == "differs"
-
-
-def test_a_fault_of_the_levels_own_code_is_its_result(bundle: Bundle, standard: Standard) -> None:
-    def broken(bundle: Bundle, variant: str, cache: Path) -> Launch:
-        return {}["no such operator"]  # type: ignore[no-any-return]
-
-    with entrant(bundle, broken) as failed:
-        assert not failed.start(standard, False, Silent(), "1 of 1")
-    assert failed.check.verdict == "failed"
-    assert failed.check.reason == "KeyError: 'no such operator'"
-    assert 'return {}["no such operator"]' in failed.log
-
-
-def test_what_a_level_does_not_support_is_named(bundle: Bundle, standard: Standard) -> None:
-    def unsupported(bundle: Bundle, variant: str, cache: Path) -> Launch:
-        raise Unsupported("mine", "aten.roll has no kernel", "roll_1", "layer1.0")
-
-    with entrant(bundle, unsupported) as refused:
-        assert not refused.start(standard, False, Silent(), "1 of 1")
-    assert refused.check.verdict == "unavailable"
-    assert refused.check.reason == "aten.roll has no kernel (node roll_1, layer layer1.0)"
 
 
 # ---------------------------------------------------------------- what can be asked for

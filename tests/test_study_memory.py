@@ -3,6 +3,9 @@ not tried."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
@@ -162,6 +165,12 @@ def test_a_guess_grows_with_what_is_trained() -> None:
     assert 1e7 < guessed_bytes(small) < 1e9
     assert guessed_bytes(large) > 1e12
     assert guessed_bytes(cell(8, model="mine.py:Net")) > 0
+
+
+def test_what_is_expected_is_said_without_waiting_for_large_imports() -> None:
+    code = "import golow.study.forecast, sys; print({'torch', 'scipy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 # ---------------------------------------------------------------- time

@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from drawn_studies import (
-    SMALL,
-    cell,
-    measured,
-    run,
-    small,
-    studies,
-)
+from drawn_studies import SMALL, cell, measured, run, small, studies
 from golow.record import GolowError
 from golow.report.published import levental2020_grid
 from golow.report.study_interactive import write_page

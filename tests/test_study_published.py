@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from drawn_studies import (
-    cell,
-    levental_like,
-    measured,
-    plane,
-    run,
-    small,
-)
+from drawn_studies import cell, levental_like, measured, plane, run, small
 from figure_checks import said
 from golow.record import GolowError
 from golow.report import style

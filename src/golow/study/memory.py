@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from statistics import median_low
 
-from scipy.stats import theilslopes
+import numpy as np
 
 from golow.levels import BASELINE
 from golow.models import ZOO
@@ -65,7 +65,11 @@ def relatives(cell: Cell, records: Iterable[CellRecord]) -> list[CellRecord]:
     """The records of cells that differ from this one in nothing but batch and resolution, from the
     smallest to the largest."""
     found = [record for record in records if family(record.cell) == family(cell)]
-    return sorted(found, key=lambda record: work(record.cell.batch, record.cell.resolution))
+    return sorted(found, key=_pixels)
+
+
+def _pixels(record: CellRecord) -> int:
+    return work(record.cell.batch, record.cell.resolution)
 
 
 def expected_bytes(cell: Cell, records: Iterable[CellRecord]) -> int | None:
@@ -78,10 +82,6 @@ def expected_bytes(cell: Cell, records: Iterable[CellRecord]) -> int | None:
         if record.needed_bytes and pixels <= REACH * (size := _pixels(record))
     ]
     return round(median_low(a_pixel) * pixels) if len(a_pixel) > 1 else None
-
-
-def _pixels(record: CellRecord) -> int:
-    return work(record.cell.batch, record.cell.resolution)
 
 
 def guessed_bytes(cell: Cell) -> int:
@@ -98,8 +98,8 @@ def held_bytes(cell: Cell, records: Iterable[CellRecord]) -> int:
 
     By the line through what those of other cells with the same levels held over what eager needed
     there, which knows what every worker holds for itself. One cell in which an operation takes
-    gigabytes must not decide: the slope is the median of those of all pairs (Theil and Sen). Before
-    there are two such cells by what eager needs.
+    gigabytes must not decide: the slope is the median of those of all pairs (Theil 1950, Sen 1968;
+    here since scipy's takes a second to import). Before there are two by what eager needs.
     """
     records = list(records)
     eager = expected_bytes(cell, records) or guessed_bytes(cell)
@@ -111,10 +111,12 @@ def held_bytes(cell: Cell, records: Iterable[CellRecord]) -> int:
     }
     if len(alike) < 2:
         return len(cell.levels) * round(WORKERS_SHARE * eager + WORKERS_OWN_BYTES)
-    line = theilslopes(list(alike.values()), list(alike))
-    held = float(line.intercept) + max(0.0, float(line.slope)) * eager
+    needed, held = np.array(list(alike.items()), float).T
+    one, other = np.triu_indices(len(alike), 1)
+    slope = max(0.0, np.median((held[one] - held[other]) / (needed[one] - needed[other])))
+    at_a_time = np.median(held) + slope * (eager - np.median(needed))
     # Before the levels are there, the reference in float64 has twice what eager needs.
-    return round(HELD_MARGIN * max(held, 2 * eager))
+    return round(HELD_MARGIN * max(float(at_a_time), 2.0 * eager))
 
 
 def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> str:
