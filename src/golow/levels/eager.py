@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,10 @@ from golow.levels.probe import Probe
 
 if TYPE_CHECKING:
     from golow.levels.torch_program import TorchProgram
+
+# Blocks of PyTorch's allocator that are larger hold one tensor each, where the reference's memory
+# runs out.
+WHOLE_MIB = 512
 
 
 def probe() -> Probe:
@@ -49,6 +54,15 @@ def program(variant: str) -> TorchProgram:
 
         class Float64(Eager):
             dtype = torch.float64
+
+            def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+                with suppress(torch.OutOfMemoryError):
+                    return super().outputs(batches, learning_rate, file)
+                # A small tensor in a large block keeps the rest of it from everything else. Blocks
+                # that are not split cost time, so only where there is no room otherwise.
+                give_back_memory(self.workload.device)
+                torch._C._accelerator_setAllocatorSettings(f"max_split_size_mb:{WHOLE_MIB}")
+                return super().outputs(batches, learning_rate, file)
 
         return Float64()
     return Eager()
