@@ -32,7 +32,7 @@ from drawn_studies import (
     write,
 )
 from figure_checks import defects, said, spilt
-from golow.record import GolowError, VerdictName
+from golow.record import GolowError, VerdictName, Word
 from golow.report import style
 from golow.report.published import levental2020_grid
 from golow.report.study_cuts import cuts, overview
@@ -203,10 +203,10 @@ def test_a_cell_that_is_not_in_the_record_stays_white() -> None:
 
 
 def test_a_line_is_drawn_where_a_level_stops_paying() -> None:
-    def at(batch: int, resolution: int, ratio: float, word: str) -> Measured:
+    def at(batch: int, resolution: int, ratio: float, word: Word) -> Measured:
         asked = cell(batch, resolution)
         first = run(asked, "eager", 1.0, 1.0)
-        return measured(asked, [first, run(asked, "cudnn", ratio, ratio, word)])  # type: ignore[arg-type]
+        return measured(asked, [first, run(asked, "cudnn", ratio, ratio, word)])
 
     shown = plane(
         at(1, 8, 0.5, "faster"),
@@ -217,6 +217,17 @@ def test_a_line_is_drawn_where_a_level_stops_paying() -> None:
     [panel] = [axes for axes in ratio_map(shown).axes if axes.get_title("left") == "cudnn"]
     assert border(panel) == [[(0.5, -0.5), (0.5, 0.5)], [(0.5, 0.5), (0.5, 1.5)]]
     assert hatched(panel) == {(1, 0)}
+
+
+def test_no_line_is_drawn_around_a_cell_that_lacks_rounds_alone() -> None:
+    def at(batch: int, ratio: float, word: Word) -> Measured:
+        asked = cell(batch, 8)
+        return measured(asked, [run(asked, "eager", 1.0, 1.0), run(asked, "cudnn", 1, ratio, word)])
+
+    shown = plane(at(1, 0.5, "faster"), at(2, 0.4, "unclear"), at(4, 0.995, "unclear"))
+    [panel] = [axes for axes in ratio_map(shown).axes if axes.get_title("left") == "cudnn"]
+    assert border(panel) == [[(1.5, -0.5), (1.5, 0.5)]]
+    assert hatched(panel) == {(1, 0), (2, 0)}
 
 
 def test_ratios_are_blue_below_1_and_red_as_far_above_it() -> None:
