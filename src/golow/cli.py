@@ -86,7 +86,10 @@ def compare(
     interval: Annotated[
         float, typer.Option(help="Relative width to which each ratio's interval is narrowed.")
     ] = 0.02,
-    time_limit: Annotated[float, typer.Option(help="Seconds of racing at most.")] = 60.0,
+    time_limit: Annotated[
+        float,
+        typer.Option(help="Seconds of racing; up to 5 times that for 5 rounds of a slow model."),
+    ] = 60.0,
     allow_differs: Annotated[
         bool, typer.Option(help="Time levels too whose numbers differ; they are marked.")
     ] = False,

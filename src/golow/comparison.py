@@ -136,12 +136,13 @@ def compare(
     example_inputs: a tensor or tuple of tensors with the batch dimension first, for models that do
     not take images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them,
     all that can run here unless given. workers: commands of your own that speak the protocol, by
-    name. interval: relative width to which each ratio's 95% interval is narrowed, within
-    time_limit seconds of racing. threads: of every level; one a physical core unless given. device
-    and precision: of every level; a GPU is ``cuda``. cold: empty the GPU's L2 before each timed
-    iteration. by_layer: after the race, time each level step by step too. brief: for one of many
-    comparisons; energy on a GPU is taken over less time, copies to it are not looked at. turn:
-    where several comparisons share a GPU, this one's place among them.
+    name. interval: relative width to which each ratio's 95% interval is narrowed, within time_limit
+    seconds of racing, or five times that where five rounds take longer. threads: of every level;
+    one a physical core unless given. device and precision: of every level; a GPU is ``cuda``. cold:
+    empty the GPU's L2 before each timed iteration. by_layer: after the race, time each level step
+    by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
+    to it are not looked at. turn: where several comparisons share a GPU, this one's place among
+    them.
 
     Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
     Ctrl-C. What goes wrong in a level is that level's result.

@@ -25,7 +25,7 @@ LEAST_ROUNDS = 10
 AROUND_A_BLOCK = 2
 """Times its timed seconds that a block takes, with its warm-up and the pause behind it."""
 
-OVERTIME = 2
+OVERTIME = 5
 """Times its limit that a race may take for the rounds without which nothing can be said."""
 
 CHECK_EVERY = 5
@@ -196,7 +196,7 @@ def run_race(
     target: relative full width ((high - low) / value) to which each ratio's 95% interval is
     narrowed. time_limit: seconds for all, calibration included; no round is begun that would
     probably end after it, but the first one always is, and those without which nothing can be said
-    while they end within `OVERTIME` of it. block_seconds: timed seconds of a block,
+    if all of them end within `OVERTIME` of it. block_seconds: timed seconds of a block,
     fewer where the limit leaves no room for enough rounds.
     least_rounds: clean rounds before the race may stop on its intervals. card: on which card the
     workers run, None on a CPU; they must answer device times then, and its state is read after
@@ -240,8 +240,7 @@ def run_race(
             if look and widest < target and race.has_enough_rounds():
                 reason: StopReason = "interval"
                 break
-            ends = seconds + (clock() - calibrated) / rounds
-            if ends > (time_limit if rounds >= stats.LEAST_ROUNDS else OVERTIME * time_limit):
+            if not _may_go_on(rounds, seconds, (clock() - calibrated) / rounds, time_limit):
                 reason = "time limit"
                 break
         else:
@@ -260,6 +259,13 @@ def _not_yet_run(
     return Race(
         levels=levels, baseline=baseline, seed=seed, target=target, least_rounds=least_rounds
     )
+
+
+def _may_go_on(rounds: int, seconds: float, a_round: float, time_limit: float) -> bool:
+    """Whether one more round ends within the limit, or all that are missing within `OVERTIME`."""
+    missing = stats.LEAST_ROUNDS - rounds
+    in_time = seconds + a_round <= time_limit
+    return in_time or (missing > 0 and seconds + missing * a_round <= OVERTIME * time_limit)
 
 
 # ---------------------------------------------------------------- how long a block is

@@ -48,7 +48,7 @@ class Progress:
         text = f"racing: round {rounds}{wide}"
         if not self._console.is_terminal:
             if seconds - self._told >= 10:
-                self._console.print(f"{text}, {seconds:.0f} of at most {limit:.0f} s")
+                self._console.print(f"{text}, {seconds:.0f} of {limit:.0f} s")
                 self._told = seconds
             return
         if self._bar is None:
@@ -56,7 +56,7 @@ class Progress:
                 TextColumn("{task.description}"),
                 BarColumn(),
                 TimeElapsedColumn(),
-                TextColumn("of at most {task.fields[limit]:.0f} s"),
+                TextColumn("of {task.fields[limit]:.0f} s"),
                 console=self._console,
                 auto_refresh=False,
             )
