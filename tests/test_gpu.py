@@ -208,39 +208,6 @@ def test_eager_and_its_reference_leave_the_card_to_each_other(
     assert kept - torch.cuda.memory_allocated() < size / 2
 
 
-class Widening(nn.Module):
-    """A small tensor comes to lie where a large one was, and two large ones follow."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        large = x.repeat(16, 1, 1)
-        mean = large.mean(0, keepdim=True)
-        del large
-        small = mean.repeat(4, 1, 1)
-        again = small.repeat(4, 1, 1)
-        return (again + 1).mean(0)
-
-
-def test_the_reference_has_the_room_that_a_split_block_keeps(tmp_path: Path) -> None:
-    """With 2.7 GiB: its tensors need 2.4, and with the block that the small one splits 3.1."""
-    prepared = prepare(Widening(), torch.randn(1, 2**12, 2**11), device="cuda")
-    bundle, _ = write_bundle(prepared, tmp_path / "bundle")
-    program = levels.eager.program("float64")
-    program.load(bundle.folder)
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
-    room = torch.cuda.memory_reserved() + 2.7 * 2**30
-    ran_out = torch.cuda.memory_stats()["num_ooms"]
-    torch.cuda.set_per_process_memory_fraction(room / torch.cuda.mem_get_info()[1])
-    try:
-        program.outputs([0], 0.1, tmp_path / "outputs")
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-        torch._C._accelerator_setAllocatorSettings(f"max_split_size_mb:{2**20}")  # of any
-    assert torch.cuda.memory_stats()["num_ooms"] == ran_out + 1
-    expected = prepared.batches[0].inputs[0][0].double() + 1
-    torch.testing.assert_close(load_file(tmp_path / "outputs")["0/output/0"], expected)
-
-
 def test_what_the_first_try_took_is_given_back() -> None:
     """The layer's matrix product, first of the process, has its workspace where the output of the
     convolution was."""

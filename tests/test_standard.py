@@ -14,13 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from bundles import network_bundle
+from golow import levels
+from golow.bundle import write_bundle
 from golow.check import FLOAT32, Reference, check, confirm, may_be_rounding, recheck
+from golow.record import WorkerFailure
 from golow.standard import BATCHES, OTHER_BATCHES, Standard, gentle_rate, moved_bundle
+from golow.worker.client import Worker
+from golow.workload import prepare
 
 Array = npt.NDArray[np.float64]
 FEW = settings(max_examples=40, deadline=None)  # each writes and reads files
@@ -245,3 +251,41 @@ def test_more_rounding_asks_for_no_higher_rate(
 def test_a_network_of_zeros_keeps_its_rate() -> None:
     with trained(0.0, 0.0, 0.0) as reference:
         assert gentle_rate(0.1, reference) == 0.1
+
+
+# ---------------------------------------------------------------- memory
+
+
+class Hungry(torch.nn.Module):
+    """Runs out of memory once for each time that the file is put there."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.file.exists():
+            self.file.unlink()
+            raise torch.OutOfMemoryError("CUDA out of memory, planted")
+        return 2 * x
+
+
+def test_the_reference_tries_once_more_without_memory_and_eager_does_not(tmp_path: Path) -> None:
+    """Eager is timed, and so runs with PyTorch's own settings alone."""
+    hungry, file = tmp_path / "hungry", tmp_path / "outputs"
+    bundle, _ = write_bundle(prepare(Hungry(hungry), torch.randn(4, 8)), tmp_path / "bundle")
+    for name in ("eager:float64", "eager"):
+        level, variant = levels.choose(name, "infer", "cpu")
+        launch = level.prepare(bundle, variant, tmp_path)
+        with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
+            worker.load(bundle.folder)
+            hungry.touch()
+            if variant:
+                worker.outputs([0], 0.1, file)
+                given = load_file(bundle.file("batches.safetensors"))["0/input/0"]
+                np.testing.assert_array_equal(load_file(file)["0/output/0"], 2.0 * given)
+            else:
+                with pytest.raises(WorkerFailure, match="planted") as failure:
+                    worker.outputs([0], 0.1, file)
+                assert failure.value.kind == "out of memory"
+        assert not hungry.exists()
