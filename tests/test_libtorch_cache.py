@@ -135,21 +135,26 @@ def test_a_compiler_that_fails_is_quoted_with_its_log(
     assert folders(fake.cache) == []
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_a_build_that_is_ended_leaves_nothing_half(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
-) -> None:
-    monkeypatch.setenv("ACTION", "sleep 30")
+def building(fake: Fake, before: str = "") -> subprocess.Popen[bytes]:
+    """A process that has called both compilers, which take long; `before` is code that it runs
+    first."""
     script = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]);"
-        "from test_libtorch_cache import build, tiny;"
+        f"import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n{before}\n"
+        "from test_libtorch_cache import build, tiny\n"
         "build(tiny(), Path(sys.argv[1]))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(fake.cache), str(Path(__file__).parent)],
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "ACTION": "sleep 30"},
     )
     assert soon(lambda: len(fake.calls()) == 2, 60)
+    return process
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_a_build_that_is_ended_leaves_nothing_half(fake: Fake, ending: signal.Signals) -> None:
+    process = building(fake)
     process.send_signal(ending)
     assert process.wait(20) != 0
     compilers = [int(call.split()[0]) for call in fake.calls()]
@@ -159,9 +164,27 @@ def test_a_build_that_is_ended_leaves_nothing_half(
     for pid in compilers:
         if not is_gone(pid):
             os.killpg(pid, signal.SIGKILL)
-    monkeypatch.setenv("ACTION", ":")
     assert not build(tiny(), fake.cache).cached
     assert build(tiny(), fake.cache).cached
+
+
+SLOW_STARTS = """
+import subprocess, time
+start = subprocess.Popen.__init__
+def slow(*arguments, **settings):
+    start(*arguments, **settings)
+    time.sleep(1)
+subprocess.Popen.__init__ = slow
+"""
+
+
+def test_ctrl_c_while_a_compiler_is_being_started_leaves_none(fake: Fake) -> None:
+    """The compiler runs, and who started it does not know yet."""
+    process = building(fake, SLOW_STARTS)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) != 0
+    assert all_gone(*(int(call.split()[0]) for call in fake.calls()))
+    assert folders(fake.cache) == []
 
 
 # ---------------------------------------------------------------- the probe

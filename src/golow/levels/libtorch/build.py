@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +31,7 @@ __all__ = ["Artifact", "build", "probe"]
 
 SOURCES = Path(__file__).parent / "sources"
 LOG_LINES = 20
+LOOK_SECONDS = 0.1  # between two looks whether a compiler is to end
 
 
 class Artifact(NamedTuple):
@@ -116,34 +118,39 @@ def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> None:
 
 
 def _run_side_by_side(jobs: dict[str, list[str]], work: Path, home: Path) -> None:
-    """Run the compilers at the same time; all of them end when one fails."""
-    running: list[subprocess.Popen[bytes]] = []
-    with ThreadPoolExecutor(len(jobs)) as waiting:
+    """Run the compilers at the same time; all of them end when one fails, and on Ctrl-C."""
+    ending = Event()
+    with ThreadPoolExecutor(len(jobs)) as pool:
         try:
-            names = {}
-            for name, command in jobs.items():
-                running.append(process := _start(command, work / f"{name}.log"))
-                names[waiting.submit(process.wait)] = name
+            names = {
+                pool.submit(_run, command, work / f"{name}.log", ending): name
+                for name, command in jobs.items()
+            }
             for future in as_completed(names):
                 if status := future.result():
                     raise _failure(names[future], status, work / f"{names[future]}.log", home)
         finally:
-            # Also on Ctrl-C, which does not reach a process group of its own.
-            for process in running:
-                if process.poll() is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
+            ending.set()
 
 
-def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _run(command: list[str], log: Path, ending: Event) -> int:
+    """The compiler's status; it is killed once it is to end. In a thread, where Ctrl-C cannot fall
+    between the start of a process and the knowledge of it."""
     with log.open("wb") as file:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            process_group=0,
+            process_group=0,  # which Ctrl-C does not reach
         )
+    while True:
+        try:
+            return process.wait(LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            if ending.is_set():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _failure(name: str, status: int, log: Path, home: Path) -> GolowError:
