@@ -59,7 +59,8 @@ def program(variant: str) -> TorchProgram:
                 with suppress(torch.OutOfMemoryError):
                     return super().outputs(batches, learning_rate, file)
                 # A small tensor in a large block keeps the rest of it from everything else. Blocks
-                # that are not split cost time, so only where there is no room otherwise.
+                # that are not split cost time (PyTorch's notes on CUDA, max_split_size_mb), so only
+                # where there is no room otherwise.
                 give_back_memory(self.workload.device)
                 torch._C._accelerator_setAllocatorSettings(f"max_split_size_mb:{WHOLE_MIB}")
                 return super().outputs(batches, learning_rate, file)

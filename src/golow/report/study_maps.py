@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.measure.stats import CLAIM_MARGIN
+from golow.measure.stats import word
 from golow.report.published import PublishedGrid
 from golow.report.study_caption import captions
 from golow.report.study_cells import (
@@ -143,14 +143,16 @@ def colour_bar(
 
 
 def _pays(panel: Panel) -> Numbers:
-    """1 where the ratio's interval lies wholly below 1, 0 where it does not, NaN where there is no
-    ratio. The word asks for enough rounds besides; a line around a cell that lacks them would
-    claim that it is not faster. The paper has no intervals: there any ratio below 1 is faster."""
+    """1 where the level is faster by its ratio's interval, 0 where it is not or that is open, NaN
+    where there is no ratio. The row's own word asks for enough rounds besides; a line around a cell
+    that lacks them would claim that it is not faster. The paper has no intervals: there any ratio
+    below 1 is faster."""
 
     def value(row: StudyRow) -> float | None:
         ratio = RATIO.of(row)
         if ratio is None:
             return None
-        return float(ratio.high < 1 - CLAIM_MARGIN if row.word else ratio.middle < 1)
+        faster = word(ratio.low, ratio.high) == "faster" if row.word else ratio.middle < 1
+        return float(faster)
 
     return panel.plane.grid(panel.level, value)
