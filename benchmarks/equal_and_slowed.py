@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from golow.bundle import Bundle, write_bundle
 from golow.measure.race import Race, run_race
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.prepare import prepare
 
 PAUSE = 0.01
 KINDS = {

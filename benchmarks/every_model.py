@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import golow
-from golow.levels import DEFAULT
+from golow.levels.ladder import DEFAULT
 from golow.models import ZOO
 from golow.record import Device, GolowError, Mode, Precision, Run
 

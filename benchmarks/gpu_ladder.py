@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import get_args
 
 from golow import compare
+from golow.comparison.store import load
 from golow.record import Comparison, GolowError, Precision, Run
-from golow.store import load
 from golow.worker.turn import Turn
 
 POINTS = tuple((batch, size) for size in (32, 96, 224) for batch in (1, 8, 32, 256))

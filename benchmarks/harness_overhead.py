@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from golow.bundle import write_bundle
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import prepare
 
 ITERATIONS = 1000  # the most that a block has
 BLOCKS = 200

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from golow.bundle import Bundle, write_bundle
-from golow.comparison import capture
+from golow.comparison.compare import capture
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer
-from golow.workload import prepare
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.prepare import prepare
 
 NETWORKS = Path(__file__).parent / "networks.py"
 

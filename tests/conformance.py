@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from golow.bundle import Bundle
 from golow.worker.protocol import LayersReport, LoadReport, TimeReport
+from golow.workload.bundle import Bundle
 from processes import all_gone
 
 LIMIT = 300.0  # seconds for one answer; torch.compile builds meanwhile

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bundles import NETWORKS
-from golow.bundle import Bundle, write_bundle, write_last
-from golow.comparison import capture
+from golow.comparison.compare import capture
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, Precision
-from golow.source import build_module
-from golow.workload import Prepared, prepare
+from golow.workload.bundle import Bundle, write_bundle, write_last
+from golow.workload.prepare import Prepared, prepare
+from golow.workload.source import build_module
 
 BATCH, ROWS = 8, 27  # three whole batches and one of three rows
 BATCHES = 4

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from golow.levels.bundle_arrays import Batch
-from golow.levels.cudnn.builder import Builder
-from golow.levels.cudnn.device import Gpu
-from golow.levels.cudnn.engines import Engines
-from golow.levels.cudnn.execution import Execution
-from golow.levels.cudnn.kernels.dropout import CONTROL
-from golow.levels.cudnn.kernels.update import SCALER
-from golow.levels.cudnn.operators import OPERATORS
-from golow.levels.cudnn.operators.update import finish
-from golow.levels.cudnn.precision import TYPES
+from golow.levels.vendor.bundle_arrays import Batch
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.cudnn.device import Gpu
+from golow.levels.vendor.cudnn.engines import Engines
+from golow.levels.vendor.cudnn.execution import Execution
+from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
+from golow.levels.vendor.cudnn.kernels.update import SCALER
+from golow.levels.vendor.cudnn.operators import OPERATORS
+from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.precision import TYPES
 from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
 from golow.lower.stem import block_first_convolution
 from golow.record import Mode, Optimizer, Precision

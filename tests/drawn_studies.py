@@ -13,7 +13,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from drawn_trainings import ENVIRONMENT
-from golow import store
+from golow.comparison import store
 from golow.record import (
     FORMAT_VERSION,
     Block,
@@ -32,10 +32,10 @@ from golow.record import (
     Workload,
     encode,
 )
-from golow.report.study_planes import Plane, planes
-from golow.report.study_rows import Measured, StudyRow, rows_of
-from golow.study_record import Cell, CellRecord, CellState, Machine, Study
-from golow.study_store import StudyFolder
+from golow.report.study.planes import Plane, planes
+from golow.report.study.rows import Measured, StudyRow, rows_of
+from golow.study.record import Cell, CellRecord, CellState, Machine, Study
+from golow.study.store import StudyFolder
 
 CREATED = "2026-11-20T18:00:00+00:00"
 GIB = 2**30

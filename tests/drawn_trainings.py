@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from golow.record import Check, Environment, ModelSource, Optimizer, Quantity, TensorType, Workload
-from golow.training_record import (
+from golow.training.record import (
     Augmentation,
     CurveVerdict,
     DatasetFacts,

@@ -35,12 +35,12 @@ from courses import (
     taught,
 )
 from courses import make_course as make_course  # so that one import is enough for a level's tests
-from golow import levels
-from golow.bundle import Bundle
+from golow.levels import ladder
 from golow.record import WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.protocol import EpochReport, PredictReport, Program
 from golow.worker.serve import serve
+from golow.workload.bundle import Bundle
 
 
 class Student(Protocol):
@@ -152,7 +152,7 @@ def students(name: str, course: Course, cache: Path, tolerance: float = 1e-4) ->
 
         def started(bundle: Bundle) -> Student:
             workload = bundle.workload
-            level, variant = levels.choose(name, workload.mode, workload.device)
+            level, variant = ladder.choose(name, workload.mode, workload.device)
             launch = level.prepare(bundle, variant, cache)
             return stack.enter_context(
                 Worker(name, launch.command, threads=1, environment=launch.environment)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from golow.comparison import capture
+from golow.comparison.compare import capture
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, Pass, apply
 from golow.lower.vendor import vendor_passes
 from golow.record import Mode, Optimizer
-from golow.source import random_layers_off
-from golow.workload import Prepared, prepare
+from golow.workload.prepare import Prepared, prepare
+from golow.workload.source import random_layers_off
 
 Tensors = dict[str, np.ndarray]
 

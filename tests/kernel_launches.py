@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import Kernel
 
 TYPES = ("float32", "bfloat16", "float16")
 ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
@@ -21,7 +21,7 @@ ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
 def gpu(tmp_path: Path) -> Any:
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    device = pytest.importorskip("golow.levels.cudnn.device")
+    device = pytest.importorskip("golow.levels.vendor.cudnn.device")
     return device.Gpu(tmp_path)
 
 
@@ -32,7 +32,7 @@ def torch_type(name: str) -> torch.dtype:
 def run(gpu: Any, kernel: Kernel, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     """Launch on copies; inputs and outputs then hold what the device has. Outputs start as 0xff, so
     that an element left out is seen. A tensor without elements stands for an absent argument."""
-    from golow.levels.cudnn.device import Region
+    from golow.levels.vendor.cudnn.device import Region
 
     tensors = (*inputs, *outputs)
     for tensor in outputs:

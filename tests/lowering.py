@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from golow.comparison import capture
+from golow.comparison.compare import capture
 from golow.lower.graph import Graph, Node, decode_graph, encode_graph
 from golow.lower.passes import CLEAN_UP, Pass, apply, stages
 from golow.lower.rewriting import changes_in_place
@@ -15,7 +15,7 @@ from golow.lower.translation import Captured
 from golow.lower.vendor import vendor_passes
 from golow.lower.verify import interpret
 from golow.record import Mode, Optimizer
-from golow.workload import prepare
+from golow.workload.prepare import prepare
 
 OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
 

@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from golow.bundle import write_bundle
 from golow.levels.level import python_worker
 from golow.record import GolowError
 from golow.worker.client import Worker
-from golow.workload import Prepared, prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import Prepared, prepare
 
 FILE = """
 import torch
@@ -104,7 +104,7 @@ def refusal(model: str | nn.Module, inputs: Any = None, **asked: Any) -> GolowEr
 def eager_outputs(prepared: Prepared, folder: Path) -> dict[str, Tensor]:
     """What the eager worker makes of it, in a process of its own."""
     bundle, _ = write_bundle(prepared, folder / "bundle")
-    with Worker("eager", python_worker("eager", ""), threads=1) as worker:
+    with Worker("eager", python_worker("golow.levels.torch.eager", ""), threads=1) as worker:
         worker.load(bundle.folder)
         worker.outputs([0, 1], 0.1, folder / "outputs")
     return load_file(folder / "outputs")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from golow.levels.onednn.builder import Builder, Built, Switches
-from golow.levels.onednn.constants import ANY, CHANNELS_LAST
-from golow.levels.onednn.execution import Execution
-from golow.levels.onednn.library import Engine, channel_block
-from golow.levels.onednn.operators import OPERATORS
+from golow.levels.vendor.onednn.builder import Builder, Built, Switches
+from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
+from golow.levels.vendor.onednn.execution import Execution
+from golow.levels.vendor.onednn.library import Engine, channel_block
+from golow.levels.vendor.onednn.operators import OPERATORS
 from in_process import STEPS, Network, Tensors
 
 Chooser = Callable[[int], int]

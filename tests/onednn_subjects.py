@@ -8,15 +8,15 @@ import msgspec
 
 from bundles import network_bundle
 from conformance import Subject
-from golow.bundle import Bundle, write_bundle
-from golow.comparison import capture
-from golow.levels import onednn
-from golow.levels.onednn import GRAPH, LAYOUTS, tuning
+from golow.comparison.compare import capture
+from golow.levels.vendor import onednn
+from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
 from golow.lower.graph import decode_graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from golow.worker.process import worker_environment
-from golow.workload import Prepared
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.prepare import Prepared
 
 
 def make_subject(mode: Mode, workshop: Path, threads: int = 1) -> Subject:

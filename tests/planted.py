@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from golow.levels.torch_program import TorchProgram
+from golow.levels.torch.program import TorchProgram
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run
 

@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.bundle import Bundle, write_bundle, write_last
-from golow.comparison import capture
+from golow.comparison.compare import capture
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, Precision
-from golow.source import build_module, random_layers_off
 from golow.worker.feed import Feed, augmented, normalised
-from golow.workload import Prepared, prepare
+from golow.workload.bundle import Bundle, write_bundle, write_last
+from golow.workload.prepare import Prepared, prepare
+from golow.workload.source import build_module, random_layers_off
 
 OPTIMIZER = Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.01)
 BATCH, ROWS = 4, 26  # six whole batches, more than a bundle holds, and one of two rows

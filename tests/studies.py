@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from golow import store
+from golow.comparison import store
 from golow.measure.environment import environment
 from golow.record import (
     FORMAT_VERSION,
@@ -29,8 +29,8 @@ from golow.study.forecast import Outlook
 from golow.study.local import LocalExecutor
 from golow.study.loop import SilentStudy, StudyObserver, StudyRun
 from golow.study.places import Place, places
-from golow.study_record import Cell, CellRecord, Study, StudyLimits
-from golow.study_store import StudyFolder
+from golow.study.record import Cell, CellRecord, Study, StudyLimits
+from golow.study.store import StudyFolder
 
 CELL = Path(__file__).parent / "workers" / "cell.py"
 PROGRAM = ("-S", "-E", str(CELL))  # without site-packages: it starts in a third of the time

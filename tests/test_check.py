@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from golow.check import Check, Reference, check, confirm
+from golow.check.rule import Check, Reference, check, confirm
 from golow.record import TensorError
 
 Array = npt.NDArray[np.float64]

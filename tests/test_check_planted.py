@@ -13,13 +13,13 @@ from typing import NamedTuple
 import pytest
 
 from bundles import network_bundle
-from golow.bundle import Bundle
-from golow.check import Check
-from golow.entrant import Entrant, Silent
-from golow.levels import Choice, Launch, Level, Probe
+from golow.check.rule import Check
+from golow.check.standard import Standard
+from golow.comparison.entrant import Entrant, Silent
+from golow.levels.ladder import Choice, Launch, Level, Probe
+from golow.levels.starter import Starter
 from golow.record import Mode
-from golow.standard import Standard
-from golow.starter import Starter
+from golow.workload.bundle import Bundle
 from planted import INFERENCE, TRAINING
 
 

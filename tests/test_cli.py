@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from golow import cli
-from golow.levels import LADDER
+from golow.levels.ladder import LADDER
 from golow.models import ZOO
 
 
@@ -100,7 +100,7 @@ def test_the_doctor_names_the_extra_that_mends(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With its brackets, which a console may take for markup."""
-    monkeypatch.setattr("golow.levels.onednn.PACKAGE", "no-such-package")
+    monkeypatch.setattr("golow.levels.vendor.onednn.PACKAGE", "no-such-package")
     status, output, _ = run(monkeypatch, capsys, "doctor")
     assert status == 0
     assert "golow[onednn]" in output

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from bundles import product_bundle
-from golow.bundle import Bundle
 from golow.record import Unsupported, WorkerFailure
 from golow.worker import client, process
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
+from golow.workload.bundle import Bundle
 from processes import all_gone, family, is_gone, soon
 
 FAULTY = Path(__file__).parent / "workers" / "faulty.py"

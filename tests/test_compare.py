@@ -19,13 +19,13 @@ import torch
 from torch import nn
 
 import golow
-from golow import comparison
-from golow.bundle import Bundle
-from golow.levels import Launch
+from golow.comparison import compare as comparison
+from golow.levels.ladder import Launch
+from golow.levels.starter import Starter
 from golow.measure.stats import block_figure
-from golow.starter import Starter
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
+from golow.workload.bundle import Bundle
 from processes import all_gone, family, mentioning, soon
 
 FAULTY = Path(__file__).parent / "workers" / "faulty.py"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cublaslt_cases import KINDS, LIMIT, TRANSPOSES, Case, places, read, require_library, stored
-from golow.levels.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem, Strides
+from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem, Strides
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Any:
             pytest.skip("no GPU")
     except RuntimeError:  # the bindings' way to say that there is no driver
         pytest.skip("no GPU driver")
-    from golow.levels.cudnn.device import Gpu
+    from golow.levels.vendor.cudnn.device import Gpu
 
     return Gpu(tmp_path_factory.mktemp("kernels"))
 
@@ -40,7 +40,7 @@ class Solver:
     def __init__(
         self, gpu: Any, lt: CublasLt, case: Case, *, in_place: bool = False, offset: int = 0
     ) -> None:
-        from golow.levels.cudnn.device import Region
+        from golow.levels.vendor.cudnn.device import Region
 
         self.gpu, self.case, self.in_place = gpu, case, in_place
         self.matmul = Matmul(lt, case.problem)

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from golow.levels.cudnn.kernels import ITEM_BYTES, Kernel
-from golow.levels.cudnn.kernels.batch_norm import (
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels.batch_norm import (
     batch_norm,
     batch_norm_backward,
     batch_norm_inference,
     mask_bytes,
 )
-from golow.levels.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, TYPES, drawn, gpu, run, torch_type
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.cudnn.kernels import Kernel, depthwise, direct
-from golow.levels.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
-from golow.levels.cudnn.kernels.direct import Convolution
+from golow.levels.vendor.cudnn.kernels import Kernel, depthwise, direct
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
+from golow.levels.vendor.cudnn.kernels.direct import Convolution
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, TYPES, channels_first, channels_last, drawn, gpu, run
 

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golow.levels.cudnn import probe
-from golow.levels.cudnn.products import Convolution
+from golow.levels.vendor.cudnn import probe
+from golow.levels.vendor.cudnn.products import Convolution
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cuda.bindings import driver
 
-from golow.levels.cudnn.device import Gpu, Region, checked
-from golow.levels.cudnn.engines import Engine, Engines, workspace_limit
-from golow.levels.cudnn.frontend import Frontend
-from golow.levels.cudnn.kernels import Kernel
-from golow.levels.cudnn.kernels.delay import delay
+from golow.levels.vendor.cudnn.device import Gpu, Region, checked
+from golow.levels.vendor.cudnn.engines import Engine, Engines, workspace_limit
+from golow.levels.vendor.cudnn.frontend import Frontend
+from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels.delay import delay
 
 pytestmark = pytest.mark.gpu
 

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 
 from courses import Course, make_course
 from epochs import CHECKS, InProcess, Students, students, trains_as_a_plain_loop_does
-from golow.bundle import Bundle
-from golow.levels import cudnn
+from golow.levels.vendor import cudnn
 from golow.record import Mode, Precision
+from golow.workload.bundle import Bundle
 from small_epochs import RATES, Grouped, assert_learned, learned, short_bundle, short_feed
 
 if not cudnn.probe().available:
     pytest.skip(cudnn.probe().missing, allow_module_level=True)
 
-from golow.levels.cudnn.device import Gpu
-from golow.levels.cudnn.execution import Execution
-from golow.levels.cudnn.program import FIRST_SCALE, CuDnn
+from golow.levels.vendor.cudnn.device import Gpu
+from golow.levels.vendor.cudnn.execution import Execution
+from golow.levels.vendor.cudnn.program import FIRST_SCALE, CuDnn
 
 pytestmark = pytest.mark.gpu
 
@@ -93,7 +93,7 @@ def test_a_planted_fault_is_seen(
     def make(bundle: Bundle) -> InProcess:
         return InProcess(started(bundle, course.folder / "cache", program))
 
-    monkeypatch.setattr("golow.levels.cudnn.program.Execution", execution)
+    monkeypatch.setattr("golow.levels.vendor.cudnn.program.Execution", execution)
     with pytest.raises(AssertionError, match=r"momentum|: .* from "):
         trains_as_a_plain_loop_does(Students(course, make, TOLERANCE["ieee"]))
 

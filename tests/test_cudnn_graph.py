@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from golow.levels.cudnn import probe
+from golow.levels.vendor.cudnn import probe
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cuda.bindings import driver
 
-from golow.levels.cudnn.device import Gpu, checked
-from golow.levels.cudnn.kernels.delay import delay
+from golow.levels.vendor.cudnn.device import Gpu, checked
+from golow.levels.vendor.cudnn.kernels.delay import delay
 
 pytestmark = pytest.mark.gpu
 

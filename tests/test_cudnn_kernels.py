@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from golow.levels.cudnn.kernels import (
+from golow.levels.vendor.cudnn.kernels import (
     C_TYPES,
     FOLDER,
     Kernel,
@@ -21,14 +21,14 @@ from golow.levels.cudnn.kernels import (
     pooling,
     update,
 )
-from golow.levels.cudnn.kernels.pointwise import (
+from golow.levels.vendor.cudnn.kernels.pointwise import (
     Operand,
     activation,
     activation_backward,
     number,
     pointwise,
 )
-from golow.levels.cudnn.kernels.pooling import Images, Window
+from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
 from kernel_compilation import assert_compile
 
 FLOATING = ("float32", "bfloat16", "float16")

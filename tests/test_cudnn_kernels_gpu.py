@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.cudnn.kernels import Kernel, fetch, layout, pooling
-from golow.levels.cudnn.kernels.pixels import normalise
-from golow.levels.cudnn.kernels.pointwise import (
+from golow.levels.vendor.cudnn.kernels import Kernel, fetch, layout, pooling
+from golow.levels.vendor.cudnn.kernels.pixels import normalise
+from golow.levels.vendor.cudnn.kernels.pointwise import (
     Operand,
     activation,
     activation_backward,
     pointwise,
 )
-from golow.levels.cudnn.kernels.pooling import Images, Window
+from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
 from golow.lower import operations
 from golow.worker.feed import Fed, augmented, normalised
 from kernel_launches import (

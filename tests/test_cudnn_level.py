@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from drawn_networks import networks
-from golow.levels.cudnn import probe
+from golow.levels.vendor.cudnn import probe
 from golow.record import Mode, Optimizer, Precision, Unsupported
 
 if not probe().available:

@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from golow.levels.cudnn.builder import Builder
-from golow.levels.cudnn.operators import OPERATORS
-from golow.levels.cudnn.operators.update import finish
-from golow.levels.cudnn.precision import TYPES
-from golow.levels.cudnn.steps import Built, KernelCall
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.cudnn.operators import OPERATORS
+from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.steps import Built, KernelCall
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
 from test_cudnn_plans import AskedEngines, lowered

@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from golow.comparison import capture
-from golow.levels.cudnn import passes
-from golow.levels.cudnn.branches import joins, runs_beside
-from golow.levels.cudnn.builder import Builder
-from golow.levels.cudnn.cublaslt import Problem
-from golow.levels.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
-from golow.levels.cudnn.operators import OPERATORS
-from golow.levels.cudnn.operators.update import finish
-from golow.levels.cudnn.precision import TYPES
-from golow.levels.cudnn.products import Convolution
-from golow.levels.cudnn.steps import Built, FlatCall
+from golow.comparison.compare import capture
+from golow.levels.vendor.cudnn import passes
+from golow.levels.vendor.cudnn.branches import joins, runs_beside
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
+from golow.levels.vendor.cudnn.operators import OPERATORS
+from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.steps import Built, FlatCall
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.plan import Operand
 from golow.record import Mode, Precision
-from golow.workload import prepare
+from golow.workload.prepare import prepare
 from many_networks import CASES, Two, same
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.cudnn import products
-from golow.levels.cudnn.kernels import Kernel, small
-from golow.levels.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
-from golow.levels.cudnn.kernels.direct import Convolution
-from golow.levels.cudnn.kernels.small import Tiling
-from golow.levels.cudnn.small import restored, small_engines
+from golow.levels.vendor.cudnn import products
+from golow.levels.vendor.cudnn.kernels import Kernel, small
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
+from golow.levels.vendor.cudnn.kernels.direct import Convolution
+from golow.levels.vendor.cudnn.kernels.small import Tiling
+from golow.levels.vendor.cudnn.small import restored, small_engines
 from kernel_compilation import assert_compile
 from kernel_launches import TYPES, drawn, gpu, run, torch_type
 
@@ -250,7 +250,7 @@ def test_floats_are_rounded_to_tf32(gpu: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TYPES)
 def test_engine_on_its_operands(gpu: Any, dtype: str) -> None:
-    from golow.levels.cudnn.device import Region
+    from golow.levels.vendor.cudnn.device import Region
 
     asked = operation(
         bias=True, residual=True, activation=("clip", 0.0, 6.0), dtype=dtype, result=dtype,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.cudnn.kernels import dropout, losses, update
+from golow.levels.vendor.cudnn.kernels import dropout, losses, update
 from kernel_launches import TYPES, assert_close, drawn, gpu, result, run, torch_type
 
 __all__ = ["gpu"]  # a fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance import Conversation
-from golow.levels.cudnn import probe
+from golow.levels.vendor.cudnn import probe
 from golow.record import Mode
 from test_gpu import ON_GPU, gpu_subject
 from workers_kept import kept_loaded

@@ -14,18 +14,17 @@ from torch import nn
 
 import golow
 from bundles import NETWORKS, network_bundle, product_bundle
-from golow import levels
-from golow.bundle import Bundle
-from golow.levels import gpu
+from golow.levels import gpu, ladder
 from golow.levels.choices import choices
-from golow.levels.torch_device import host_copies
+from golow.levels.torch.device import host_copies
 from golow.record import Device, GolowError, Precision, WorkerFailure
-from golow.trial import require_device
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.bundle import Bundle
+from golow.workload.prepare import prepare
+from golow.workload.trial import require_device
 
 GREEDY = Path(__file__).parent / "workers" / "greedy.py"
-EAGER = [sys.executable, "-m", "golow.worker.serve", "eager"]
+EAGER = [sys.executable, "-m", "golow.worker.serve", "golow.levels.torch.eager"]
 
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="torch has CUDA here")
 
@@ -71,31 +70,31 @@ def test_a_cpu_takes_both_names_of_its_precision(precision: Precision) -> None:
 
 
 def test_levels_know_where_they_run() -> None:
-    devices = {level.name: level.devices for level in levels.LADDER}
+    devices = {level.name: level.devices for level in ladder.LADDER}
     assert devices["cudagraph"] == ("cuda",)
     for name in ("onnxruntime", "openvino", "onednn"):
         assert devices[name] == ("cpu",)
     for name in ("eager", "torchscript", "compile"):
         assert devices[name] == ("cpu", "cuda")
     with pytest.raises(GolowError, match="onednn runs on cpu only, not on cuda"):
-        levels.choose("onednn", "infer", "cuda")
+        ladder.choose("onednn", "infer", "cuda")
 
 
 def test_the_default_levels_run_where_they_are_the_default() -> None:
     for device in ("cpu", "cuda"):
         for mode in ("infer", "train"):
-            names = levels.default(mode, device)  # type: ignore[arg-type]
-            assert names[0] == levels.BASELINE
+            names = ladder.default(mode, device)  # type: ignore[arg-type]
+            assert names[0] == ladder.BASELINE
             found = [choice.name for choice in choices(names, {}, mode, device)]  # type: ignore[arg-type]
             assert found == names
-    assert "compile:freezing" not in levels.default("infer", "cuda")
-    assert "cudagraph" in levels.default("train", "cuda")
-    assert "cudagraph" not in levels.default("train", "cpu")
+    assert "compile:freezing" not in ladder.default("infer", "cuda")
+    assert "cudagraph" in ladder.default("train", "cuda")
+    assert "cudagraph" not in ladder.default("train", "cpu")
 
 
 def test_the_vendors_library_is_another_on_each_device() -> None:
-    assert levels.choose("vendor", "infer").name == "onednn"
-    assert levels.ALIASES["vendor"]["cuda"] == "cudnn"
+    assert ladder.choose("vendor", "infer").name == "onednn"
+    assert ladder.ALIASES["vendor"]["cuda"] == "cudnn"
 
 
 # ---------------------------------------------------------------- the probe of the GPU

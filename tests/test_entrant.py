@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from bundles import product_bundle
-from golow.bundle import Bundle
-from golow.entrant import Entrant, Silent
-from golow.levels import Choice, Launch, Level, Probe
+from golow.check.standard import Standard
+from golow.comparison.entrant import Entrant, Silent
+from golow.levels.ladder import Choice, Launch, Level, Probe
+from golow.levels.starter import Starter
 from golow.record import Unsupported
-from golow.standard import Standard
-from golow.starter import Starter
+from golow.workload.bundle import Bundle
 
 
 @pytest.fixture(scope="module")

@@ -18,15 +18,16 @@ import epochs
 from bundles import product_bundle
 from courses import BATCH, BATCHES, OPTIMIZER, RATES, SCALE, SHIFT, Course, make_course
 from epochs import CHECKS, INFERENCE, TRAINING, InProcess, Students, epoch, students
-from golow import levels
-from golow.bundle import write_bundle
-from golow.levels.torch_graph import CapturedProgram
-from golow.levels.torch_program import TorchProgram
+from golow.levels.torch import compile as compile_level
+from golow.levels.torch import eager
+from golow.levels.torch.graph import CapturedProgram
+from golow.levels.torch.program import TorchProgram
 from golow.record import Precision, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport
-from golow.workload import prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import prepare
 from test_precision import in_precision
 
 Check = Callable[[Students], None]
@@ -81,8 +82,8 @@ class CapturedOnCpu(CapturedProgram):
 
 
 PROGRAMS: dict[str, tuple[Callable[[], TorchProgram], float]] = {
-    "eager:channels_last": (partial(levels.eager.program, "channels_last"), 1e-5),
-    "eager:float64": (partial(levels.eager.program, "float64"), 1e-6),
+    "eager:channels_last": (partial(eager.program, "channels_last"), 1e-5),
+    "eager:float64": (partial(eager.program, "float64"), 1e-6),
     "cudagraph": (CapturedOnCpu, 1e-5),
 }
 
@@ -200,7 +201,7 @@ def test_compile_builds_for_the_last_batch_when_it_is_loaded(
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    taught = in_process(course, partial(levels.compile.program, ""), 0.0)
+    taught = in_process(course, partial(compile_level.program, ""), 0.0)
     student = taught.training()
     batches = {shape[0] for shape in built if shape[1:] == (3, 16, 16)}
     assert batches == {BATCH, 3}

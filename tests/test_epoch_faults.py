@@ -12,9 +12,10 @@ from torch import Tensor, nn
 import epochs
 from courses import BATCH, Course, make_course
 from epochs import InProcess, Students
-from golow import levels
-from golow.levels import torch_feed, torch_state
-from golow.levels.torch_program import TorchProgram
+from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import state as torch_state
+from golow.levels.torch import torchscript
+from golow.levels.torch.program import TorchProgram
 from golow.record import WorkerFailure
 from golow.worker.feed import Fed, Feed
 
@@ -129,7 +130,7 @@ def statistics_not_restored(patch: Patch) -> None:
 
 
 def frozen_weights_kept(patch: Patch) -> TorchProgram:
-    program = levels.torchscript.program("")
+    program = torchscript.program("")
     patch.setattr(type(program), "constant_weights", False)
     return program
 

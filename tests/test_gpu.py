@@ -15,14 +15,15 @@ from torch import Tensor, nn
 import golow
 from bundles import NETWORKS, network_bundle
 from conformance import CHECKS, Conversation, Subject, uses_no_more_threads_than_it_was_given
-from golow import levels
-from golow.bundle import Bundle, write_bundle
-from golow.levels.torch_program import TorchProgram
+from golow.levels import ladder
+from golow.levels.torch import cudagraph, eager
+from golow.levels.torch.program import TorchProgram
 from golow.record import Mode, Optimizer, Precision
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
 from golow.worker.protocol import CopiesReport
-from golow.workload import prepare
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.prepare import prepare
 from test_device import require_out_of_memory_recorded
 from test_precision import in_precision
 from workers_kept import kept_loaded
@@ -49,7 +50,7 @@ def gpu_bundle(workshop: Path, mode: Mode, precision: Precision) -> Bundle:
 
 def gpu_subject(workshop: Path, name: str, mode: Mode, precision: Precision) -> Subject:
     bundle = gpu_bundle(workshop, mode, precision)
-    level, variant = levels.choose(name, mode, "cuda")
+    level, variant = ladder.choose(name, mode, "cuda")
     launch = level.prepare(bundle, variant, workshop / "cache")
     environment = worker_environment(launch.command[0], 1, launch.environment)
     return Subject(launch.command, environment, bundle)
@@ -184,7 +185,7 @@ def test_a_precision_is_in_force(
 
 
 def outputs(name: str, bundle: Bundle, file: Path) -> Tensor:
-    level, variant = levels.choose(name, "infer", "cuda")
+    level, variant = ladder.choose(name, "infer", "cuda")
     launch = level.prepare(bundle, variant, bundle.folder)
     with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
         worker.load(bundle.folder)
@@ -199,7 +200,7 @@ def test_eager_and_its_reference_leave_the_card_to_each_other(
     """Neither keeps what its convolution's output took."""
     prepared = prepare(Convolution(), torch.randn(64, 64, 128, 128), device="cuda")
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
-    program = levels.eager.program(variant)
+    program = eager.program(variant)
     program.load(bundle.folder)
     torch.cuda.reset_peak_memory_stats()
     program.outputs([0], 0.1, tmp_path / "outputs")
@@ -253,7 +254,7 @@ def test_a_graph_trains_as_eager_does_without_dropout_and_draws_anew_with_it(
         precision=precision,
     )
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
-    program = levels.cudagraph.program("")
+    program = cudagraph.program("")
     eager = TorchProgram()
     found = []
     for one in (eager, program):
@@ -275,7 +276,7 @@ def test_a_graph_trains_as_eager_does_without_dropout_and_draws_anew_with_it(
 @pytest.mark.parametrize("mode", MODES)
 def test_a_program_says_what_it_holds(mode: Mode, workshop: Path) -> None:
     bundle = gpu_bundle(workshop, mode, "ieee")
-    for program in (TorchProgram(), levels.cudagraph.program("")):
+    for program in (TorchProgram(), cudagraph.program("")):
         program.load(bundle.folder)
         peak = program.allocated_peak()
         assert peak is not None

@@ -12,17 +12,17 @@ from statistics import median
 import pytest
 
 from bundles import product_bundle
-from golow.bundle import Bundle
-from golow.entrant import Entrant, Silent
-from golow.levels import Choice, Launch, Level, Probe
+from golow.check.standard import Standard
+from golow.comparison.entrant import Entrant, Silent
+from golow.levels.ladder import Choice, Launch, Level, Probe
+from golow.levels.starter import Starter
 from golow.measure.block import MOST_ATTEMPTS, Attempt, Retries, Setting, clean_block, enqueue
 from golow.measure.energy import spent
 from golow.measure.nvml import Card
 from golow.measure.race import Race, run_race
 from golow.record import GpuState, Sample, WorkerFailure
-from golow.standard import Standard
-from golow.starter import Starter
 from golow.worker.client import Worker
+from golow.workload.bundle import Bundle
 
 QUEUED = str(Path(__file__).parent / "workers" / "queued.py")
 PLANT = ("-m", "golow.worker.plant", "--products", "1")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from golow import store
+from golow.comparison import store
 from golow.measure.environment import environment
 from golow.record import (
     Block,
@@ -29,8 +29,8 @@ from golow.record import (
     TensorType,
     Workload,
 )
-from golow.report.advice import advice
-from golow.report.table import render
+from golow.report.comparison.advice import advice
+from golow.report.comparison.table import render
 from golow.report.units import joules_text, share_text
 
 MACHINE = msgspec.structs.replace(

@@ -1,81 +1,143 @@
-"""Data flows one way: every part imports only what stands above it in the order of the folders."""
+"""Data flows one way: every room imports only rooms that stand below it."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import golow
 
 SOURCES = Path(golow.__file__).parent
 
-# The order of docs/architecture.md. Parts of one line may import one another.
-ORDER = [
-    {"record"},
-    {"training_record", "study_record"},
-    {"models"},
-    {"data"},
-    {"source"},
-    {"batch"},
-    {"trial"},
-    {"workload"},
+# The rooms of docs/architecture.md from the ground up. A room imports itself and what stands in
+# lower rows; rooms of one row do not know each other.
+ROWS = [
+    {"record", "files"},
+    {"models", "data"},
     {"lower"},
-    {"bundle"},
-    {"levels", "worker"},
-    {"check"},
-    {"starter"},
-    {"standard"},
+    {"workload"},
+    {"worker"},
+    {"levels/probe"},
+    {"levels/gpu", "levels/level"},
+    {"levels/torch", "levels/peers", "levels/vendor"},
+    {"levels/vendor/onednn", "levels/vendor/cudnn", "levels/libtorch"},
+    {"levels"},
     {"measure"},
-    {"store"},
-    {"training_store", "study_store"},
-    {"entrant"},
+    {"check"},
+    {"comparison"},
+    {"explain", "training"},
+    {"study"},
     {"report"},
-    {"comparison", "emit", "lowering", "selftest"},
-    {"training", "study"},
-    {"options"},
+    {"report/comparison"},
+    {"report/training"},
+    {"report/study"},
+    {"api"},
     {"commands"},
     {"cli"},
     {"__init__", "__main__"},
 ]
+ROOMS = sorted((room for row in ROWS for room in row), key=len, reverse=True)
 
 
-def rank(part: str) -> int:
-    return next(i for i, parts in enumerate(ORDER) if part in parts)
+def room_of(module: str) -> str:
+    """The room of a module, which is named by its path below the package: ``measure/race``."""
+    for room in ROOMS:
+        if module == room or module.startswith(f"{room}/"):
+            return room
+    raise AssertionError(f"{module} is in no room of docs/architecture.md")
+
+
+def rank(room: str) -> int:
+    return next(i for i, row in enumerate(ROWS) if room in row)
 
 
 def imports(file: Path) -> set[str]:
-    """Parts of golow that the file imports when it runs, anywhere in it."""
+    """Modules of golow that the file loads when it runs, anywhere in it: by an import statement,
+    or by a string such as ``"golow.worker.plant"``."""
     tree = ast.parse(file.read_text())
-    typing_only = {
+    skipped = {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("golow"):
-            parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-        if isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("golow.")}
-    return found
+    names = {name for node in ast.walk(tree) if id(node) not in skipped for name in loaded(node)}
+    return {name.removeprefix("golow.").replace(".", "/") for name in names}
 
 
-def test_every_part_imports_only_what_stands_above_it() -> None:
+def loaded(node: ast.AST) -> Iterator[str]:
+    """Full names of what one node of the syntax tree loads from golow."""
+    if isinstance(node, ast.ImportFrom) and node.module == "golow":
+        yield from (f"golow.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("golow."):
+        for alias in node.names:
+            below = SOURCES / f"{node.module}.{alias.name}".removeprefix("golow.").replace(".", "/")
+            is_module = below.is_dir() or below.with_suffix(".py").exists()
+            yield f"{node.module}.{alias.name}" if is_module else str(node.module)
+    elif isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name.startswith("golow."))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        found = re.fullmatch(r"(golow(?:\.[a-z_]+)+)\.?", node.value)
+        if found and module_exists(found[1]):
+            yield found[1]
+
+
+def module_exists(name: str) -> bool:
+    place = SOURCES / name.removeprefix("golow.").replace(".", "/")
+    return place.is_dir() or place.with_suffix(".py").exists()
+
+
+def module_of(file: Path) -> str:
+    name = str(file.relative_to(SOURCES).with_suffix(""))
+    return name if name == "__init__" else name.removesuffix("/__init__")
+
+
+def upward(module: str, loads: set[str]) -> list[str]:
+    """What a module loads although it does not stand below it."""
+    own = room_of(module)
+    return [
+        f"{module} ({own}) loads {other} ({room_of(other)})"
+        for other in sorted(loads)
+        if room_of(other) != own and rank(room_of(other)) >= rank(own)
+    ]
+
+
+def test_every_room_imports_only_rooms_below_it() -> None:
     wrong = []
     for file in sorted(SOURCES.rglob("*.py")):
-        part = file.relative_to(SOURCES).parts[0].removesuffix(".py")
-        for other in imports(file) - {part, "__init__"}:
-            if rank(other) > rank(part):
-                wrong.append(f"{file.relative_to(SOURCES)} imports {other}")
-    assert not wrong
+        wrong += upward(module_of(file), imports(file))
+    assert wrong == []
+
+
+def test_no_program_imports_a_report() -> None:
+    """Programs return plain records; `golow.api` joins them with reports."""
+    programs = ("comparison", "explain", "training", "study")
+    assert all(rank(program) < rank("report") for program in programs)
+    assert rank("report") < rank("api")
 
 
 def test_the_test_sees_an_import_that_goes_up(tmp_path: Path) -> None:
     planted = tmp_path / "record.py"
     planted.write_text("def f():\n    from golow.cli import main\n")
     assert imports(planted) == {"cli"}
-    assert rank("cli") > rank("record")
+    assert upward("record", imports(planted)) != []
+
+
+def test_the_test_sees_a_module_loaded_by_a_string(tmp_path: Path) -> None:
+    planted = tmp_path / "frontend.py"
+    planted.write_text('load("golow.levels.vendor.onednn.builder")\nload(f"golow.study.{name}")\n')
+    assert imports(planted) == {"levels/vendor/onednn/builder", "study"}
+    assert len(upward("levels/vendor/cudnn/frontend", imports(planted))) == 2
+
+
+def test_neighbours_do_not_know_each_other() -> None:
+    assert upward("levels/vendor/onednn/builder", {"levels/vendor/cudnn/builder"}) != []
+    assert upward("levels/vendor/onednn/builder", {"levels/vendor/bundle_arrays"}) == []
+
+
+def test_imports_for_annotations_are_free(tmp_path: Path) -> None:
+    planted = tmp_path / "units.py"
+    planted.write_text("if TYPE_CHECKING:\n    from golow.cli import main\n")
+    assert imports(planted) == set()

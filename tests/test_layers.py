@@ -19,20 +19,16 @@ from torch.utils.checkpoint import checkpoint
 
 import golow
 from bundles import NETWORKS, network_bundle, product_bundle
-from golow import levels, store
-from golow.bundle import Bundle, write_bundle
+from golow.comparison import store
+from golow.levels import ladder
 from golow.levels.libtorch.emit import emit_program
-from golow.levels.torch_layers import LayerClock
-from golow.levels.torch_program import TorchProgram
+from golow.levels.torch.layers import LayerClock
+from golow.levels.torch.program import TorchProgram
 from golow.lower.capture import capture_inference, capture_training
-from golow.record import (
-    LayerTime,
-    Mode,
-    Unsupported,
-    WorkerFailure,
-)
+from golow.record import LayerTime, Mode, Unsupported, WorkerFailure
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.prepare import prepare
 from networks import Pause
 
 MODES: list[Mode] = ["infer", "train"]
@@ -188,7 +184,7 @@ def hooks(module: nn.Module) -> int:
 @pytest.mark.parametrize("name", ["torchscript", "compile"])
 def test_a_level_that_cannot_be_divided_says_why(name: str, tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "infer")
-    program = importlib.import_module(f"golow.levels.{name}").program("")
+    program = importlib.import_module(f"golow.levels.torch.{name}").program("")
     program.builds_on_first_iteration = False  # nothing is compiled for the answer
     program.load(bundle.folder)
     with pytest.raises(Unsupported, match=r"TorchScript|compile"):
@@ -235,7 +231,7 @@ def test_libtorch_times_every_node(mode: Mode, tmp_path_factory: pytest.TempPath
     bundle = network_bundle(folder / "bundle", mode)
     graph = bundle.graph
     assert graph is not None
-    launch = levels.choose("libtorch", mode).level.prepare(
+    launch = ladder.choose("libtorch", mode).level.prepare(
         bundle, "", folder.parent / "libtorch-cache"
     )
     with Worker("libtorch", launch.command, threads=1) as worker:

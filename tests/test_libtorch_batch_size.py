@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow import models
-from golow.bundle import Bundle
 from golow.levels.libtorch.batch_size import step_for_any, step_for_both
 from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.lower.capture import capture_training
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Unsupported, encode
+from golow.workload.bundle import Bundle
 from libtorch_bundle import workload
 
 Step = tuple[Bundle, Graph]

@@ -201,7 +201,7 @@ def test_without_a_compiler_the_probe_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     found = probe()
     assert not found.available
-    assert "g++" in found.mend
+    assert "g++" in found.fix
     with pytest.raises(GolowError, match="no C\\+\\+ compiler") as caught:
         build(tiny(), tmp_path)
     assert "g++" in caught.value.hint

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bundles import NETWORKS
-from golow.bundle import Bundle, write_bundle, write_last
-from golow.comparison import capture
+from golow.comparison.compare import capture
 from golow.levels.libtorch import prepare as prepare_level
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, WorkerFailure, encode
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.bundle import Bundle, write_bundle, write_last
+from golow.workload.prepare import prepare
 
 SHAPE = (3, 16, 16)
 ROWS, BATCH = 29, 8  # the last batch has 5

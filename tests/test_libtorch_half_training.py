@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.bundle import Bundle
 from golow.levels.libtorch import prepare
 from golow.lower.capture import capture_training
 from golow.lower.graph import encode_graph
 from golow.record import Optimizer
+from golow.workload.bundle import Bundle
 from libtorch_bundle import Batch, workload, write_bundle
 from protocol_driver import RawWorker
 

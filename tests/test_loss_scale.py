@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from golow import levels
-from golow.batch import Batch
-from golow.bundle import Bundle, write_bundle
-from golow.comparison import write_graph
-from golow.levels.torch_graph import CapturedProgram
+from golow.comparison.compare import write_graph
+from golow.levels import ladder
+from golow.levels.torch.graph import CapturedProgram
 from golow.record import Device, Optimizer
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.batch import Batch
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.prepare import prepare
 from test_epoch import CapturedOnCpu
 from test_precision import in_precision
 
@@ -78,7 +78,7 @@ def require_both_steps(outputs: dict[str, Tensor]) -> None:
 )
 def test_no_batch_overflows_at_the_start(tmp_path: Path, name: str, device: Device) -> None:
     bundle = steep_bundle(tmp_path / "bundle", device)
-    level, variant = levels.choose(name, "train", device)
+    level, variant = ladder.choose(name, "train", device)
     if not (found := level.probe()).available:
         pytest.skip(found.missing)
     launch = level.prepare(bundle, variant, tmp_path)

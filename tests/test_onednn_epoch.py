@@ -22,14 +22,14 @@ from epochs import (
     students,
     trains_as_a_plain_loop_does,
 )
-from golow.bundle import Bundle
-from golow.levels import onednn
+from golow.levels.vendor import onednn
+from golow.workload.bundle import Bundle
 
 if not onednn.probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.onednn.execution import Execution
-from golow.levels.onednn.program import OneDnn
+from golow.levels.vendor.onednn.execution import Execution
+from golow.levels.vendor.onednn.program import OneDnn
 from golow.record import GolowError, Mode
 from golow.worker.feed import Fed, Feed
 from in_process import lower
@@ -123,7 +123,7 @@ def test_a_planted_fault_is_seen(
     def started(bundle: Bundle) -> InProcess:
         return InProcess(program(*folders_of(bundle, course.folder / "cache", "blocked")))
 
-    monkeypatch.setattr("golow.levels.onednn.program.Execution", execution)
+    monkeypatch.setattr("golow.levels.vendor.onednn.program.Execution", execution)
     with pytest.raises(AssertionError, match=r"momentum|: .* from "):
         check(Students(course, started, tolerance=1e-5))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from drawn_networks import networks
-from golow.levels.onednn import probe, tuning
+from golow.levels.vendor.onednn import probe, tuning
 from golow.record import Mode, Optimizer, Unsupported
 
 if not probe().available:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golow.levels.onednn import library as binding
-from golow.levels.onednn import probe
-from golow.levels.onednn.constants import (
+from golow.levels.vendor.onednn import library as binding
+from golow.levels.vendor.onednn import probe
+from golow.levels.vendor.onednn.constants import (
     ANY,
     BIAS,
     BLOCKED_BY_16,
@@ -29,8 +29,8 @@ from golow.levels.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
-from golow.levels.onednn.execution import Region
-from golow.levels.onednn.library import (
+from golow.levels.vendor.onednn.execution import Region
+from golow.levels.vendor.onednn.library import (
     Descriptor,
     Engine,
     ExecArg,
@@ -41,7 +41,7 @@ from golow.levels.onednn.library import (
     find_library,
     library,
 )
-from golow.levels.onednn.primitive import PostOp, Primitive
+from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 
 pytestmark = pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
 

@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from golow.bundle import Bundle
-from golow.comparison import capture
-from golow.levels import onednn
-from golow.levels.onednn import BUILT, GRAPH, LAYOUTS, tuning
-from golow.levels.onednn.builder import Builder, Switches
-from golow.levels.onednn.library import Engine, channel_block
-from golow.levels.onednn.operators import OPERATORS
-from golow.levels.onednn.program import OneDnn
+from golow.comparison.compare import capture
+from golow.levels.vendor import onednn
+from golow.levels.vendor.onednn import BUILT, GRAPH, LAYOUTS, tuning
+from golow.levels.vendor.onednn.builder import Builder, Switches
+from golow.levels.vendor.onednn.library import Engine, channel_block
+from golow.levels.vendor.onednn.operators import OPERATORS
+from golow.levels.vendor.onednn.program import OneDnn
 from golow.lower.graph import decode_graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
-from golow.workload import prepare
+from golow.workload.bundle import Bundle
+from golow.workload.prepare import prepare
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
 
 pytestmark = pytest.mark.skipif(

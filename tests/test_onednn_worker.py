@@ -22,14 +22,14 @@ from conformance import (
     Subject,
     dies_with_its_parent,
 )
-from golow import levels
-from golow.bundle import write_bundle
-from golow.entrant import Entrant, Silent
-from golow.levels import onednn
+from golow.check.standard import Standard
+from golow.comparison.entrant import Entrant, Silent
+from golow.levels import ladder
+from golow.levels.starter import Starter
+from golow.levels.vendor import onednn
 from golow.record import Mode
-from golow.standard import Standard
-from golow.starter import Starter
-from golow.workload import prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import prepare
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
 from workers_kept import kept_loaded, require_threads
 
@@ -183,7 +183,7 @@ def test_a_model_of_the_zoo_matches(
     choose_layouts(
         folder_of(subject_of(bundle, tmp_path / "cache")), "blocked", "any", "channels_last"
     )
-    choice, starter = levels.choose("onednn", mode), Starter()
+    choice, starter = ladder.choose("onednn", mode), Starter()
     standard = Standard(bundle, tmp_path, starter)
     with Entrant(choice, bundle, tmp_path, tmp_path / "cache", starter) as entrant:
         assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
@@ -250,11 +250,11 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
         raise onednn.PackageNotFoundError(package)
 
     monkeypatch.setattr(onednn, "version", missing)
-    probe = levels.choose("onednn", "infer").level.probe()
+    probe = ladder.choose("onednn", "infer").level.probe()
     assert not probe.available
     assert probe.missing == "onednn-cpu-gomp is not installed"
-    assert probe.mend == "pip install 'golow[onednn]'"
-    assert "onednn" not in levels.default("infer", "cpu")
+    assert probe.fix == "pip install 'golow[onednn]'"
+    assert "onednn" not in ladder.default("infer", "cpu")
 
 
 def test_on_another_processor_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,12 @@ from conformance import (
     Subject,
     dies_with_its_parent,
 )
-from golow import levels
-from golow.bundle import Bundle, write_bundle
-from golow.levels import exported_program
+from golow.levels import ladder
+from golow.levels.peers import exported_program
 from golow.record import Unsupported
 from golow.worker.process import worker_environment
-from golow.workload import prepare
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.prepare import prepare
 from workers_kept import kept_loaded, require_threads
 
 NAMES = ("onnxruntime", "openvino")
@@ -35,7 +35,7 @@ PEERS = [
     pytest.param(
         name,
         marks=pytest.mark.skipif(
-            not levels.choose(name, "infer").level.probe().available,
+            not ladder.choose(name, "infer").level.probe().available,
             reason=f"the extra golow[{name}] is not installed",
         ),
     )
@@ -65,7 +65,7 @@ def make_subject(name: str, workshop: Path, threads: int = 1) -> Subject:
 
 
 def subject_of(name: str, bundle: Bundle, cache: Path) -> Subject:
-    launch = levels.choose(name, "infer").level.prepare(bundle, "", cache)
+    launch = ladder.choose(name, "infer").level.prepare(bundle, "", cache)
     threads = bundle.workload.threads
     environment = worker_environment(launch.command[0], threads, launch.environment)
     return Subject(launch.command, environment, bundle)
@@ -142,7 +142,7 @@ def test_a_worker_refuses_a_bundle_that_was_not_exported(
 IMPORTED = """
 import sys
 from pathlib import Path
-from golow.levels.{name} import program
+from golow.levels.peers.{name} import program
 program("").load(Path({folder!r}))
 wrong = [m for m in sys.modules if m.partition(".")[0] in ("torch", "psutil", "scipy")]
 assert not wrong, wrong
@@ -258,7 +258,7 @@ def _batch(bundle: Bundle, index: int) -> list[Tensor]:
 @each_peer
 def test_an_export_is_done_once(name: str, workshop: Path, tmp_path: Path) -> None:
     subject = make_subject(name, workshop)
-    level = levels.choose(name, "infer").level
+    level = ladder.choose(name, "infer").level
     made = level.prepare(subject.bundle, "", tmp_path)
     found = level.prepare(subject.bundle, "", tmp_path)
     assert (made.cached, found.cached) == (False, True)
@@ -283,7 +283,7 @@ class Bessel(nn.Module):
 def test_an_operation_that_cannot_be_exported_is_named(name: str, tmp_path: Path) -> None:
     bundle = write_bundle(prepare(Bessel(), torch.randn(4, 4)), tmp_path / "bundle")[0]
     with pytest.raises(Unsupported, match="bessel_j0") as raised:
-        levels.choose(name, "infer").level.prepare(bundle, "", tmp_path / "cache")
+        ladder.choose(name, "infer").level.prepare(bundle, "", tmp_path / "cache")
     assert len(raised.value.reason) < 300
     assert "\n" not in raised.value.reason
     assert list((tmp_path / "cache" / name).iterdir()) == []
@@ -308,7 +308,7 @@ def test_an_exporter_that_dies_is_a_failure_with_its_log(name: str, tmp_path: Pa
         prepare(f"{tmp_path / 'deadly.py'}:Net", batch=2, input_shape=(4,)), tmp_path / "bundle"
     )[0]
     with pytest.raises(golow.GolowError, match="ended with status -9") as raised:
-        levels.choose(name, "infer").level.prepare(bundle, "", tmp_path / "cache")
+        ladder.choose(name, "infer").level.prepare(bundle, "", tmp_path / "cache")
     assert "the exporter is about to die" in raised.value.message
     [left] = (tmp_path / "cache" / name).iterdir()
     assert left.name == "logs"
@@ -327,25 +327,25 @@ def test_a_missing_package_is_named_with_what_mends_it(
         return None if package in (*NAMES, "onnxscript") else present(package)
 
     monkeypatch.setattr(exported_program, "find_spec", without)
-    probe = levels.choose(name, "infer").level.probe()
+    probe = ladder.choose(name, "infer").level.probe()
     assert not probe.available
     assert probe.missing.startswith(name)
     assert "not installed" in probe.missing
-    assert probe.mend == f"pip install 'golow[{name}]'"
-    assert not set(NAMES) & set(levels.default("infer", "cpu"))
+    assert probe.fix == f"pip install 'golow[{name}]'"
+    assert not set(NAMES) & set(ladder.default("infer", "cpu"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_training_is_refused(name: str) -> None:
     with pytest.raises(golow.GolowError, match=f"{name} is for infer only, not for train"):
         golow.compare("lenet5", mode="train", levels=["eager", name])
-    assert name not in levels.default("train", "cpu")
+    assert name not in ladder.default("train", "cpu")
 
 
 @each_peer
 def test_an_installed_peer_runs_by_default(name: str) -> None:
     """In the ladder's order."""
-    found = levels.default("infer", "cpu")
+    found = ladder.default("infer", "cpu")
     assert found.index("compile:freezing") < found.index(name) < found.index("libtorch")
 
 

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from bundles import network_bundle
-from golow.bundle import Bundle
-from golow.check import Check
-from golow.levels import eager
-from golow.levels.torch_program import TorchProgram
+from golow.check.rule import Check
+from golow.check.standard import Standard
+from golow.levels.starter import Starter
+from golow.levels.torch import eager
+from golow.levels.torch.program import TorchProgram
 from golow.record import Device, Mode, Precision, encode
-from golow.standard import Standard
-from golow.starter import Starter
+from golow.workload.bundle import Bundle
 from planted import INFERENCE, TRAINING, gradient_times, with_settings
 
 Court = Callable[[Precision, Mode], "Trial"]

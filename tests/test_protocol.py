@@ -20,10 +20,10 @@ from conformance import (
     Subject,
     dies_with_its_parent,
 )
-from golow import levels
-from golow.bundle import Bundle
+from golow.levels import ladder
 from golow.record import Mode
 from golow.worker.process import worker_environment
+from golow.workload.bundle import Bundle
 from workers_kept import require_threads
 
 TINY = Path(__file__).parent / "workers" / "tiny.c"
@@ -94,7 +94,7 @@ def make_subject(
     if not folder.exists():
         network_bundle(folder, mode, threads=threads, batch=8 * threads)
     bundle = Bundle(folder)
-    level, variant = levels.choose(name, mode)
+    level, variant = ladder.choose(name, mode)
     launch = level.prepare(bundle, variant, workshop / "cache")
     environment = worker_environment(launch.command[0], threads, launch.environment)
     return Subject(launch.command, environment, bundle)

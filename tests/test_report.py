@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from golow.levels import DEFAULT
+from golow.levels.ladder import DEFAULT
 from golow.measure.environment import environment
 from golow.record import (
     Check,
@@ -26,8 +26,8 @@ from golow.record import (
     Word,
     Workload,
 )
-from golow.report.advice import advice
-from golow.report.table import render
+from golow.report.comparison.advice import advice
+from golow.report.comparison.table import render
 from golow.report.units import bytes_text, count_text, seconds_text
 
 WORKLOAD = Workload(

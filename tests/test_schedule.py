@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golow.record import GolowError
+from golow.training.record import Schedule
 from golow.training.schedule import rates, require_sense
-from golow.training_record import Schedule
 
 
 def whole(schedule: Schedule, rate: float, epochs: int, batches: int) -> list[float]:

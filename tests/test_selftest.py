@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from golow import selftest as testing
-from golow.bundle import write_bundle
+from golow.comparison import selftest as testing
+from golow.comparison.selftest import Finding, Trust, selftest
 from golow.measure.race import Race, run_race
 from golow.record import Check, Unsupported
-from golow.selftest import Finding, Trust, selftest
 from golow.worker.client import Worker
 from golow.worker.scheduling import run_queue_wait_ns
-from golow.workload import prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import prepare
 from noise import SyntheticMachine, VirtualWorker
 from processes import all_gone, family
 

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from bundles import network_bundle
-from golow import levels
-from golow.bundle import write_bundle
-from golow.check import FLOAT32, Reference, check, confirm, may_be_rounding, recheck
+from golow.check.rule import FLOAT32, Reference, check, confirm, may_be_rounding, recheck
+from golow.check.standard import BATCHES, OTHER_BATCHES, Standard, gentle_rate, moved_bundle
+from golow.levels import ladder
 from golow.record import WorkerFailure
-from golow.standard import BATCHES, OTHER_BATCHES, Standard, gentle_rate, moved_bundle
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import prepare
 
 Array = npt.NDArray[np.float64]
 FEW = settings(max_examples=40, deadline=None)  # each writes and reads files
@@ -275,7 +275,7 @@ def test_the_reference_tries_once_more_without_memory_and_eager_does_not(tmp_pat
     hungry, file = tmp_path / "hungry", tmp_path / "outputs"
     bundle, _ = write_bundle(prepare(Hungry(hungry), torch.randn(4, 8)), tmp_path / "bundle")
     for name in ("eager:float64", "eager"):
-        level, variant = levels.choose(name, "infer", "cpu")
+        level, variant = ladder.choose(name, "infer", "cpu")
         launch = level.prepare(bundle, variant, tmp_path)
         with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
             worker.load(bundle.folder)

@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 
 from bundles import network_bundle
-from golow import levels
-from golow.levels import Launch
-from golow.standard import checking
-from golow.starter import Starter
+from golow.check.standard import checking
+from golow.levels import ladder
+from golow.levels.ladder import Launch
+from golow.levels.starter import Starter
 from golow.worker.turn import Turn
 from processes import all_gone
 
@@ -19,8 +19,8 @@ def test_workers_are_ahead_of_their_need_and_end_with_the_starter(tmp_path: Path
     bundle = network_bundle(tmp_path / "bundle", "train", threads=1)
     before = {child.pid for child in psutil.Process().children()}
     with Starter(turn=Turn(tmp_path / "turns")) as starter:
-        built = levels.choose("libtorch", "train")
-        eager = levels.choose("eager", "train")
+        built = ladder.choose("libtorch", "train")
+        eager = ladder.choose("eager", "train")
         starter.ahead([checking("train", "cpu"), eager, built], "train", 1)
         ahead = {child.pid for child in psutil.Process().children()} - before
         assert len(ahead) == 2, "of the three the built one waits for its program"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from golow.levels.weight_arithmetic import blocked_weight
+from golow.levels.vendor.weight_arithmetic import blocked_weight
 from golow.lower import operations
 from golow.lower.fusion import name_convolutions
 from golow.lower.stem import UNSHUFFLE, block_first_convolution

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import golow
-from golow import store
-from golow.comparison import Result
+from golow.comparison import store
+from golow.comparison.compare import Result
 from golow.measure.environment import environment
 from golow.record import (
     FORMAT_VERSION,
@@ -295,7 +295,7 @@ def test_a_later_golows_additions_are_no_fault(saved: Path) -> None:
 SAVE = """
 import sys
 from pathlib import Path
-from golow import store
+from golow.comparison import store
 from golow.record import GolowError
 found = store.load(Path(sys.argv[1]))
 try:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import studies
 from golow.record import Mode
 from golow.study.cells import bisected, cells, key
-from golow.study_record import Cell, StudyLimits
+from golow.study.record import Cell, StudyLimits
 
 CELL = Cell(
     model="mlp",

@@ -23,7 +23,7 @@ from golow.study.local import LocalExecutor
 from golow.study.loop import Finished, SilentStudy
 from golow.study.memory import WORKERS_OWN_BYTES, held_bytes
 from golow.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
-from golow.study_record import Cell, CellRecord, Machine, StudyLimits
+from golow.study.record import Cell, CellRecord, Machine, StudyLimits
 from studies import Heard, records, run, study
 
 GIB = 2**30

@@ -27,9 +27,9 @@ from drawn_studies import (
     write,
 )
 from golow.record import Block, GolowError, GpuState, Quantity
-from golow.report.study_export import WRITERS, columns, export, rows, to_pandas
-from golow.report.study_rows import StudyRow, read, rows_of
-from golow.study_store import StudyFolder
+from golow.report.study.export import WRITERS, columns, export, rows, to_pandas
+from golow.report.study.rows import StudyRow, read, rows_of
+from golow.study.store import StudyFolder
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "studies_export.md"

@@ -18,8 +18,8 @@ from golow.record import GolowError
 from golow.study import attempt
 from golow.study.loop import MOST_ATTEMPTS
 from golow.study.places import places
-from golow.study_record import CellRecord, Study, StudyLimits
-from golow.study_store import StudyFolder
+from golow.study.record import CellRecord, Study, StudyLimits
+from golow.study.store import StudyFolder
 from processes import mentioning, soon
 from studies import Heard, run
 

@@ -35,14 +35,14 @@ from figure_checks import defects, said, spilt
 from golow.record import GolowError, VerdictName, Word
 from golow.report import style
 from golow.report.published import levental2020_grid
-from golow.report.study_cuts import cuts, overview
-from golow.report.study_fastest import fastest_map
-from golow.report.study_figures import figures, write_study_figures
-from golow.report.study_maps import measure_map, ratio_map
-from golow.report.study_measures import MEMORY, TIME, UTILIZATION
-from golow.report.study_planes import Plane, planes
-from golow.report.study_rows import SIGNS, StudyRow, rows_of
-from golow.report.study_surfaces import surface
+from golow.report.study.cuts import cuts, overview
+from golow.report.study.fastest import fastest_map
+from golow.report.study.figures import figures, write_study_figures
+from golow.report.study.maps import measure_map, ratio_map
+from golow.report.study.measures import MEMORY, TIME, UTILIZATION
+from golow.report.study.planes import Plane, planes
+from golow.report.study.rows import SIGNS, StudyRow, rows_of
+from golow.report.study.surfaces import surface
 
 PAPER = levental2020_grid()
 LEVENTAL = rows_of("levental-2020", levental_like())

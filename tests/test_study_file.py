@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from golow.record import GolowError
 from golow.study.cells import cells, key
 from golow.study.file import built_in, read_study
-from golow.study_record import Study, StudyLimits
-from golow.study_store import to_toml
+from golow.study.record import Study, StudyLimits
+from golow.study.store import to_toml
 
 WHOLE = """\
 name = "mine"

@@ -16,8 +16,8 @@ import pytest
 import studies
 from golow.study.loop import MOST_ATTEMPTS
 from golow.study.places import Place, places
-from golow.study_record import CellRecord
-from golow.study_store import StudyFolder
+from golow.study.record import CellRecord
+from golow.study.store import StudyFolder
 from processes import mentioning, soon
 
 KILLS = 100

@@ -23,7 +23,7 @@ from golow.study.memory import (
     limit_bytes,
     too_large,
 )
-from golow.study_record import Cell, CellRecord, StudyLimits
+from golow.study.record import Cell, CellRecord, StudyLimits
 
 GIB = 2**30
 [CELL] = cells(studies.study(batch=(8,), resolution=(64,)), 1)

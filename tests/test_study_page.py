@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from drawn_studies import SMALL, cell, measured, run, small, studies
 from golow.record import GolowError
 from golow.report.published import levental2020_grid
-from golow.report.study_interactive import write_page
-from golow.report.study_planes import planes
-from golow.report.study_rows import StudyRow, rows_of
+from golow.report.study.interactive import write_page
+from golow.report.study.planes import planes
+from golow.report.study.rows import StudyRow, rows_of
 
 PAPER = levental2020_grid()
 

@@ -17,7 +17,7 @@ from golow.record import GolowError
 from golow.study.loop import SilentStudy
 from golow.study.places import places
 from golow.study.run import executor, run_study
-from golow.study_store import StudyFolder
+from golow.study.store import StudyFolder
 
 UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
 

@@ -14,11 +14,11 @@ from drawn_studies import (
 )
 from figure_checks import defects, spilt
 from golow.report.published import levental2020_grid
-from golow.report.study_cuts import overview
-from golow.report.study_figures import figures
-from golow.report.study_maps import ratio_map
-from golow.report.study_planes import planes, published_plane
-from golow.report.study_rows import rows_of
+from golow.report.study.cuts import overview
+from golow.report.study.figures import figures
+from golow.report.study.maps import ratio_map
+from golow.report.study.planes import planes, published_plane
+from golow.report.study.rows import rows_of
 
 PAPER = levental2020_grid()
 

@@ -13,11 +13,11 @@ from figure_checks import said
 from golow.record import GolowError
 from golow.report import style
 from golow.report.published import grid, levental2020_grid
-from golow.report.study_cuts import cuts
-from golow.report.study_maps import ratio_map
-from golow.report.study_measures import TIME
-from golow.report.study_planes import planes, published_plane
-from golow.report.study_rows import rows_of
+from golow.report.study.cuts import cuts
+from golow.report.study.maps import ratio_map
+from golow.report.study.measures import TIME
+from golow.report.study.planes import planes, published_plane
+from golow.report.study.rows import rows_of
 
 PAPER = levental2020_grid()
 LEVENTAL = rows_of("levental-2020", levental_like())

@@ -15,7 +15,7 @@ from golow.record import GolowError
 from golow.study.cells import cells
 from golow.study.cluster import RayExecutor, devices, imported_ray, needs
 from golow.study.loop import StudyRun
-from golow.study_store import StudyFolder
+from golow.study.store import StudyFolder
 from processes import all_gone, family, mentioning, soon
 from studies import Heard
 

@@ -19,8 +19,8 @@ from torch import nn
 
 from drawn_trainings import epoch, run, training, trainings
 from golow.record import GolowError
-from golow.report.tensorboard import write_tensorboard
-from golow.training_record import Epoch, Training
+from golow.report.training.tensorboard import write_tensorboard
+from golow.training.record import Epoch, Training
 
 BEGUN = datetime.fromisoformat("2026-11-20T18:00:00+00:00").timestamp()
 EPOCHS = (epoch(1, (2.5, 1.25), 0.5, 4), epoch(2, (1.0, math.nan), 0.75, 8), epoch(3, (), None, 2))

@@ -21,15 +21,15 @@ from torch import nn
 import golow
 import training_subjects
 from golow.data.image_file import open_images
-from golow.levels import onednn
+from golow.levels.starter import Starter
+from golow.levels.vendor import onednn
 from golow.record import Optimizer
-from golow.starter import Starter
 from golow.training import verdict
 from golow.training.learner import Standing
+from golow.training.record import Augmentation, Epoch, TrainingRun
 from golow.training.train import SilentTraining, TrainingResult
 from golow.training.verdict import Pair
 from golow.training.verdict.pair import Judgement
-from golow.training_record import Augmentation, Epoch, TrainingRun
 from golow.worker.client import Worker
 from golow.worker.feed import normalised
 from processes import mentioning, soon

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 
 from drawn_trainings import TWO_SEEDS, epoch, run, training, trainings
-from golow.report.training_export import epoch_rows, run_rows, to_csv, write_export
-from golow.training_record import CurveVerdict, Training
+from golow.report.training.export import epoch_rows, run_rows, to_csv, write_export
+from golow.training.record import CurveVerdict, Training
 
 ROOT = Path(__file__).parent.parent
 

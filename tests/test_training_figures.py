@@ -18,10 +18,11 @@ from matplotlib.transforms import Bbox
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
 from figure_checks import said
 from golow.record import GolowError
-from golow.report import curves, series, style
-from golow.report.bars import time_a_sample
-from golow.report.confusion import confusion
-from golow.training_record import CurveVerdict
+from golow.report import style
+from golow.report.training import curves, series
+from golow.report.training.bars import time_a_sample
+from golow.report.training.confusion import confusion
+from golow.training.record import CurveVerdict
 
 ROOT = Path(__file__).parent.parent
 

@@ -19,17 +19,17 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from golow.entrant import Entrant
+from golow.comparison.entrant import Entrant
 from golow.levels.choices import choices
+from golow.levels.starter import Starter
 from golow.record import Check, GolowError, Optimizer
-from golow.starter import Starter
 from golow.training.bundle import TrainingBundles
 from golow.training.learner import Course, Learner, Standing
 from golow.training.plan import make_plan
+from golow.training.record import Augmentation, Schedule, TrainingRun
+from golow.training.store import RunFolder
 from golow.training.train import SilentTraining
 from golow.training.workers import Workers
-from golow.training_record import Augmentation, Schedule, TrainingRun
-from golow.training_store import RunFolder
 from processes import is_gone, mentioning, soon
 from training_subjects import NORMED, digits, softmax_worker
 

@@ -16,20 +16,17 @@ from torch import nn
 
 import golow
 from drawn_trainings import epoch, run
-from golow import cli, training_store
-from golow.bundle import Bundle
+from golow import cli
 from golow.levels.choices import choices
 from golow.models.initialise import initialise
 from golow.record import GolowError, Optimizer
-from golow.source import build_module
+from golow.training import store as training_store
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData, open_data
 from golow.training.plan import make_plan
-from golow.training_record import (
-    Augmentation,
-    Schedule,
-    TrainingPlan,
-)
+from golow.training.record import Augmentation, Schedule, TrainingPlan
+from golow.workload.bundle import Bundle
+from golow.workload.source import build_module
 from training_subjects import NORMED, PLAIN, digits
 
 

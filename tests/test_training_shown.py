@@ -10,15 +10,11 @@ from rich.console import Console
 
 from drawn_trainings import epoch, paper_like, run, training
 from golow.record import Check, Quantity
-from golow.report.training import render
-from golow.report.training_progress import TrainingProgress, standing_text
+from golow.report.training.progress import TrainingProgress, standing_text
+from golow.report.training.table import render
 from golow.training.learner import Standing
 from golow.training.pieces import FASTER, Pace
-from golow.training_record import (
-    CurveVerdict,
-    Training,
-    TrainingRun,
-)
+from golow.training.record import CurveVerdict, Training, TrainingRun
 
 
 def shown(found: Training) -> str:

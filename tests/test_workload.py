@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from golow.bundle import write_bundle
 from golow.levels.level import python_worker
 from golow.record import Mode, Optimizer
 from golow.worker.client import Worker
-from golow.workload import prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import prepare
 from model_files import (
     FILE,
     assert_computes,
@@ -204,7 +204,7 @@ def test_a_live_module_of_a_script_or_a_notebook(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, script, tmp_path / "bundle"], capture_output=True, text=True, check=True
     )
-    with Worker("eager", python_worker("eager", ""), threads=1) as worker:
+    with Worker("eager", python_worker("golow.levels.torch.eager", ""), threads=1) as worker:
         worker.load(tmp_path / "bundle")
         worker.outputs([0], 0.1, tmp_path / "outputs")
     found = load_file(tmp_path / "outputs")["0/loss/loss"].item()

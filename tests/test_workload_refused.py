@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from golow.record import GolowError
-from golow.workload import prepare
+from golow.workload.prepare import prepare
 from model_files import FILE, assert_computes, imports_forgotten, refusal, written_models
 
 

@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from golow.comparison import Interrupted, Result, compare
+    from golow.comparison.compare import Interrupted, Result, compare
+    from golow.comparison.store import load
     from golow.record import GolowError, Optimizer
-    from golow.store import load
     from golow.study.run import StudyResult, load_study, run_study
+    from golow.training.record import Augmentation, Schedule
+    from golow.training.store import load as load_training
     from golow.training.train import TrainingInterrupted, TrainingResult, resume, train
-    from golow.training_record import Augmentation, Schedule
-    from golow.training_store import load as load_training
 
 __all__ = [
     "Augmentation",
@@ -39,19 +39,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Augmentation": "golow.training_record",
+    "Augmentation": "golow.training.record",
     "GolowError": "golow.record",
-    "Interrupted": "golow.comparison",
+    "Interrupted": "golow.comparison.compare",
     "Optimizer": "golow.record",
-    "Result": "golow.comparison",
-    "Schedule": "golow.training_record",
+    "Result": "golow.comparison.compare",
+    "Schedule": "golow.training.record",
     "StudyResult": "golow.study.run",
     "TrainingInterrupted": "golow.training.train",
     "TrainingResult": "golow.training.train",
-    "compare": "golow.comparison",
-    "load": "golow.store",
+    "compare": "golow.comparison.compare",
+    "load": "golow.comparison.store",
     "load_study": "golow.study.run",
-    "load_training": "golow.training_store",
+    "load_training": "golow.training.store",
     "resume": "golow.training.train",
     "run_study": "golow.study.run",
     "train": "golow.training.train",

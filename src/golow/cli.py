@@ -15,9 +15,7 @@ import typer
 from rich.console import Console
 
 from golow.commands.data import data_app
-from golow.commands.study import study_app
-from golow.commands.train import train
-from golow.options import (
+from golow.commands.options import (
     Batch,
     Channels,
     Classes,
@@ -40,12 +38,14 @@ from golow.options import (
     names,
     workers,
 )
+from golow.commands.study import study_app
+from golow.commands.train import train
 from golow.record import GolowError, Optimizer, Unsupported
 from golow.report.console import WIDTH, wide_console
 
 if TYPE_CHECKING:
-    from golow.comparison import Result
-    from golow.workload import Prepared
+    from golow.comparison.compare import Result
+    from golow.workload.prepare import Prepared
 
 app = typer.Typer(
     name="golow",
@@ -105,9 +105,9 @@ def compare(
 
     Ends with status 0 when every level that can run here matches, 1 when one differs or failed.
     """
-    from golow import store
-    from golow.comparison import Interrupted
-    from golow.comparison import compare as run
+    from golow.comparison import store
+    from golow.comparison.compare import Interrupted
+    from golow.comparison.compare import compare as run
     from golow.report.progress import Progress
 
     store.require_writable(out)
@@ -164,9 +164,10 @@ def show(
 ) -> None:
     """Show recorded comparisons and trainings; several comparisons only if machine, versions and
     workload are alike."""
-    from golow import store, training_store
-    from golow.report import training
-    from golow.report.table import render
+    from golow.comparison import store
+    from golow.report.comparison.table import render
+    from golow.report.training import table as training
+    from golow.training import store as training_store
 
     trainings = [path for path in records if training_store.is_training(path)]
     for path in trainings:
@@ -196,8 +197,8 @@ def lower(
     show: Annotated[bool, typer.Option("--show", help="Print the graph after each pass.")] = False,
 ) -> None:
     """Capture a model as a graph and take it through the passes of a level."""
-    from golow.lowering import lower as run
-    from golow.report.table import graph_table
+    from golow.explain.lowering import lower as run
+    from golow.report.comparison.table import graph_table
 
     prepared = _prepare(
         model,
@@ -240,7 +241,7 @@ def emit(
     loss: LossOption = None,
 ) -> None:
     """Write the model as a C++ program: a CMake project that builds and runs without golow."""
-    from golow.emit import emit as write
+    from golow.levels.libtorch.emission import emit as write
 
     prepared = _prepare(
         model, mode, batch, resolution, input, channels, classes, loss, weights, init
@@ -254,8 +255,8 @@ def emit(
 @app.command()
 def levels() -> None:
     """List the levels, from the most abstract to the lowest, with their variants."""
-    from golow.levels import LADDER
-    from golow.report.lists import levels_table
+    from golow.levels.ladder import LADDER
+    from golow.report.comparison.lists import levels_table
 
     wide_console().print(levels_table(LADDER))
 
@@ -264,7 +265,7 @@ def levels() -> None:
 def models() -> None:
     """List the models of the zoo."""
     from golow.models import ZOO
-    from golow.report.lists import models_table
+    from golow.report.comparison.lists import models_table
 
     wide_console().print(models_table(ZOO))
 
@@ -272,9 +273,9 @@ def models() -> None:
 @app.command()
 def doctor() -> None:
     """Say which levels can run here, what is missing, and how trustworthy the machine is."""
-    from golow.levels import LADDER
+    from golow.levels.ladder import LADDER
     from golow.measure.environment import environment
-    from golow.report.lists import doctor_report
+    from golow.report.comparison.lists import doctor_report
 
     doctor_report(wide_console(), LADDER, environment())
 
@@ -282,9 +283,9 @@ def doctor() -> None:
 @app.command()
 def selftest() -> None:
     """Time workers of known cost here, under two minutes: can numbers be trusted?"""
-    from golow.report.lists import trust_report
+    from golow.comparison.selftest import selftest as run
+    from golow.report.comparison.lists import trust_report
     from golow.report.progress import Progress
-    from golow.selftest import selftest as run
 
     with Progress(Console(stderr=True)) as progress:
         trust = run(progress)
@@ -320,9 +321,9 @@ def _complain(message: str, hint: str) -> None:
 
 def _show_and_save(result: Result, out: Path, json: str | None) -> None:
     """Show first: a full disk must not cost the figures that are on the screen."""
+    from golow.comparison.store import write_whole
     from golow.record import encode
-    from golow.report.table import render
-    from golow.store import write_whole
+    from golow.report.comparison.table import render
 
     to_pipe = json == "-"
     render(result.comparison, Console(stderr=True, width=WIDTH, markup=False) if to_pipe else None)
@@ -352,7 +353,7 @@ def _prepare(
     device: DeviceName = DeviceName.cpu,
     precision: PrecisionName = PrecisionName.default,
 ) -> Prepared:
-    from golow.workload import prepare
+    from golow.workload.prepare import prepare
 
     return prepare(
         model,

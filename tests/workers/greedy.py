@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from golow.levels.torch_program import TorchProgram
+from golow.levels.torch.program import TorchProgram
 from golow.worker.serve import run
 
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from golow.bundle import Bundle
 from golow.worker.feed import Feed, augmented, normalised
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run
+from golow.workload.bundle import Bundle
 
 Arrays = dict[str, np.ndarray]
 GAMMA, BETA, WEIGHT, BIAS = PARAMETERS = ("1.weight", "1.bias", "2.weight", "2.bias")

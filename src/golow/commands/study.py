@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from golow.options import DeviceName, names
+from golow.commands.options import DeviceName, names
 from golow.record import GolowError
 from golow.report.console import wide_console
 
 if TYPE_CHECKING:
+    from golow.study.record import Study
     from golow.study.run import StudyResult
-    from golow.study_record import Study
 
 study_app = typer.Typer(
     help="Grids over models, batch sizes, resolutions, precisions and thread counts.",
@@ -76,7 +76,7 @@ EnvironmentName = Annotated[
 @study_app.command("list")
 def list_studies(out: Out = STUDIES) -> None:
     """List the studies that golow brings along, and those that were begun."""
-    from golow.report.study_table import list_table
+    from golow.report.study.table import list_table
     from golow.study.file import built_in, read_study
 
     found = {name: (read_study(file), "built in") for name, file in built_in().items()}
@@ -122,7 +122,7 @@ def resume(
 @study_app.command()
 def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
     """Say how many cells are done, failed, skipped and waiting, and how long is left."""
-    from golow.report.study_table import render_status
+    from golow.report.study.table import render_status
     from golow.study.forecast import outlook, so_far_at_a_time
     from golow.study.memory import limit_bytes
     from golow.study.run import load_study
@@ -139,8 +139,8 @@ def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None)
 @study_app.command()
 def show(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
     """Show the time of every level over eager's, over the grid."""
-    from golow.report.study_rows import Measured, rows_of
-    from golow.report.study_table import render_grid
+    from golow.report.study.rows import Measured, rows_of
+    from golow.report.study.table import render_grid
     from golow.study.run import load_study
 
     result, console = load_study(_folder(study, out), environment), wide_console()
@@ -166,7 +166,7 @@ def export(
     out: Out = STUDIES,
 ) -> None:
     """Write a study as one table: a row a cell and level; docs/studies_export.md has the schema."""
-    from golow.report.study_export import export as write
+    from golow.report.study.export import export as write
 
     folder = _folder(study, out)
     file = to or Path(f"{folder.name}.{format.value}")
@@ -187,7 +187,7 @@ def figures(
     studies: Annotated[Path, typer.Option(help="Folder of the studies.")] = STUDIES,
 ) -> None:
     """Draw a study: time, memory and ratio over the grid; needs matplotlib."""
-    from golow.report.study_figures import write_study_figures
+    from golow.report.study.figures import write_study_figures
 
     for file in write_study_figures(
         _folder(study, studies), out, tuple(names(formats) or ()), reference
@@ -207,7 +207,7 @@ def _run(
     no_skip: bool,
     budget: float | None,
 ) -> None:
-    from golow.report.study_progress import StudyProgress
+    from golow.report.study.progress import StudyProgress
     from golow.study.run import find_study, run_study
 
     asked = find_study(study, out, device.value if device is not None else None)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from golow.commands.data import DataRoot
-from golow.options import (
+from golow.commands.options import (
     DeviceName,
     DeviceOption,
     LevelNames,
@@ -132,9 +132,9 @@ def train(
     Ends with status 0 when every level that can train here did, and none trained another network;
     1 when one differs or failed.
     """
-    from golow.report.training_progress import TrainingProgress
+    from golow.report.training.progress import TrainingProgress
     from golow.training import train as training
-    from golow.training_record import Augmentation, Schedule
+    from golow.training.record import Augmentation, Schedule
 
     if figures is not None:
         _require_package("matplotlib", "figures")

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.data.whole_file import replacing
+from golow.files import replacing
 from golow.record import GolowError, Record
 
 Images = NDArray[np.uint8]

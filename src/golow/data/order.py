@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from golow.data.whole_file import replacing
+from golow.files import replacing
 
 _ROWS, _SHIFTS, _FLIPS = range(3)  # a stream of words each
 

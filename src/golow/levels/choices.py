@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from golow import levels as ladder
-from golow.bundle import Bundle
-from golow.levels import BASELINE, Choice, Launch, Level, Probe
+from golow.levels import ladder
+from golow.levels.ladder import BASELINE, Choice, Launch, Level, Probe
 from golow.record import Device, GolowError, Mode
+from golow.workload.bundle import Bundle
 
 OWN_NAME = re.compile(r"\w[\w-]*")
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.bundle import Bundle
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph
 from golow.lower.plan import Plan
 from golow.record import Device, Mode, Workload
+from golow.workload.bundle import Bundle
 
 # For a worker that computes nothing in numpy: the thread that its OpenBLAS starts at the import
 # spins for a tenth of a second and more, on a core that the first iterations need.
@@ -51,7 +51,8 @@ class Launch(NamedTuple):
 class Level:
     """One way to execute a workload.
 
-    builds: whether its worker's command depends on the bundle or on anything that is built of it.
+    served_by: the module of its Python worker, where nothing has to be built before that starts;
+    empty where the command depends on the bundle or on what is built from it.
     from_graph: it starts from the captured graph, so that capturing is a part of its cost.
     modes and devices: what it can run at all, and where; a variant may do less.
     passes: those that it adds to the common ones, where it lowers the graph further. plan: what
@@ -66,7 +67,7 @@ class Level:
     probe: Callable[[], Probe]
     prepare: Callable[[Bundle, str, Path], Launch]
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    builds: bool = True
+    served_by: str = ""
     from_graph: bool = False
     modes: tuple[Mode, ...] = ("infer", "train")
     devices: tuple[Device, ...] = ("cpu",)
@@ -74,11 +75,11 @@ class Level:
     plan: Callable[[Graph, Workload, Path], Plan] | None = None
 
 
-def python_worker(name: str, variant: str) -> tuple[str, ...]:
-    """The command of the Python worker that serves this level."""
+def python_worker(module: str, variant: str) -> tuple[str, ...]:
+    """The command of the Python worker that serves the level in this module."""
     return (
         sys.executable,
         "-m",
         "golow.worker.serve",
-        f"{name}:{variant}" if variant else name,
+        f"{module}:{variant}" if variant else module,
     )

@@ -10,4 +10,4 @@ class Probe(NamedTuple):
 
     available: bool
     missing: str = ""
-    mend: str = ""
+    fix: str = ""

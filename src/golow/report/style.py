@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from golow.comparison.store import write_whole
 from golow.record import GolowError
-from golow.store import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -26,7 +26,7 @@ from golow.study.cell import DISK_FULL, Outcome
 from golow.study.cells import key
 from golow.study.family import MARK, end_family
 from golow.study.places import Place
-from golow.study_record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
+from golow.study.record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
 from golow.worker.process import out_of_memory_kills
 
 PROGRAM = ("-m", "golow.study.cell")

@@ -28,7 +28,7 @@ import msgspec
 from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
 from golow.study.family import MARK, end_family
 from golow.study.places import TURNS
-from golow.study_record import OUT_OF_MEMORY, Cell, ran_out_of_memory
+from golow.study.record import OUT_OF_MEMORY, Cell, ran_out_of_memory
 
 DISK_FULL = 28
 
@@ -54,7 +54,7 @@ def main() -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     if TURNS in os.environ:
-        importlib.import_module("golow.comparison")  # a quarter of a cell's time
+        importlib.import_module("golow.comparison.compare")  # a quarter of a cell's time
     asked.wait()
     cell = msgspec.json.decode((folder / "request.json").read_bytes(), type=Cell)
     try:
@@ -119,7 +119,7 @@ class _Stages:
 
 
 def _compared(cell: Cell) -> Comparison:
-    from golow.comparison import compare
+    from golow.comparison.compare import compare
     from golow.worker.turn import Turn
 
     result = compare(
@@ -143,7 +143,7 @@ def _compared(cell: Cell) -> Comparison:
 
 
 def _saved(comparison: Comparison, folder: Path) -> str:
-    from golow import store
+    from golow.comparison import store
 
     for run in comparison.runs:
         if run.check.verdict == "failed" and _tells_of_a_full_disk(run):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from golow import levels as ladder
+from golow.levels import ladder
 from golow.record import GolowError, Mode
-from golow.study_record import FORMAT_VERSION, Cell, Study
+from golow.study.record import FORMAT_VERSION, Cell, Study
 
 KEY_LENGTH = 16  # hexadecimal digits of a key
 

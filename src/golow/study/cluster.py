@@ -17,15 +17,15 @@ from typing import Any, Self
 
 import msgspec
 
+from golow.comparison.store import write_whole
 from golow.data.places import default_cache
 from golow.record import Device, Environment, GolowError, Record
-from golow.store import write_whole
 from golow.study.attempt import PROGRAM, Lost
 from golow.study.forecast import Devices
 from golow.study.local import LocalExecutor
 from golow.study.loop import Finished, SilentStudy
 from golow.study.places import places
-from golow.study_record import Cell, CellRecord, Study
+from golow.study.record import Cell, CellRecord, Study
 
 RETRIES = 3  # what Ray itself does about a task whose node or process has died
 

@@ -22,11 +22,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from golow import levels as ladder
 from golow import models
+from golow.levels import ladder
 from golow.record import Device, GolowError
 from golow.study.memory import limit_bytes
-from golow.study_record import Study, StudyLimits
+from golow.study.record import Study, StudyLimits
 
 AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
 

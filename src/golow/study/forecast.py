@@ -12,7 +12,7 @@ import numpy as np
 from golow.record import Record
 from golow.study.cells import work
 from golow.study.memory import expected_bytes, guessed_bytes, held_bytes, relatives
-from golow.study_record import Cell, CellRecord, StudyLimits
+from golow.study.record import Cell, CellRecord, StudyLimits
 
 # Until a cell is measured: what one takes beside its racing, once and for each level. Starts,
 # builds and the check are most of it.

@@ -20,7 +20,7 @@ from golow.study.forecast import Devices
 from golow.study.lock import DeviceLock
 from golow.study.loop import Finished, StudyObserver
 from golow.study.places import Place
-from golow.study_record import Cell
+from golow.study.record import Cell
 
 # Between two looks whether another study has given a device back.
 PATIENCE = 0.5

@@ -21,8 +21,8 @@ from golow.study.attempt import Lost
 from golow.study.cells import key
 from golow.study.forecast import Devices, Outlook, outlook
 from golow.study.memory import held_bytes, limit_bytes, too_early, too_large
-from golow.study_record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
-from golow.study_store import StudyFolder
+from golow.study.record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
+from golow.study.store import StudyFolder
 
 # A cell whose process something from outside ends is measured again; that often in one run.
 MOST_ATTEMPTS = 3

@@ -13,11 +13,11 @@ from statistics import median_low
 
 import numpy as np
 
-from golow.levels import BASELINE
+from golow.levels.ladder import BASELINE
 from golow.models import ZOO
 from golow.record import Mode
 from golow.study.cells import work
-from golow.study_record import Cell, CellRecord
+from golow.study.record import Cell, CellRecord
 
 # Small pictures need more a pixel than large ones, so that this is not exact: only what is this
 # much above the limit is certain.

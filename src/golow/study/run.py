@@ -19,8 +19,8 @@ from golow.study.file import built_in, read_study
 from golow.study.local import LocalExecutor
 from golow.study.loop import Executor, SilentStudy, StudyObserver, StudyRun
 from golow.study.places import MOST_ON_A_CARD, places
-from golow.study_record import Cell, CellRecord, Study
-from golow.study_store import StudyFolder
+from golow.study.record import Cell, CellRecord, Study
+from golow.study.store import StudyFolder
 
 STUDIES = Path("runs/studies")
 

@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from golow import models
-from golow.batch import Batch
-from golow.bundle import write_bundle, write_last
-from golow.comparison import write_graph
+from golow.check.standard import moved_weights, working_rounding
+from golow.comparison.compare import write_graph
 from golow.lower.capture import first_names
 from golow.record import GolowError, Mode, TensorType, Workload
-from golow.standard import moved_weights, working_rounding
 from golow.training.data import TrainingData
-from golow.training_record import TrainingPlan
-from golow.workload import BATCHES, Prepared, fresh_module, prepare
+from golow.training.record import TrainingPlan
+from golow.workload.batch import Batch
+from golow.workload.bundle import write_bundle, write_last
+from golow.workload.prepare import BATCHES, Prepared, fresh_module, prepare
 
 OWN = "own"  # the initialisation that a model's constructor does
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from golow import models
-from golow.batch import Batch
 from golow.data.catalog import find
 from golow.data.image_file import Labels, open_images
 from golow.data.order import augmentation, epoch_order, write_order
 from golow.data.prepare import Progress, prepare_dataset
 from golow.data.voc import VocLabel
-from golow.training_record import Augmentation, DatasetFacts
+from golow.training.record import Augmentation, DatasetFacts
 from golow.worker.feed import normalised
+from golow.workload.batch import Batch
 
 
 class TrainingData(NamedTuple):

@@ -17,19 +17,19 @@ import msgspec
 import numpy as np
 from safetensors.numpy import load_file
 
-from golow.entrant import Observer
+from golow.check.standard import Standard
+from golow.comparison.entrant import Observer
 from golow.measure.sampling import Sampling
 from golow.record import GolowError, Unsupported, WorkerFailure
-from golow.standard import Standard
 from golow.training import schedule
 from golow.training.bundle import Start
 from golow.training.data import TrainingData
 from golow.training.evaluation import evaluate
 from golow.training.pieces import Predicted, Trained, predict_all, train_epoch
+from golow.training.record import Epoch, TrainingPlan, TrainingRun
 from golow.training.state import complete
+from golow.training.store import ROUNDING, RunFolder
 from golow.training.workers import Workers
-from golow.training_record import Epoch, TrainingPlan, TrainingRun
-from golow.training_store import ROUNDING, RunFolder
 from golow.worker.client import Worker
 
 

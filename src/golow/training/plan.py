@@ -9,26 +9,20 @@ from pathlib import Path
 
 from torch import nn
 
-from golow import levels as ladder
 from golow import models
-from golow.comparison import environment_of
+from golow.comparison.compare import environment_of
 from golow.data.voc import VocLabel
-from golow.levels import Choice
+from golow.levels import ladder
 from golow.levels.choices import choices, command_of
+from golow.levels.ladder import Choice
 from golow.measure.cores import default_threads
 from golow.models.initialise import INITIALISATIONS
 from golow.record import Device, GolowError, Optimizer, Precision
-from golow.source import locate
 from golow.training.bundle import OWN
+from golow.training.record import FORMAT_VERSION, Augmentation, DatasetFacts, Schedule, TrainingPlan
 from golow.training.schedule import require_sense
-from golow.training_record import (
-    FORMAT_VERSION,
-    Augmentation,
-    DatasetFacts,
-    Schedule,
-    TrainingPlan,
-)
-from golow.trial import require_device
+from golow.workload.source import locate
+from golow.workload.trial import require_device
 
 DEFAULT_LEVELS = ("eager", "torchscript", "libtorch", "vendor")
 DEFAULT_BATCH = 128

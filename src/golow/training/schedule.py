@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from golow.record import GolowError
-from golow.training_record import Schedule
+from golow.training.record import Schedule
 
 
 def rates(

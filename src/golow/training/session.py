@@ -11,22 +11,22 @@ from pathlib import Path
 
 import msgspec
 
-from golow import training_store
-from golow.comparison import environment_of
-from golow.entrant import Entrant
-from golow.levels import BASELINE, Choice
+from golow.check.standard import Standard
+from golow.comparison.compare import environment_of
+from golow.comparison.entrant import Entrant
+from golow.levels.ladder import BASELINE, Choice
+from golow.levels.starter import Starter
 from golow.measure.environment import unlike
 from golow.measure.nvml import Card
 from golow.record import Check, GolowError
-from golow.standard import Standard
-from golow.starter import Starter
+from golow.training import store as training_store
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData
 from golow.training.learner import Course, Learner, TrainingObserver
+from golow.training.record import Training, TrainingPlan, TrainingRun
+from golow.training.store import ROUNDING, Findings, RunFolder, run_folder, starts
 from golow.training.verdict import verdicts
 from golow.training.workers import Workers
-from golow.training_record import Training, TrainingPlan, TrainingRun
-from golow.training_store import ROUNDING, Findings, RunFolder, run_folder, starts
 
 ROUNDING_STEPS = 200
 """Steps for which eager is trained once more, in whole epochs, to see what rounding does: enough to

@@ -17,22 +17,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from torch import nn
 
-from golow import store, training_store
+from golow.comparison import store
 from golow.data.places import default_cache
 from golow.data.voc import VocLabel
-from golow.levels import Choice
+from golow.levels.ladder import Choice
+from golow.levels.starter import Starter
 from golow.record import Device, GolowError, Optimizer, Precision
-from golow.report.training import render
-from golow.report.training_export import epoch_rows, write_export
-from golow.source import build_module
-from golow.starter import Starter
+from golow.report.training.export import epoch_rows, write_export
+from golow.report.training.table import render
 from golow.training import plan as training_plan
+from golow.training import store as training_store
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData, open_data
 from golow.training.learner import Standing, TrainingObserver
+from golow.training.record import Augmentation, Schedule, Training, TrainingPlan
 from golow.training.session import Session
-from golow.training_record import Augmentation, Schedule, Training, TrainingPlan
 from golow.worker.limits import Limits
+from golow.workload.source import build_module
 
 if TYPE_CHECKING:
     import pandas
@@ -59,14 +60,14 @@ class TrainingResult(NamedTuple):
 
     def figures(self, folder: str | Path) -> list[Path]:
         """Draw all figures into the folder. Needs ``pip install golow[figures]``."""
-        from golow.report.curves import write_figures
+        from golow.report.training.curves import write_figures
 
         return write_figures(self.training, Path(folder))
 
     def tensorboard(self, folder: str | Path) -> tuple[str, ...]:
         """Write TensorBoard's logs into the folder; returns notes on what could not be written.
         Needs ``pip install golow[tensorboard]``."""
-        from golow.report.tensorboard import write_tensorboard
+        from golow.report.training.tensorboard import write_tensorboard
 
         source = next((run.workload.source for run in self.training.runs), None)
         module = build_module(source) if source is not None and source.kind != "pickle" else None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from golow.bundle import Bundle
-from golow.entrant import Entrant, Observer
-from golow.levels import Choice
-from golow.standard import Standard
+from golow.check.standard import Standard
+from golow.comparison.entrant import Entrant, Observer
+from golow.levels.ladder import Choice
 from golow.worker.client import Worker
+from golow.workload.bundle import Bundle
 
 
 class Workers:

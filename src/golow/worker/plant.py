@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from golow.bundle import Bundle
 from golow.record import Unsupported
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import end_with_parent, run
+from golow.workload.bundle import Bundle
 
 PRODUCTS = 40
 """Products in an iteration: with W of 256 x 256 and a batch of 256, 20 to 40 ms on one core."""

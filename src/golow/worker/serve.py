@@ -1,4 +1,4 @@
-"""A Python worker: ``python -m golow.worker.serve LEVEL[:VARIANT]`` speaks the protocol.
+"""A Python worker: ``python -m golow.worker.serve MODULE[:VARIANT]`` speaks the protocol.
 
 Only the level's own module is imported, so a level without a framework stays without one.
 """
@@ -273,9 +273,9 @@ def run(make: Callable[[], Program]) -> None:
 
 
 def main(level: str) -> None:
-    """Serve the level of that name."""
-    name, _, variant = level.partition(":")
-    run(lambda: importlib.import_module(f"golow.levels.{name}").program(variant))
+    """Serve a level by its module, ``module`` or ``module:variant``: its ``program(variant)``."""
+    module, _, variant = level.partition(":")
+    run(lambda: importlib.import_module(module).program(variant))
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from golow.bundle import Bundle
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph
 from golow.record import Device, Unsupported
+from golow.workload.bundle import Bundle
 
 
 def probe(device: Device = "cpu") -> Probe:

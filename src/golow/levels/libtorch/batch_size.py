@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from golow.bundle import Bundle
 from golow.levels.libtorch.arguments import PerSample
 from golow.lower.graph import Graph, Node
 from golow.record import Unsupported
+from golow.workload.bundle import Bundle
 
 
 class _Differs(Exception):

@@ -16,12 +16,7 @@ import msgspec
 
 from golow.levels.libtorch.arguments import DTYPES, NotEmitted, PerSample, Seed, string_text
 from golow.levels.libtorch.names import CppNames, value_names
-from golow.levels.libtorch.operators import (
-    Operator,
-    call_text,
-    find_operator,
-    written_values,
-)
+from golow.levels.libtorch.operators import Operator, call_text, find_operator, written_values
 from golow.levels.libtorch.placement import on_device
 from golow.levels.libtorch.running_statistics import in_place, written_in_place
 from golow.lower.graph import Graph, Node, Ref, Value

@@ -110,7 +110,7 @@ def find_toolchain(device: Device = "cpu") -> Toolchain:
     found = probe(device)
     compiler, torch = _compiler(), _torch_folder()
     if not found.available or compiler is None or torch is None:
-        raise GolowError(f"the level libtorch needs more: {found.missing}", found.mend)
+        raise GolowError(f"the level libtorch needs more: {found.missing}", found.fix)
     cuda = cuda_version(torch) if device == "cuda" else ""
     return Toolchain(compiler, _compiler_version(compiler), torch, version("torch"), cuda)
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from golow.record import Quantity
+from golow.training.record import CurveVerdict, TrainingRun
 from golow.training.verdict.pair import Judgement, Pair
 from golow.training.verdict.seeds import by_seeds
 from golow.training.verdict.steps import distance, left_by_more_than_rounding, stays_near
-from golow.training_record import CurveVerdict, TrainingRun
 
 __all__ = ["Pair", "curves", "verdicts"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from golow.record import Quantity
-from golow.training_record import CurveWord, Epoch, TrainingRun
+from golow.training.record import CurveWord, Epoch, TrainingRun
 
 Numbers = npt.NDArray[np.float64]
 

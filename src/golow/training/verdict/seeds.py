@@ -17,8 +17,8 @@ from scipy.stats import f as fisher
 from scipy.stats import t as student
 
 from golow.record import Quantity
+from golow.training.record import TrainingRun
 from golow.training.verdict.pair import Judgement, Pair, resolution
-from golow.training_record import TrainingRun
 
 LEAST_SEEDS = 3
 """With fewer, equal levels are hardly told from others: the spread is not known well enough."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from golow.training.record import TrainingRun
 from golow.training.verdict.pair import Numbers, Pair, resolution, step_losses
-from golow.training_record import TrainingRun
 
 FACTOR = 10.0
 """Times the twin's distance that a level may have. The twin is moved by eight roundings of every

@@ -1,0 +1,294 @@
+"""What every level of a comparison is held against: float64, and eager's own error to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from golow.check.rule import (
+    BF16,
+    FLOAT32,
+    FP16,
+    TF32,
+    Reference,
+    Rounding,
+    check,
+    confirm,
+    may_be_rounding,
+    recheck,
+)
+from golow.levels import ladder
+from golow.levels.ladder import Choice
+from golow.levels.starter import Starter
+from golow.record import Check, Device, GolowError, Mode, WorkerFailure, Workload
+from golow.worker.client import Worker
+from golow.workload.bundle import Bundle
+
+BATCHES = (0, 1)
+OTHER_BATCHES = (2, 3)
+
+# A relu that falls on the other side of zero shows in one draw and not in another.
+DRAWS = 3
+
+
+def checking(mode: Mode, device: Device) -> Choice:
+    """What runs for the check alone: the reference."""
+    return ladder.choose(ladder.REFERENCE, mode, device)
+
+
+Outputs = Callable[[list[int], float, Path], None]
+"""Has a level run batches at a learning rate and write its tensors, as `Worker.outputs` does."""
+
+
+class Judgement(NamedTuple):
+    """What the check says of a level, and what a reader of its verdict must know besides."""
+
+    check: Check
+    notes: list[str]
+
+
+class Standard:
+    """The reference on the batches of the check, and how a level is held against it.
+
+    What costs most is made only for a level that does not pass without it, and kept for the next:
+    the draws, then the reference on other batches for a second try, then the draws on those.
+    """
+
+    def __init__(
+        self, bundle: Bundle, folder: Path, starter: Starter, eager: Outputs | None = None
+    ) -> None:
+        """Run eager in float64 and in the working precision; raises `GolowError` where either
+        cannot run, since nothing can be proved then.
+
+        eager: in the working precision, where it runs anyway; else a worker is started for it.
+        """
+        self._bundle, self._folder, self._starter = bundle, folder, starter
+        self._eager = eager
+        self._working = working_rounding(bundle)
+        self._widened: dict[tuple[int, ...], Reference] = {}
+        rate = self.learning_rate = bundle.workload.optimizer.learning_rate
+        with self._both() as (double, rounded):
+            if bundle.workload.mode == "train":
+                one_step = self._establish(double, rounded, BATCHES[:1])
+                self.learning_rate = gentle_rate(rate, one_step)
+            reference = self._establish(double, rounded, BATCHES)
+        self._references: dict[tuple[int, ...], Reference] = {BATCHES: reference}
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of all verdicts must know."""
+        notes = []
+        if self.learning_rate < self._bundle.workload.optimizer.learning_rate:
+            notes.append(
+                f"checked with the learning rate {self.learning_rate:.1g}: with the workload's own "
+                "the rounding of the first step would decide the second"
+            )
+        notes += self._unseen(self._references[BATCHES])
+        if self._bundle.workload.random_layers:
+            count = len(self._bundle.workload.random_layers)
+            notes.append(f"checked with {count} dropout layers switched off; timed with them on")
+        return notes
+
+    def judge(self, outputs: Outputs) -> Judgement:
+        """Hold a level against the reference, at most on the other batches too.
+
+        Raises what ``outputs`` raises, and `GolowError` where the reference cannot be run.
+        """
+        first = self._try(outputs, BATCHES)
+        if not may_be_rounding(first.check):
+            return first
+        second = self._try(outputs, OTHER_BATCHES)
+        return first._replace(check=confirm(first.check, second.check))
+
+    def _try(self, outputs: Outputs, batches: tuple[int, ...]) -> Judgement:
+        reference = self._reference(batches)
+        file = self._folder / "judged.safetensors"
+        try:
+            outputs(list(batches), self.learning_rate, file)
+            found = check(reference, file)
+        finally:
+            file.unlink(missing_ok=True)
+        if not may_be_rounding(found):
+            return Judgement(found, [])
+        wider = self._wider(batches)
+        notes = [f"held against {DRAWS} moved references too: {n}" for n in self._unseen(wider)]
+        return Judgement(recheck(wider, found), notes)
+
+    def _unseen(self, reference: Reference) -> list[str]:
+        """What the limits of that reference hide, where it is much."""
+        working = self._working
+        if reference.rounding <= max(1e-3, 10 * working.size):
+            return []
+        roundings = "roundings move" if working.moves > 1 else "rounding moves"
+        return [
+            f"{working.name} {roundings} {reference.most_sensitive} by "
+            f"{reference.rounding:.1%} here; the check cannot see smaller errors there"
+        ]
+
+    def _reference(self, batches: tuple[int, ...]) -> Reference:
+        if batches not in self._references:
+            with self._both() as (double, rounded):
+                self._references[batches] = self._establish(double, rounded, batches)
+        return self._references[batches]
+
+    def _wider(self, batches: tuple[int, ...]) -> Reference:
+        # A reference beside the first one, so that no verdict depends on which level came before.
+        if batches not in self._widened:
+            with self._workers(ladder.REFERENCE) as (double,):
+                moved = self._moved(double, batches)
+                self._widened[batches] = self._reference(batches).widened(moved)
+        return self._widened[batches]
+
+    @contextmanager
+    def _both(self) -> Iterator[tuple[Worker, Outputs]]:
+        """Eager in float64, and in the working precision."""
+        if self._eager is not None:
+            with self._workers(ladder.REFERENCE) as (double,):
+                yield double, self._eager
+        else:
+            with self._workers(ladder.REFERENCE, ladder.BASELINE) as (double, eager):
+                eager.load(self._bundle.folder)
+                yield double, eager.outputs
+
+    @contextmanager
+    def _workers(self, *names: str) -> Iterator[list[Worker]]:
+        """Workers that are started together because most of a start is one thread's imports."""
+        try:
+            with ExitStack() as stack:
+                workers = [stack.enter_context(self._spawned(name)) for name in names]
+                yield workers
+                for worker in workers:
+                    worker.dismiss()
+        except WorkerFailure as failure:
+            # A study shows the first line, in which cells that ran out of memory should be alike.
+            if failure.kind == "out of memory":
+                said, then = "eager and its float64 reference do not fit into memory", "\n"
+            else:
+                said, then = "eager or its float64 reference cannot run this workload", ": "
+            raise GolowError(
+                f"{said}, so no level can be checked{then}{failure.message}\n{failure.log}",
+                "try a smaller batch or resolution.",
+            ) from failure
+
+    def _spawned(self, name: str) -> Worker:
+        workload = self._bundle.workload
+        level, variant = ladder.choose(name, workload.mode, workload.device)
+        launch = level.prepare(self._bundle, variant, self._folder)
+        return self._starter.worker(name, launch, self._bundle)
+
+    def _establish(self, double: Worker, eager: Outputs, batches: tuple[int, ...]) -> Reference:
+        exact = self._outputs(double, self._bundle, batches)
+        rounded = self._folder / f"standard-eager-{batches[0]}.safetensors"
+        eager(list(batches), self.learning_rate, rounded)
+        reference = Reference(exact, rounded, self._working)
+        rounded.unlink()
+        if not reference.finite:
+            raise GolowError(
+                "the model's float64 reference is not finite: nothing can be checked against it",
+                "look at the weights and the inputs; --init kaiming gives fresh weights.",
+            )
+        return reference
+
+    def _moved(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
+        """What float64 makes of the moved bundle, once a draw; each file is gone after its use."""
+        for draw in range(DRAWS):
+            folder = self._folder / f"moved-{draw}"
+            try:
+                bundle = moved_bundle(self._bundle, folder, draw, self._working)
+                file = self._outputs(double, bundle, batches)
+            finally:
+                shutil.rmtree(folder)
+            yield file
+            file.unlink()
+
+    def _outputs(self, worker: Worker, bundle: Bundle, batches: tuple[int, ...]) -> Path:
+        place = f"{worker.name.replace(':', '-')}-{bundle.folder.name}-{batches[0]}"
+        file = self._folder / f"standard-{place}.safetensors"
+        worker.load(bundle.folder)
+        worker.outputs(batches, self.learning_rate, file)
+        return file
+
+
+def gentle_rate(rate: float, reference: Reference) -> float:
+    """The learning rate for the check's training steps, at most the workload's own.
+
+    A step turns the rounding error of the gradients into one of the weights, and a deep network
+    amplifies that until its second step says nothing. The rate returned keeps the error of every
+    weight at half of what the check allows for anyway.
+    """
+    worst = 0.0
+    for name, weight in reference.expected.items():
+        kind, _, parameter = name.partition("/")[2].partition("/")
+        if kind == "parameter":
+            gradient = reference.expected[f"0/gradient/{parameter}"]
+            size = max(weight.scale, weight.group_scale)
+            worst = max(worst, rate * gradient.eager_error / size if size else 0.0)
+    return rate * min(1.0, reference.working.move / 2 / worst) if worst > 0 else rate
+
+
+def working_rounding(bundle: Bundle) -> Rounding:
+    """The rounding that the workload's precision means for this model: without a layer that the
+    precision takes down, it is float32's."""
+    workload = bundle.workload
+    if workload.precision in ("bf16", "fp16"):
+        return BF16 if workload.precision == "bf16" else FP16
+    if workload.precision == "tf32" or (workload.precision, workload.device) == ("default", "cuda"):
+        least = _least_dimensions(workload)
+        with safe_open(bundle.file("weights.safetensors"), "pt") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+        return TF32 if any(len(shape) >= least for shape in shapes) else FLOAT32
+    return FLOAT32
+
+
+def _least_dimensions(workload: Workload) -> int:
+    """Weights with that many dimensions or more are rounded to the working precision: those of
+    convolutions have three at least, those of matrix products two. Halves store all in inference.
+    """
+    if workload.precision == "default":
+        return 3
+    return 0 if workload.precision in ("bf16", "fp16") and workload.mode == "infer" else 2
+
+
+def moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
+    """The bundle with weights and inputs moved at random: by the working precision's roundings
+    what that rounds, by float32's the rest."""
+    generator = torch.Generator().manual_seed(seed)
+    shutil.copytree(bundle.folder, folder, copy_function=os.link)
+    for name in ("weights.safetensors", "batches.safetensors"):
+        (folder / name).unlink()  # written into, it would be the bundle's own that changes
+    weights = load_file(bundle.file("weights.safetensors"))
+    moved = moved_weights(weights, bundle.workload, working, generator)
+    save_file(moved, folder / "weights.safetensors")
+    batches = {
+        name: _moved(tensor, working if "/input/" in name else FLOAT32, generator)
+        for name, tensor in load_file(bundle.file("batches.safetensors")).items()
+    }
+    save_file(batches, folder / "batches.safetensors")
+    return Bundle(folder)
+
+
+def moved_weights(
+    weights: Mapping[str, Tensor], workload: Workload, working: Rounding, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """A state dict moved so."""
+    least = _least_dimensions(workload)
+    return {
+        name: _moved(tensor, working if tensor.dim() >= least else FLOAT32, generator)
+        for name, tensor in weights.items()
+    }
+
+
+def _moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+    return noise.mul_(rounding.move).add_(1).mul_(tensor).to(tensor.dtype)

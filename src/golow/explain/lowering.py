@@ -1,0 +1,43 @@
+"""What becomes of a model's graph on its way to a level, stage by stage."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from golow.comparison.compare import capture
+from golow.data.places import default_cache
+from golow.levels import ladder
+from golow.lower.graph import Graph
+from golow.lower.passes import CLEAN_UP, stages
+from golow.lower.plan import Plan
+from golow.record import GolowError
+from golow.workload.prepare import Prepared
+
+
+class Lowered(NamedTuple):
+    """The graph as captured and after each pass; the plan, for a level that has one."""
+
+    stages: tuple[Graph, ...]
+    plan: Plan | None
+
+
+def lower(prepared: Prepared, level: str = "") -> Lowered:
+    """Take the workload's graph through the common passes, and through those of the level, if
+    one is named. Raises `GolowError` for a level that starts from no graph or cannot run here,
+    `Unsupported` for an operation that it lacks."""
+    workload = prepared.workload
+    graphs = tuple(stages(capture(prepared).graph, CLEAN_UP))
+    if not level:
+        return Lowered(graphs, None)
+    chosen = ladder.choose(level, workload.mode, workload.device).level
+    if not chosen.from_graph:
+        known = ", ".join(item.name for item in ladder.LADDER if item.from_graph)
+        raise GolowError(f"{level} runs the module, not a graph", f"levels that lower: {known}.")
+    if chosen.passes is not None:
+        graphs += tuple(stages(graphs[-1], chosen.passes(workload)))[1:]
+    if chosen.plan is None:
+        return Lowered(graphs, None)
+    probe = chosen.probe()
+    if not probe.available:
+        raise GolowError(f"{level}: {probe.missing}", probe.fix)
+    return Lowered(graphs, chosen.plan(graphs[-1], workload, default_cache()))

@@ -1,0 +1,147 @@
+"""The ladder: every level golow knows, in order from the most abstract to the lowest."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from golow.levels import libtorch
+from golow.levels.level import Launch, Level, Variant
+from golow.levels.peers import onnxruntime, openvino
+from golow.levels.probe import Probe
+from golow.levels.torch import compile as compile_level
+from golow.levels.torch import cudagraph, eager, torchscript
+from golow.levels.vendor import cudnn, onednn
+from golow.record import Device, GolowError, Mode
+
+__all__ = [
+    "ALIASES",
+    "BASELINE",
+    "DEFAULT",
+    "DEFAULT_ON_CUDA",
+    "LADDER",
+    "OPTIONAL",
+    "REFERENCE",
+    "Choice",
+    "Launch",
+    "Level",
+    "Probe",
+    "Variant",
+    "choose",
+    "default",
+]
+
+LADDER: tuple[Level, ...] = (
+    eager.LEVEL,
+    torchscript.LEVEL,
+    compile_level.LEVEL,
+    cudagraph.LEVEL,
+    onnxruntime.LEVEL,
+    openvino.LEVEL,
+    libtorch.LEVEL,
+    onednn.LEVEL,
+    cudnn.LEVEL,
+)
+
+# What runs unless the user names levels. max-autotune is left out: its build takes minutes.
+DEFAULT = (
+    "eager",
+    "eager:channels_last",
+    "torchscript",
+    "compile",
+    "compile:freezing",
+    "libtorch",
+)
+
+# On a GPU most of a small network's time is the host's, which only graphs take away.
+DEFAULT_ON_CUDA = (
+    "eager",
+    "eager:channels_last",
+    "torchscript",
+    "compile",
+    "compile:cudagraphs",
+    "compile:freezing-cudagraphs",
+    "cudagraph",
+    "cudagraph:channels_last",
+    "libtorch",
+)
+
+# What needs an extra: it runs by default only where that is installed.
+OPTIONAL = ("onnxruntime", "openvino", "onednn", "cudnn")
+
+# The vendor's library, called directly: another one on other hardware.
+ALIASES: dict[str, dict[Device, str]] = {"vendor": {"cpu": "onednn", "cuda": "cudnn"}}
+
+# What the ratios are over, and what the check takes as the plain version.
+BASELINE = "eager"
+
+# The check's reference is a level like any other, one that nobody would serve.
+REFERENCE = "eager:float64"
+
+
+class Choice(NamedTuple):
+    """A level with a variant, as the user names it."""
+
+    level: Level
+    variant: str
+
+    @property
+    def name(self) -> str:
+        """``level`` or ``level:variant``."""
+        return f"{self.level.name}:{self.variant}" if self.variant else self.level.name
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """What it can run."""
+        return self.level.variants[self.variant].modes if self.variant else self.level.modes
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Where it can run."""
+        if not self.variant:
+            return self.level.devices
+        own = self.level.variants[self.variant].devices
+        return tuple(device for device in self.level.devices if device in own)
+
+
+def default(mode: Mode, device: Device) -> list[str]:
+    """What runs unless the user names levels, in the ladder's order; what needs an extra, if it is
+    installed."""
+    listed = DEFAULT_ON_CUDA if device == "cuda" else DEFAULT
+    found = []
+    for level in LADDER:
+        names = [name for name in listed if name.partition(":")[0] == level.name]
+        if level.name in OPTIONAL and device in level.devices and level.probe().available:
+            names.append(level.name)
+        choices = (Choice(level, name.partition(":")[2]) for name in names)
+        found += [c.name for c in choices if mode in c.modes and device in c.devices]
+    return found
+
+
+def choose(name: str, mode: Mode, device: Device = "cpu") -> Choice:
+    """The level of that name; raises `GolowError` with the nearest names where there is none, and
+    for one that does not run so or there."""
+    by_name = {level.name: level for level in LADDER}
+    level_name, _, variant = name.partition(":")
+    level_name = ALIASES[level_name][device] if level_name in ALIASES else level_name
+    if level_name not in by_name:
+        near = get_close_matches(level_name, by_name, n=2, cutoff=0.4)
+        raise GolowError(
+            f"there is no level {name!r}",
+            (f"did you mean {' or '.join(near)}? " if near else "")
+            + f"levels are {', '.join((*by_name, *ALIASES))}; `golow levels` describes them.",
+        )
+    level = by_name[level_name]
+    if variant and variant not in level.variants:
+        known = ", ".join(f"{level.name}:{v}" for v in level.variants) or "none"
+        raise GolowError(f"{level.name} has no variant {variant!r}", f"its variants: {known}.")
+    choice = Choice(level, variant)
+    if mode not in choice.modes:
+        raise GolowError(f"{name} is for {' and '.join(choice.modes)} only, not for {mode}")
+    if device not in choice.devices:
+        [only] = choice.devices
+        raise GolowError(
+            f"{name} runs on {only} only, not on {device}",
+            f"say --device {only}, or name other levels; `golow levels` lists them.",
+        )
+    return choice

@@ -1,0 +1,49 @@
+"""A workload as a C++ project that builds and runs without golow."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from golow.comparison.compare import capture
+from golow.levels.libtorch.project import write_project
+from golow.levels.torch.program import TorchProgram
+from golow.lower.passes import CLEAN_UP, apply
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import Prepared
+
+
+def emit(prepared: Prepared, folder: Path) -> list[Path]:
+    """Write the program of the level ``libtorch`` with weights, an example batch and what eager
+    makes of it; returns the files.
+
+    Raises `GolowError` when the folder holds something else, `Unsupported` when the graph has an
+    operation that cannot be emitted.
+    """
+    captured = capture(prepared)
+    graph = apply(captured.graph, CLEAN_UP)
+    with tempfile.TemporaryDirectory(prefix="golow-") as scratch:
+        bundle, prepared = write_bundle(prepared, Path(scratch) / "bundle")
+        expected = Path(scratch) / "expected.safetensors"
+        eager = TorchProgram()
+        eager.load(bundle.folder)
+        eager.outputs([0], prepared.workload.optimizer.learning_rate, expected)
+        return write_project(
+            graph,
+            load_file(bundle.file("weights.safetensors")),
+            captured.constants,
+            {
+                name: tensor
+                for name, tensor in load_file(bundle.file("batches.safetensors")).items()
+                if name.startswith("0/")
+            },
+            {
+                name: tensor
+                for name, tensor in load_file(expected).items()
+                if name.split("/")[1] in ("output", "loss")
+            },
+            prepared.workload,
+            folder,
+        )

@@ -1,0 +1,113 @@
+"""What the levels outside PyTorch share in the worker: an exported model served from arrays.
+
+Nothing here imports torch: a worker whose runtime does not need it must not have it in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
+
+from golow.levels.peers.exported_program import VARIABLE, exported_report
+from golow.record import GolowError, Workload
+from golow.worker.protocol import LoadReport
+from golow.workload.bundle import Bundle
+
+Array = npt.NDArray[Any]
+
+
+class ArrayProgram:
+    """A workload run by a runtime on numpy's arrays; a level overrides the three steps below.
+
+    The arrays of a batch stay where they are from load to load, as the tensors of `TorchProgram`
+    do, so that a runtime may be bound to them once.
+    """
+
+    workload: Workload
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.position = self._last = 0
+
+    def open(self, folder: Path, workload: Workload) -> None:
+        """Load the exported model in that folder, with the workload's threads, in float32."""
+        raise NotImplementedError
+
+    def bind(self, index: int, inputs: list[Array]) -> None:
+        """Make ready to run on these inputs, which are batch ``index``."""
+        raise NotImplementedError
+
+    def run(self, index: int) -> None:
+        """Run batch ``index``; returns when it is done."""
+        raise NotImplementedError
+
+    def results(self, index: int) -> list[Array]:
+        """The outputs of the last run of batch ``index``, in tree order."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ the protocol's requests
+
+    def load(self, bundle: Path) -> LoadReport:
+        """Open the exported model and bind it to the bundle's batches."""
+        start = time.perf_counter()
+        given = Bundle(bundle)
+        self.workload = given.workload
+        self.notes = []
+        self.open(_exported(self.workload), self.workload)
+        batches = load_file(given.file("batches.safetensors"))
+        # Kept: the runtimes are bound to the memory of these arrays and do not own it.
+        self.inputs = [
+            [batches[f"{index}/input/{i}"].copy() for i in range(len(self.workload.inputs))]
+            for index in range(self.workload.batches)
+        ]
+        for index, inputs in enumerate(self.inputs):
+            self.bind(index, inputs)
+        self.position = 0
+        return LoadReport(phases={"load": time.perf_counter() - start}, notes=tuple(self.notes))
+
+    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+        """Run the batches and write their outputs; there is no state to go back from."""
+        tensors: dict[str, Array] = {}
+        for step, index in enumerate(batches):
+            self.run(self._checked(index))
+            for position, result in enumerate(self.results(index)):
+                tensors[f"{step}/output/{position}"] = np.array(result, order="C")
+        save_file(tensors, file)
+        self.position = 0
+
+    def iterate(self) -> None:
+        """One forward pass on the next batch."""
+        index = self.position % len(self.inputs)
+        self.position += 1
+        self._last = index
+        self.run(index)
+
+    def last(self) -> float:
+        """The first element of the first output."""
+        return float(self.results(self._last)[0].flat[0])
+
+    def allocated_peak(self) -> int | None:
+        """Neither runtime tells Python what its allocator holds."""
+        return None
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < len(self.inputs):
+            raise GolowError(f"there is no batch {index}, the bundle has {len(self.inputs)}")
+        return index
+
+
+def _exported(workload: Workload) -> Path:
+    """The folder that the parent has named, if it is of this workload."""
+    folder = Path(os.environ.get(VARIABLE, ""))
+    report = exported_report(folder)
+    if not os.environ.get(VARIABLE) or report is None:
+        raise GolowError(f"{VARIABLE} names no exported model")
+    if report.digest != workload.digest:
+        raise GolowError("the model was exported for another workload than the bundle's")
+    return folder

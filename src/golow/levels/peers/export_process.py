@@ -1,0 +1,82 @@
+"""The exporting process: ``python -m golow.levels.peers.export_process LEVEL BUNDLE FOLDER``.
+
+It builds the bundle's module, has the level's own module export it into the folder, and leaves a
+report there. Nothing else imports this file, which imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from golow.levels.peers.exported_program import REPORT, ExportReport
+from golow.record import GolowError, Unsupported
+from golow.worker.serve import end_with_parent
+from golow.workload.bundle import Bundle
+from golow.workload.source import build_module
+
+
+class FlatOutputs(nn.Module):
+    """The module with its outputs as a tuple in tree order, which every exporter can express."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
+        """Whatever tree of tensors the module returns -> its leaves."""
+        return tuple(pytree.tree_leaves(self.module(*inputs)))
+
+
+def export(level: str, bundle: Bundle, folder: Path) -> ExportReport:
+    """Export the bundle's module for that level into the folder."""
+    workload = bundle.workload
+    torch.set_num_threads(workload.threads)
+    try:
+        module, inputs = _module(bundle), _inputs(bundle)
+        # From here on: torch and the model are loaded at every level.
+        start = time.perf_counter()
+        with torch.no_grad():
+            importlib.import_module(f"golow.levels.peers.{level}").export(module, inputs, folder)
+        return ExportReport(digest=workload.digest, seconds=time.perf_counter() - start)
+    except Unsupported as error:
+        return ExportReport(digest=workload.digest, unsupported=error.reason)
+    except GolowError as error:
+        return ExportReport(digest=workload.digest, failed=error.message)
+    except Exception as error:
+        traceback.print_exc()
+        first = next(iter(str(error).strip().splitlines()), "")
+        return ExportReport(digest=workload.digest, failed=f"{type(error).__name__}: {first}")
+
+
+def _module(bundle: Bundle) -> nn.Module:
+    module = build_module(bundle.workload.source, bundle.folder)
+    module.load_state_dict(load_file(bundle.file("weights.safetensors")))
+    return FlatOutputs(module).eval()
+
+
+def _inputs(bundle: Bundle) -> tuple[Tensor, ...]:
+    """The first batch, as the module takes it."""
+    tensors = load_file(bundle.file("batches.safetensors"))
+    return tuple(tensors[f"0/input/{i}"] for i in range(len(bundle.workload.inputs)))
+
+
+def main(level: str, bundle: str, folder: str) -> None:
+    """Export and leave the report."""
+    end_with_parent()
+    report = export(level, Bundle(Path(bundle)), Path(folder))
+    (Path(folder) / REPORT).write_bytes(msgspec.json.encode(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,117 @@
+"""torch.compile with the Inductor back end; variants with frozen weights, in CUDA graphs, or with
+autotuning."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golow.levels.level import Launch, Level, Variant, python_worker
+from golow.levels.probe import Probe
+from golow.levels.torch import eager
+from golow.workload.bundle import Bundle
+
+if TYPE_CHECKING:
+    from golow.levels.torch.program import TorchProgram
+
+# torch.compile's own name for what a variant asks of it.
+MODES = {
+    "cudagraphs": "reduce-overhead",
+    "freezing-cudagraphs": "reduce-overhead",
+    "max-autotune": "max-autotune",
+}
+
+
+def probe() -> Probe:
+    """torch and a C++ compiler: for Inductor's code on a CPU, for Triton's launchers on a GPU."""
+    if not eager.probe().available:
+        return eager.probe()
+    if not (shutil.which("g++") or shutil.which("clang++")):
+        return Probe(False, "there is no C++ compiler for Inductor", "apt-get install g++")
+    return Probe(True)
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Inductor builds when the worker loads; its cache is kept apart for each workload, so that
+    the seconds of a cold build can be told from those of a warm start."""
+    workload = bundle.workload
+    # Device and precision are in the digest, as all of the workload is.
+    key = f"{workload.digest} {variant} {version('torch')} {workload.threads}"
+    folder = cache / "inductor" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    environment = {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(workload.threads),
+        "TORCHINDUCTOR_FREEZING": "1" if "freezing" in variant else "0",
+    }
+    return Launch(
+        python_worker(__name__, variant),
+        environment=environment,
+        built_by_loading=folder / "built.json",
+        build_measures=variant == "max-autotune",
+    )
+
+
+def program(variant: str) -> TorchProgram:
+    """The worker's side."""
+    import torch
+    from torch import Tensor, nn
+
+    from golow.levels.torch.program import Lowered, TorchProgram
+
+    options: dict[str, Any] = {"mode": MODES[variant]} if variant in MODES else {}
+    # The smaller batch that ends an epoch gets code of its own. Left to itself, PyTorch would take
+    # a second size as a reason to compile for any size, which is not what was measured.
+    options["dynamic"] = False
+
+    class Compile(TorchProgram):
+        builds_on_first_iteration = True
+        constant_weights = "freezing" in variant
+        indivisible = "torch.compile has fused its layers into kernels of its own"
+
+        def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            if self.constant_weights:  # or the code with the weights before in it would be found
+                torch.compiler.reset()
+            compiled: Lowered = torch.compile(module, **options)
+            return compiled
+
+        def allocated_peak(self) -> int | None:
+            # A graph's memory was allocated when it was recorded: a replay shows nothing of it.
+            return None if self._in_graphs() else super().allocated_peak()
+
+        def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
+            self._begin()
+            return super()._infer(inputs)
+
+        def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Any:
+            self._begin()
+            return super()._learn(inputs, targets)
+
+        def _begin(self) -> None:
+            if self._in_graphs():  # the results of the iteration before may be overwritten now
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+        def _in_graphs(self) -> bool:
+            return variant in MODES and self.workload.device == "cuda"
+
+    return Compile()
+
+
+LEVEL = Level(
+    name="compile",
+    summary="torch.compile, Inductor's generated kernels",
+    needs="torch, C++ compiler",
+    probe=probe,
+    prepare=prepare,
+    devices=("cpu", "cuda"),
+    variants={
+        "freezing": Variant("weights folded in as constants", modes=("infer",)),
+        "cudagraphs": Variant("its kernels replayed as CUDA graphs", devices=("cuda",)),
+        "freezing-cudagraphs": Variant(
+            "constant weights, replayed as CUDA graphs", modes=("infer",), devices=("cuda",)
+        ),
+        "max-autotune": Variant("kernels chosen by timing them"),
+    },
+)

@@ -1,0 +1,84 @@
+"""The top of the ladder: the nn.Module as it is. What every other level is compared with."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golow.levels.level import Launch, Level, Variant, python_worker
+from golow.levels.probe import Probe
+from golow.workload.bundle import Bundle
+
+if TYPE_CHECKING:
+    from golow.levels.torch.program import TorchProgram
+
+# Blocks of PyTorch's allocator that are larger hold one tensor each, where the reference's memory
+# runs out.
+WHOLE_MIB = 512
+
+
+def probe() -> Probe:
+    """torch must be installed; it is not imported for the answer."""
+    if find_spec("torch") is None:
+        return Probe(False, "torch is not installed", "pip install 'torch>=2.11,<2.14'")
+    return Probe(True)
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Nothing to build."""
+    return Launch(python_worker(__name__, variant))
+
+
+def program(variant: str) -> TorchProgram:
+    """The worker's side."""
+    import torch
+
+    from golow.levels.torch.program import TorchProgram
+    from golow.workload.trial import give_back_memory
+
+    class Eager(TorchProgram):
+        def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+            super().outputs(batches, learning_rate, file)
+            # Eager and its reference take turns: what one keeps of the card the other needs.
+            give_back_memory(self.workload.device)
+
+    if variant == "channels_last":
+
+        class ChannelsLast(Eager):
+            memory_format = torch.channels_last
+
+        return ChannelsLast()
+    if variant == "float64":
+
+        class Float64(Eager):
+            dtype = torch.float64
+
+            def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+                with suppress(torch.OutOfMemoryError):
+                    return super().outputs(batches, learning_rate, file)
+                # A small tensor in a large block keeps the rest of it from everything else. Blocks
+                # that are not split cost time (PyTorch's notes on CUDA, max_split_size_mb), so only
+                # where there is no room otherwise.
+                give_back_memory(self.workload.device)
+                torch._C._accelerator_setAllocatorSettings(f"max_split_size_mb:{WHOLE_MIB}")
+                return super().outputs(batches, learning_rate, file)
+
+        return Float64()
+    return Eager()
+
+
+LEVEL = Level(
+    name="eager",
+    summary="the nn.Module, operation by operation",
+    needs="torch",
+    probe=probe,
+    prepare=prepare,
+    served_by=__name__,
+    devices=("cpu", "cuda"),
+    variants={
+        "channels_last": Variant("weights and activations in NHWC order"),
+        "float64": Variant("in double precision: the reference of the check"),
+    },
+)

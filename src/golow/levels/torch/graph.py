@@ -1,0 +1,196 @@
+"""A workload in PyTorch whose iteration is one CUDA graph, captured when it is loaded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from golow.levels.torch import device as torch_device
+from golow.levels.torch.program import TorchProgram
+from golow.record import GolowError, LayerTime, Unsupported
+from golow.worker.protocol import LoadReport
+
+# Iterations before the capture, in which libraries set themselves up; as many as PyTorch's
+# documentation takes.
+WARM_UP = 3
+
+
+class StaticBatch(NamedTuple):
+    """The tensors from which a graph reads its batch."""
+
+    inputs: tuple[Tensor, ...]
+    targets: tuple[Tensor, ...]
+
+    def take(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> None:
+        """Copy a batch to where the graph reads it."""
+        given = (*inputs, *targets)
+        for static, tensor in zip((*self.inputs, *self.targets), given, strict=True):
+            static.copy_(tensor)
+
+
+class Captured(NamedTuple):
+    """A graph with the tensors that it reads its batch from and leaves its result in."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: StaticBatch
+    result: Any
+
+    def replay(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Any:
+        """Run it on this batch; the result is there until the next run of any graph."""
+        self.batch.take(inputs, targets)
+        self.graph.replay()
+        return self.result
+
+
+class CapturedProgram(TorchProgram):
+    """Each iteration copies its batch to where the graph reads it, and replays the graph.
+
+    The graph has addresses in it and plain numbers: tensors must stay where they are, another size
+    of batch is another graph, and so is the step without dropout. The learning rate is a tensor.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._graphs: dict[int, Captured] = {}  # by the rows of a batch
+
+    def load(self, bundle: Path) -> LoadReport:
+        """As eager does, and then capture."""
+        self._graphs = {}
+        report = super().load(bundle)
+        start = time.perf_counter()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._static = self._static_batches()
+        self._warm_up()
+        self._capture()
+        self._reset()
+        seconds = report.phases["load"] + time.perf_counter() - start
+        return msgspec.structs.replace(report, phases={**report.phases, "load": seconds})
+
+    def allocated_peak(self) -> int | None:
+        """Bytes that the graph of a whole batch holds beyond weights, gradients and state; a
+        replay allocates nothing."""
+        return self._graph_bytes
+
+    def layers(self, iterations: int) -> tuple[LayerTime, ...]:
+        """There are none to be seen."""
+        raise Unsupported("", "a CUDA graph is replayed as a whole")
+
+    # ------------------------------------------------------------ how it is done
+
+    def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
+        if not self._graphs:
+            return super()._infer(inputs)
+        return self._graph_for(inputs).replay(inputs, ())
+
+    def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+        if not self._graphs:
+            return super()._learn(inputs, targets)
+        loss, output = self._graph_for(inputs).replay(inputs, targets)
+        return loss, output
+
+    def _graph_for(self, inputs: tuple[Tensor, ...]) -> Captured:
+        rows = len(inputs[0])
+        if rows not in self._graphs:
+            raise GolowError(f"there is no graph for a batch of {rows}, only {list(self._graphs)}")
+        return self._graphs[rows]
+
+    def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
+        # Only the fused one leaves two questions to the GPU, where the others ask the host, which
+        # cannot be captured: what the learning rate is, and whether the scaler skips the step.
+        optimizer = super()._sgd(fused=True)
+        rate = self.workload.optimizer.learning_rate
+        optimizer.param_groups[0]["lr"] = torch.tensor(rate, device=self.device)
+        return optimizer
+
+    def _update(self, optimizer: torch.optim.SGD) -> None:
+        # The fused one takes for a momentum whatever lies in memory, to be written by its first
+        # step; where the scaler skips that, the next one reads it (seen with PyTorch 2.13).
+        if self.scaler is not None and self.workload.optimizer.momentum:
+            for parameter in self.module.parameters():
+                if parameter.grad is not None and not optimizer.state[parameter]:
+                    zeros = torch.zeros_like(parameter, requires_grad=False)
+                    optimizer.state[parameter]["momentum_buffer"] = zeros
+        super()._update(optimizer)
+
+    def _set_learning_rate(self, rate: float) -> None:
+        assert self.optimizer is not None  # noqa: S101
+        self.optimizer.param_groups[0]["lr"].fill_(rate)
+
+    def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
+        for state in optimizer.state.values():
+            if state.get("momentum_buffer") is not None:
+                state["momentum_buffer"].zero_()
+
+    @contextmanager
+    def _random_layers_off(self) -> Iterator[None]:
+        if not self.workload.random_layers:
+            yield
+            return
+        try:
+            with super()._random_layers_off():
+                self._capture()
+                yield
+        finally:
+            self._capture()
+
+    def _static_batches(self) -> list[StaticBatch]:
+        """One for a whole batch and, where an epoch ends with a smaller one, one for that."""
+        sizes = [self.workload.batch]
+        if self.train and self.bundle.last is not None:
+            sizes.append(self.bundle.last.workload.batch)
+        return [
+            StaticBatch(
+                tuple(tensor[:rows].clone() for tensor in self.inputs[0]),
+                tuple(tensor[:rows].clone() for tensor in self.targets[0]),
+            )
+            for rows in sizes
+        ]
+
+    def _warm_up(self) -> None:
+        """Some iterations on the stream that is captured afterwards, as PyTorch asks for."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for batch in self._static:
+                for _ in range(WARM_UP):
+                    self._captured_iteration(batch)
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _capture(self) -> None:
+        """Capture the iteration as everything is set now; nothing runs and no state changes."""
+        self._graphs = {}  # the memory of graphs captured before is free now
+        whole, *last = self._static
+        graphs: list[Captured] = []
+        peak = torch_device.allocated_peak(lambda: graphs.append(self._captured(whole)))
+        gradients = [parameter.grad for parameter in self.module.parameters()]
+        # An eager iteration finds the gradients of the one before it, too.
+        self._graph_bytes = peak - sum(grad.nbytes for grad in gradients if grad is not None)
+        # Only one runs at a time: the smaller works in the memory of the larger, but for gradients.
+        graphs += [self._captured(batch, graphs[0].graph.pool()) for batch in last]
+        # The parameters' are those of a whole batch again, which `outputs` reads.
+        for parameter, gradient in zip(self.module.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        self._graphs = {len(captured.batch.inputs[0]): captured for captured in graphs}
+
+    def _captured(self, batch: StaticBatch, pool: Any = None) -> Captured:
+        if self.optimizer is not None:
+            # Gradients are then made, and not added to, in the graph's own memory.
+            self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, stream=self._stream):
+            result = self._captured_iteration(batch)
+        return Captured(graph, batch, result)
+
+    def _captured_iteration(self, batch: StaticBatch) -> Any:
+        """Eager's iteration on the static batch; without autograd's graph, which would live on."""
+        if not self.train:
+            return super()._infer(batch.inputs)
+        result = super()._learn(batch.inputs, batch.targets)
+        return pytree.tree_map_only(Tensor, Tensor.detach, result)

@@ -1,0 +1,399 @@
+"""What the levels inside PyTorch share: one workload, served from a module made callable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.utils import _pytree as pytree
+
+from golow.levels.torch import bundle as torch_bundle
+from golow.levels.torch import device as torch_device
+from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import memory as torch_memory
+from golow.levels.torch import state as torch_state
+from golow.record import GolowError, LayerTime, Mode, Unsupported, Workload
+from golow.worker.feed import Feed
+from golow.worker.protocol import CopiesReport, LoadReport, Stopwatch
+from golow.workload.bundle import Bundle
+from golow.workload.source import random_layers_off
+
+if TYPE_CHECKING:
+    from golow.levels.torch.layers import LayerClock
+
+Lowered = Callable[..., Any]
+
+
+class TorchProgram:
+    """A workload run by PyTorch; the level overrides ``lower`` and states its settings here.
+
+    constant_dropout and constant_weights: what it calls has them in it, and is lowered again when
+    they change.
+    """
+
+    dtype = torch.float32
+    memory_format = torch.contiguous_format
+    constant_dropout = False
+    constant_weights = False
+    builds_on_first_iteration = False
+    indivisible = "what it calls is no module whose layers could be watched"
+
+    workload: Workload
+    module: nn.Module
+    call: Lowered
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+        """The module as this level calls it; eager calls it as it is."""
+        return module
+
+    # ------------------------------------------------------------ the protocol's requests
+
+    def load(self, bundle: Path) -> LoadReport:
+        """Build the module, give it the bundle's weights, lower it."""
+        start = time.perf_counter()
+        self._read(Bundle(bundle))
+        loaded = time.perf_counter()
+        self._lower()
+        if self.builds_on_first_iteration:
+            self.iterate()
+            self._try_last_batch()
+        built = time.perf_counter()
+        if self.scaler is not None:
+            self._settle_scale(self.scaler)
+        # Lowering and building run the module, which moves its running statistics.
+        self._reset()
+        ready = time.perf_counter()
+        # A trace is made at every start, what is compiled is found in a cache the next time.
+        build = built - loaded if self.builds_on_first_iteration else 0.0
+        phases = {"load": ready - start - build, "build": build}
+        return LoadReport(phases=phases, notes=tuple(self.notes))
+
+    def wake(self, mode: Mode) -> None:
+        """Make an optimizer for nothing: the first one imports torch's compiler."""
+        if mode == "train":
+            torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.0)
+
+    def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
+        """Run the batches from the bundle's weights, random layers off; write the tensors."""
+        try:
+            with self._random_layers_off():
+                # Only now: switching them off may trace the module, which moves its statistics.
+                self._reset()
+                tensors = (
+                    self._train_outputs(batches, learning_rate)
+                    if self.train
+                    else self._infer_outputs(batches)
+                )
+        finally:
+            self._reset()
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
+
+    def iterate(self) -> None:
+        """One forward pass or training step on the next batch; on a GPU it is enqueued."""
+        index = self._next()
+        self._last = self._step(index)[0] if self.train else self._forward(index)
+
+    def last(self) -> float:
+        """The loss, or the first element of the first output."""
+        return float(pytree.tree_leaves(self._last)[0].flatten()[0])
+
+    def allocated_peak(self) -> int | None:
+        """Bytes that one iteration holds at most beyond what was held before it, as the
+        allocator reports them: of the GPU where there is one, else to the profiler."""
+        if self.device.type == "cuda":
+            return torch_device.allocated_peak(self.iterate)
+        return torch_memory.allocated_peak(self.iterate)
+
+    def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
+        """Train on the feed's batches; the losses stay on the device until the end."""
+        losses = torch.empty(len(rates), dtype=torch.float64, device=self.device)
+        fed = torch_feed.batches(feed, self.device)
+        for index, (rate, (inputs, labels)) in enumerate(zip(rates, fed, strict=True)):
+            self._set_learning_rate(rate)
+            losses[index] = self._learn((inputs.to(self.arithmetic.given),), (labels,))[0]
+        self._set_learning_rate(self.workload.optimizer.learning_rate)
+        return losses.tolist()
+
+    def save(self, file: Path) -> None:
+        """Write the state of the training."""
+        assert self.optimizer is not None  # noqa: S101
+        save_file(torch_state.read(self.module, self.optimizer, self.scaler), file)
+
+    def restore(self, file: Path) -> None:
+        """Go on from such a state, or run inference with its weights."""
+        state = load_file(file)
+        torch_state.write_weights(self.module, state)
+        if self.optimizer is not None:
+            self._forget_momentum(self.optimizer)
+            torch_state.write_momentum(self.module, self.optimizer, state)
+        elif self.constant_weights:
+            self._lower()
+        if self.scaler is not None:
+            if self._settled is not None:  # what the state lacks is as it was at the start
+                self.scaler.load_state_dict(self._settled)
+            torch_state.write_scale(self.scaler, state)
+
+    def predict(self, feed: Feed) -> np.ndarray:
+        """The first output for every row of the feed; a smaller last batch is filled up."""
+        rows = iter(feed.sizes)
+        found = []
+        for inputs, _ in torch_feed.batches(feed, self.device, least=self.workload.batch):
+            output = pytree.tree_leaves(self._infer((inputs.to(self.arithmetic.given),)))[0]
+            found.append(output[: next(rows)].to(torch.float32, copy=True))
+        predicted: np.ndarray = torch.cat(found).cpu().numpy()
+        return predicted
+
+    def layers(self, iterations: int) -> tuple[LayerTime, ...]:
+        """Where the time goes, layer by layer; only where the module is called as it is."""
+        if self.call is not self.module:
+            raise Unsupported("", self.indivisible)
+        from golow.levels.torch.layers import LayerClock
+
+        clock = LayerClock(self.module, self.optimizer, on_device=self.device.type == "cuda")
+        return clock.run(self._iterate_by_layer, iterations)
+
+    def stopwatch(self, iterations: int) -> Stopwatch | None:
+        """Events of the device around that many iterations; None on a CPU."""
+        return torch_device.EventStopwatch(iterations) if self.device.type == "cuda" else None
+
+    def copies(self, iterations: int) -> CopiesReport:
+        """What is copied to the device when each batch comes from ordinary host memory."""
+        if self.device.type == "cpu":
+            raise Unsupported("", "on a CPU nothing is copied to a device")
+        host = torch.device("cpu")
+        inputs, targets = self._batches("input", host), self._batches("target", host)
+
+        def iterate() -> None:
+            index = self._next()
+            given = tuple(tensor.to(self.device) for tensor in inputs[index])
+            wanted = tuple(tensor.to(self.device) for tensor in targets[index])
+            self._last = self._learn(given, wanted)[0] if self.train else self._infer(given)
+
+        return torch_device.copies(iterate, iterations)
+
+    # ------------------------------------------------------------ how it is done
+
+    def _read(self, bundle: Bundle) -> None:
+        self.workload = bundle.workload
+        torch.set_num_threads(self.workload.threads)
+        self.train = self.workload.mode == "train"
+        self.bundle = bundle
+        self.device = torch.device(self.workload.device)
+        self.arithmetic = torch_device.arithmetic(self.workload, self.dtype)
+        self.module = torch_bundle.module(bundle)
+        self.module.to(  # type: ignore[call-overload]
+            self.device, self.arithmetic.storage, memory_format=self.memory_format
+        )
+        self.module.train(self.train)
+        self.inputs = self._batches("input", self.device)
+        self.targets = self._batches("target", self.device)
+        self.loss = torch_bundle.loss(bundle) if self.train else None
+        # Not in inference: making one imports torch's compiler, a second that would count as the
+        # level's own start.
+        self.optimizer = self._sgd() if self.train else None
+        self.position = 0
+        self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
+        self._settled: dict[str, Any] | None = None
+
+    def _lower(self) -> None:
+        self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+
+    def _try_last_batch(self) -> None:
+        """A step on as many rows as the last batch of an epoch has, if it is a smaller one."""
+        last = self.bundle.last
+        if self.train and last is not None:
+            rows = slice(last.workload.batch)
+            inputs, targets = self.inputs[0], self.targets[0]
+            self._learn(tuple(t[rows] for t in inputs), tuple(t[rows] for t in targets))
+
+    def _settle_scale(self, scaler: GradScaler) -> None:
+        """Let the scaler halve its scale until it skips no step on any batch: neither the check's
+        steps nor the timed ones may be. The weights stay: the gradients of the first steps are the
+        largest, and smaller ones would settle on a scale too large for those."""
+        self._set_learning_rate(0.0)
+        kept = 0
+        while kept < len(self.inputs):
+            before = scaler.get_scale()
+            if before < 1:
+                raise GolowError(
+                    "gradients in fp16 are not finite, whatever the scale of the loss",
+                    "use --precision bf16.",
+                )
+            self._step(self._next())
+            kept = kept + 1 if scaler.get_scale() >= before else 0
+        # Half of it: another batch's gradients may be a little larger.
+        state = scaler.state_dict()
+        self._settled = {**state, "scale": state["scale"] / 2, "_growth_tracker": 0}
+
+    def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
+        settings = self.workload.optimizer
+        return torch.optim.SGD(
+            self.module.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            fused=fused,
+        )
+
+    def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
+        """Of every batch the tensors of this kind, as an iteration gets them."""
+        tensors = torch_bundle.tensors(self.bundle, "batches")
+
+        def batch(prefix: str) -> Iterator[Tensor]:
+            for position in range(sum(name.startswith(prefix) for name in tensors)):
+                tensor = tensors[f"{prefix}{position}"]
+                dtype = self.arithmetic.given if tensor.is_floating_point() else tensor.dtype
+                yield tensor.to(device, dtype, copy=True)
+
+        return [tuple(batch(f"{index}/{kind}/")) for index in range(self.workload.batches)]
+
+    def _reset(self) -> None:
+        # Read again instead of kept: a copy of the weights would count as the level's memory.
+        self.module.load_state_dict(torch_bundle.tensors(self.bundle, "weights"))
+        self.position = 0
+        if self.optimizer is not None:
+            self._forget_momentum(self.optimizer)
+            self._set_learning_rate(self.workload.optimizer.learning_rate)
+        if self.scaler is not None and self._settled is not None:
+            self.scaler.load_state_dict(self._settled)
+
+    def _set_learning_rate(self, rate: float) -> None:
+        assert self.optimizer is not None  # noqa: S101
+        self.optimizer.param_groups[0]["lr"] = rate
+
+    def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
+        optimizer.state.clear()
+
+    def _arranged(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        # Within the iteration: the input arrives in float32 and PyTorch's order at every level.
+        storage, given, _, _ = self.arithmetic
+        if self.memory_format is torch.contiguous_format and storage is given:
+            return tensors
+        return tuple(self._arrange(tensor, storage) for tensor in tensors)
+
+    def _arrange(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
+        order = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
+        if tensor.is_floating_point() and tensor.dtype != storage:
+            return tensor.to(storage, memory_format=order)
+        return tensor.contiguous(memory_format=order)
+
+    def _next(self) -> int:
+        index = self.position % len(self.inputs)
+        self.position += 1
+        return index
+
+    def _forward(self, index: int) -> Any:
+        return self._infer(self.inputs[index])
+
+    def _step(self, index: int) -> tuple[Tensor, Any]:
+        return self._learn(self.inputs[index], self.targets[index])
+
+    def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
+        with torch.inference_mode():
+            return self.call(*self._arranged(inputs))
+
+    def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+        """A training step; the loss and the output."""
+        assert self.optimizer is not None  # noqa: S101
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, output = self._loss_and_output(inputs, targets)
+        self._backward(loss)
+        self._update(self.optimizer)
+        return loss.detach(), output
+
+    def _loss_and_output(
+        self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Any]:
+        assert self.loss is not None  # noqa: S101
+        with self.arithmetic.casting(self.device.type):
+            output = self.call(*self._arranged(inputs))
+            return self.loss(output, *targets), output
+
+    def _backward(self, loss: Tensor) -> None:
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward()  # type: ignore[no-untyped-call]
+
+    def _update(self, optimizer: torch.optim.SGD) -> None:
+        if self.scaler is None:
+            optimizer.step()
+        else:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+
+    def _iterate_by_layer(self, clock: LayerClock) -> None:
+        """What `iterate` does, telling the clock what begins."""
+        index = self._next()
+        if not self.train:
+            self._last = self._forward(index)
+            return
+        assert self.optimizer is not None  # noqa: S101
+        clock.enter_update()
+        self.optimizer.zero_grad(set_to_none=True)
+        clock.enter_forward()
+        loss, _ = self._loss_and_output(self.inputs[index], self.targets[index])
+        clock.enter_backward(loss)
+        self._backward(loss)
+        clock.enter_update()
+        self._update(self.optimizer)
+        self._last = loss.detach()
+
+    def _infer_outputs(self, batches: list[int]) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for step, index in enumerate(batches):
+            for position, leaf in enumerate(pytree.tree_leaves(self._forward(index))):
+                tensors[f"{step}/output/{position}"] = _kept(leaf)
+        return tensors
+
+    def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
+        assert self.optimizer is not None  # noqa: S101
+        self._set_learning_rate(learning_rate)
+        tensors: dict[str, Tensor] = {}
+        last = len(batches) - 1
+        before = torch_bundle.tensors(self.bundle, "weights")
+        for step, index in enumerate(batches):
+            loss, output = self._step(index)
+            tensors[f"{step}/loss/loss"] = _kept(loss)
+            for position, leaf in enumerate(pytree.tree_leaves(output)):
+                tensors[f"{step}/output/{position}"] = _kept(leaf)
+            for name, buffer in self.module.named_buffers():
+                if name in before and not torch.equal(buffer, before[name].to(buffer)):
+                    tensors[f"{step}/buffer/{name}"] = _kept(buffer)
+            for name, parameter in self.module.named_parameters():
+                if parameter.grad is None:
+                    continue
+                if step == 0:
+                    tensors[f"0/gradient/{name}"] = _kept(parameter.grad)
+                if step == last:
+                    tensors[f"{step}/parameter/{name}"] = _kept(parameter)
+                    momentum = self.optimizer.state[parameter].get("momentum_buffer")
+                    if momentum is not None:
+                        tensors[f"{step}/momentum/{name}"] = _kept(momentum)
+        return tensors
+
+    @contextmanager
+    def _random_layers_off(self) -> Iterator[None]:
+        call = self.call
+        with random_layers_off(self.module):
+            if self.constant_dropout and self.workload.random_layers:
+                self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+            try:
+                yield
+            finally:
+                self.call = call
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy for the check: on the CPU, half precision as float32."""
+    half = tensor.dtype in torch_device.HALVES.values()
+    return tensor.detach().to("cpu", torch.float32 if half else tensor.dtype, copy=True)

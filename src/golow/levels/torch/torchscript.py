@@ -1,0 +1,77 @@
+"""TorchScript: the traced module; frozen and optimized for inference, plain for training.
+
+The paper could not train at this level; a trace of the module in training mode can.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golow.levels.level import Launch, Level, python_worker
+from golow.levels.torch import eager
+from golow.workload.bundle import Bundle
+
+# The executor profiles for two runs and rewrites the graph then: only the third shows the result.
+PROFILING_RUNS = 3
+
+if TYPE_CHECKING:
+    from golow.levels.torch.program import TorchProgram
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Nothing is built ahead: a trace takes about as long as it takes to load one."""
+    return Launch(python_worker(__name__, variant))
+
+
+def program(variant: str) -> TorchProgram:
+    """The worker's side."""
+    import warnings
+
+    import torch
+    from torch import Tensor, nn
+
+    from golow.levels.torch.program import Lowered, TorchProgram
+
+    class TorchScript(TorchProgram):
+        # Dropout's probability is a constant of the trace, so switched off it is another trace.
+        constant_dropout = True
+        constant_weights = True  # of the frozen module, which inference runs
+        indivisible = (
+            "TorchScript runs the whole graph in one call, and PyTorch's profiler does not say "
+            "which layer an operation of it came from"
+        )
+
+        def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch.jit announces its retirement
+                traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+                    module, inputs, check_trace=False
+                )
+                return traced if module.training else self.optimized(traced, inputs)
+
+        def optimized(self, traced: torch.jit.ScriptModule, inputs: tuple[Tensor, ...]) -> Lowered:
+            with torch.inference_mode():
+                optimized: Lowered = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+                try:
+                    for _ in range(PROFILING_RUNS):
+                        optimized(*inputs)
+                except RuntimeError as error:
+                    # oneDNN's adaptive pooling lacks sizes that do not divide, for one.
+                    reason = str(error).strip().splitlines()[-1]
+                    self.notes.append(f"frozen only, optimize_for_inference fails: {reason}")
+                    optimized = torch.jit.freeze(traced)
+            return optimized
+
+    return TorchScript()
+
+
+LEVEL = Level(
+    name="torchscript",
+    summary="torch.jit: traced; frozen and optimized for inference",
+    needs="torch",
+    probe=eager.probe,
+    prepare=prepare,
+    served_by=__name__,
+    devices=("cpu", "cuda"),
+)

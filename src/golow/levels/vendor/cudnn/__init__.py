@@ -1,0 +1,120 @@
+"""cuDNN, cuBLASLt and own kernels: the plan of the lowered graph by direct calls, in one CUDA
+graph; no framework."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from golow.levels import gpu
+from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
+from golow.levels.probe import Probe
+from golow.lower.graph import Graph, encode_graph
+from golow.lower.plan import Plan
+from golow.record import GolowError, Unsupported, Workload
+from golow.workload.bundle import Bundle
+
+PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
+GRAPH = "graph.json"  # in the folder of the cache
+
+
+def probe() -> Probe:
+    """A GPU and the packages; nothing of them is loaded for the answer."""
+    if not gpu.has_gpu():
+        return Probe(False, "there is no NVIDIA GPU", "run it on a machine with one")
+    for package in PACKAGES:
+        try:
+            version(package)
+        except PackageNotFoundError:
+            return Probe(False, f"{package} is not installed", "pip install 'golow[cudnn]'")
+    return Probe(True)
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Lower the graph, and that of an epoch's smaller last batch, whose engines are never timed.
+    The worker builds the plans from them and, at its first start, compiles kernels and chooses
+    engines; these are kept by source, shapes, GPU and library."""
+    folders = [_lowered(bundle, variant, cache)]
+    if bundle.last is not None:
+        folders.append(_lowered(bundle.last, "", cache))
+    arguments = (*variant.split(), *map(str, folders))
+    return Launch(
+        (sys.executable, "-m", "golow.levels.vendor.cudnn.program", *arguments),
+        environment=IDLE_NUMPY,
+        built_by_loading=folders[0] / "built.json",
+        build_measures=variant == "autotune",
+    )
+
+
+def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
+    """What both vendor levels do to the captured graph, and the fusions that only a GPU has
+    kernels for."""
+    from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
+    from golow.lower.stem import block_first_convolution
+    from golow.lower.vendor import vendor_passes
+
+    further: tuple[Callable[[Graph], Graph], ...] = (fuse_batch_norm_activation, fuse_gradient_sum)
+    if workload.mode == "infer":
+        further = (block_first_convolution,)
+    return vendor_passes(workload.mode, workload.optimizer, further)
+
+
+def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
+    """The plan of a lowered graph, with the engines that an earlier start chose here, else with
+    those that the library prefers. Needs the GPU, which decides what engines there are."""
+    from golow.levels.vendor.cudnn.builder import Builder
+    from golow.levels.vendor.cudnn.device import Gpu
+    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.vendor.cudnn.operators import OPERATORS
+    from golow.levels.vendor.cudnn.operators.update import finish
+    from golow.levels.vendor.cudnn.precision import TYPES
+
+    home = _home(graph, workload, "", cache).parent
+    engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=False)
+    builder = Builder(graph, engines, TYPES[workload.precision], workload.batches)
+    return builder.build(OPERATORS, finish).plan
+
+
+def _lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
+    """The folder of the cache with the bundle's lowered graph in it."""
+    from golow.lower.passes import apply
+
+    graph, workload = bundle.graph, bundle.workload
+    if graph is None:
+        raise Unsupported("cudnn", "the workload could not be captured as a graph")
+    return _home(apply(graph, passes(workload)), workload, variant, cache)
+
+
+def _home(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:
+    """The folder of the cache for this graph, precision and variant, with the graph in it."""
+    data = encode_graph(msgspec.structs.replace(graph, history=()))
+    versions = " ".join(version(package) for package in PACKAGES)
+    key = f"{versions} {workload.precision} {variant}".encode()
+    folder = cache / "cudnn" / hashlib.sha256(data + key).hexdigest()[:32]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / GRAPH).write_bytes(data)
+    except OSError as error:
+        raise GolowError(f"the cache {cache} cannot be written: {error}") from error
+    return folder
+
+
+LEVEL = Level(
+    name="cudnn",
+    summary="the plan, by direct cuDNN and cuBLASLt calls in one CUDA graph; no framework",
+    needs="NVIDIA GPU, nvidia-cudnn-frontend, cuda-core",
+    probe=probe,
+    prepare=prepare,
+    from_graph=True,
+    passes=passes,
+    plan=plan,
+    devices=("cuda",),
+    variants={
+        "autotune": Variant("engines chosen by timing them instead of by the library's heuristics")
+    },
+)

@@ -1,0 +1,359 @@
+"""From a graph to steps on the GPU: where values lie, in which layout and type, and which kernel or
+engine makes them. What each operation does is in ``operators/``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from golow.levels.vendor.cudnn.kernels.counting import count
+from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
+from golow.levels.vendor.cudnn.kernels.strided import strided_copy
+from golow.levels.vendor.cudnn.layouts import Layout, same_memory
+from golow.levels.vendor.cudnn.precision import Types
+from golow.levels.vendor.cudnn.step_list import StepList
+from golow.levels.vendor.cudnn.steps import Built, Fill, Tensor
+from golow.levels.vendor.cudnn.training_state import TrainingState
+from golow.levels.vendor.weight_arithmetic import ARITHMETIC
+from golow.lower.graph import Argument, Graph, Node, Ref, Value
+from golow.lower.lifetimes import last_reads
+from golow.lower.plan import Buffer, Place, beside, make_plan
+from golow.record import Unsupported
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+LEVEL = "cudnn"
+ALIGNMENT = 256  # bytes; what cuBLASLt wants of a workspace
+CELL_BYTES = 12  # the largest of the small structures that kernels share
+
+
+Operator = Callable[["Builder", Node], None]
+
+
+class Builder(StepList):
+    """Builds the steps of one graph, node after node."""
+
+    def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
+        super().__init__()
+        self.graph, self.engines, self.types, self._batches = graph, engines, types, batches
+        self.trains = graph.mode == "train"
+        self.node = graph.nodes[0]
+        self.position = 0
+        self.saved: dict[str, Any] = {}  # what forward leaves for backward, by value
+        self.constants: dict[str, Node] = {}
+        self._values: dict[str, list[Tensor]] = {}
+        self._buffers: list[Buffer] = []
+        self._fills: list[Fill] = []
+        self._cells: dict[str, Tensor] = {}
+        self.training = TrainingState(types, self.new)
+        self.sgd: tuple[float, float] | None = None
+        self.counted: set[int] = set()
+        self._inputs: dict[tuple[str, str], Tensor] = {}
+        self._all_values = graph.values()
+        self._sources = {item.value.name: item for item in graph.inputs}
+        self._groups, self._last_reads = last_reads(graph)
+        self._trained = {item.target for item in graph.outputs if item.kind == "gradient"}
+        self._gradient_of = {
+            self._groups.get(item.name, item.name): item.target
+            for item in graph.outputs
+            if item.kind == "gradient"
+        }
+
+    def build(self, operators: Mapping[str, Operator], finish: Callable[[Builder], None]) -> Built:
+        """All steps; ``finish`` adds those at the end of a training step. Raises `Unsupported` for
+        what there is no kernel or engine for."""
+        for position, node in enumerate(self.graph.nodes):
+            self.position, self.node = position, node
+            if node.op in ARITHMETIC:
+                self.constants[node.name] = node
+                continue
+            operator = operators.get(node.op)
+            if operator is None:
+                raise self.unsupported(f"{node.op} has no kernel here")
+            try:
+                operator(self, node)
+            except ValueError as error:
+                raise self.unsupported(f"{node.op}: {error}") from error
+        self.node = msgspec.structs.replace(node, module="", absorbed=(), phase="update")
+        outputs: dict[tuple[str, str], Tensor] = {
+            (item.kind, item.target): self._end(item) for item in self.graph.outputs
+        }
+        finish(self)
+        kept = [t.buffer for key, t in outputs.items() if key[0] in ("output", "loss")]
+        name, steps = self.graph.name, self._steps
+        plan = make_plan(name, steps, self._buffers, kept, ALIGNMENT, self._late)
+        return Built(
+            plan=beside(plan, self.training.beside),
+            calls=tuple(self._calls),
+            fills=tuple(self._fills),
+            copies=tuple(self.training.copies),
+            inputs=self._inputs | self._state_inputs(),
+            outputs=outputs,
+            cells=self._cells,
+            constants=self.constants,
+        )
+
+    def unsupported(self, reason: str) -> Unsupported:
+        """The error that names the current node."""
+        return Unsupported(LEVEL, reason, self.node.name, self.node.module)
+
+    # ------------------------------------------------------------ values
+
+    def value(self, argument: Argument) -> Value:
+        """What the graph says of a value."""
+        assert isinstance(argument, Ref)  # noqa: S101
+        return self._all_values[argument.name]
+
+    def output(self, index: int = 0) -> Value:
+        """The current node's value of that index, which somebody reads."""
+        found = self.node.outputs[index]
+        assert found is not None  # noqa: S101
+        return found
+
+    def tensor(self, argument: Argument) -> Tensor:
+        """A value where and how it was made; of what comes from outside, as it is computed with."""
+        assert isinstance(argument, Ref)  # noqa: S101
+        if argument.name not in self._values:
+            value = self._all_values[argument.name]
+            item = self._sources.get(argument.name)
+            image = len(value.shape) == 4 and (item is None or item.kind == "input")
+            dtype = self.types.computed if value.dtype == "float32" else value.dtype
+            if item is not None and item.kind not in ("input", "parameter"):
+                dtype = value.dtype
+            order = Layout(dtype, "channels_last", value.shape[1]) if image else Layout(dtype)
+            return self.wanted(argument, order)
+        return self._values[argument.name][0]
+
+    def wanted(self, argument: Argument, layout: Layout) -> Tensor:
+        """A value in this layout, copied (once for all who want it so) where it is not."""
+        assert isinstance(argument, Ref)  # noqa: S101
+        name = argument.name
+        made = self._values.setdefault(name, [])
+        for tensor in made:
+            if same_memory(tensor.shape, tensor.layout, layout):
+                return tensor._replace(layout=layout)
+        new = self._brought_in(name, layout) if not made or self._is_outside(name) else None
+        if new is None:
+            new = self.copied(made[0], layout)
+        made.append(new)
+        return new
+
+    def rows(self, argument: Argument) -> Tensor:
+        """A value in PyTorch's order, in the type in which it was made."""
+        return self.wanted(argument, Layout(self.tensor(argument).dtype))
+
+    def image(self, argument: Argument) -> Tensor:
+        """A value [N, C, H, W] with its channels together, in the type of activations."""
+        shape = self.value(argument).shape
+        return self.wanted(argument, Layout(self.types.computed, "channels_last", shape[1]))
+
+    def copied(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """A copy in another layout, without padding that the tensor has not."""
+        copy = self.new(self._buffers[tensor.buffer].name, tensor.shape, layout)
+        self.copy(tensor, copy)
+        return copy
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Copy into a tensor of the same shape, in whatever layout."""
+        if target.elements != source.elements and target.layout.order == "channels_last":
+            raise self.unsupported("a copy into padded channels")
+        shape = source.shape
+        strides = source.layout.strides(shape), target.layout.strides(shape)
+        self.kernel(strided_copy(source.dtype, target.dtype, shape, *strides), [source], [target])
+
+    def repeated(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """A copy of the shape and layout of another, repeated along the axes that it lacks or in
+        which it has one element, as PyTorch broadcasts."""
+        lack = len(like.shape) - len(tensor.shape)
+        pairs = zip(tensor.shape, tensor.layout.strides(tensor.shape), strict=True)
+        strides = [*[0] * lack, *(0 if size == 1 else stride for size, stride in pairs)]
+        result = self.new(f"{self.node.name}.repeated", like.shape, like.layout)
+        target = like.layout.strides(like.shape)
+        kernel = strided_copy(tensor.dtype, like.dtype, like.shape, strides, target)
+        self.kernel(kernel, [tensor], [result], "repeat")
+        return result
+
+    def new(
+        self, name: str, shape: Sequence[int], layout: Layout, place: Place = "arena"
+    ) -> Tensor:
+        """Memory for a value."""
+        self._buffers.append(Buffer(name, layout.bytes(shape), place))
+        return Tensor(len(self._buffers) - 1, tuple(shape), layout)
+
+    def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
+        """Memory for the current node alone."""
+        return self.new(f"{self.node.name}.scratch", (elements,), Layout(dtype))
+
+    def result(self, index: int, layout: Layout) -> Tensor:
+        """Memory for the current node's value of that index: a gradient's own place where it is
+        the gradient of a parameter."""
+        value = self.output(index)
+        shape, target = value.shape, self._gradient_of.get(value.name)
+        if target is not None:
+            gradient = self._gradient(target)
+            flat = gradient.layout == layout and layout.order == "rows"
+            if flat and math.prod(gradient.shape) == math.prod(shape):
+                return gradient._replace(shape=shape)
+            if gradient.shape == shape and same_memory(shape, gradient.layout, layout):
+                return gradient._replace(layout=layout)
+        return self.new(value.name, shape, layout)
+
+    def define(self, index: int, tensor: Tensor) -> None:
+        """The current node's value of that index is this tensor."""
+        value = self.node.outputs[index]
+        if value is not None:
+            self._values[value.name] = [tensor._replace(shape=value.shape)]
+
+    def dies(self, argument: Argument) -> bool:
+        """Whether nobody needs the value's memory after the current node."""
+        assert isinstance(argument, Ref)  # noqa: S101
+        group = self._groups.get(argument.name, argument.name)
+        in_arena = self._buffers[self.tensor(argument).buffer].place == "arena"
+        return in_arena and self._last_reads.get(group, -1) <= self.position
+
+    def cell(self, name: str) -> Tensor:
+        """A few bytes that steps share: ``position`` (the number of the current batch),
+        ``loss_scale`` (`SCALER`), ``dropout P`` (`CONTROL`, for the probability P)."""
+        if name not in self._cells:
+            self._cells[name] = self.new(name, (CELL_BYTES,), Layout("uint8"), "state")
+        return self._cells[name]
+
+    def is_input(self, argument: Argument) -> bool:
+        """Whether the value is an input of the model."""
+        item = self._sources.get(argument.name) if isinstance(argument, Ref) else None
+        return item is not None and item.kind == "input"
+
+    def is_gradient(self, name: str) -> bool:
+        """Whether the value, or what looks at it, is the gradient of a parameter."""
+        return name in self._gradient_of
+
+    def number(self, value: float) -> Tensor:
+        """A number in the GPU's memory, known now."""
+        tensor = self.new(f"{value:g}", (), Layout("float32"), "constant")
+        self._fills.append(Fill(value, tensor))
+        return tensor
+
+    # ------------------------------------------------------------ the end of a training step
+
+    def update_with(self, momentum: float, weight_decay: float) -> None:
+        """End with SGD over all parameters."""
+        self.sgd = momentum, weight_decay
+
+    def count(self, argument: Argument, step: int) -> None:
+        """Let an integer counter of the state go up at the end of the iteration."""
+        tensor = self.state(argument)
+        if step != 1 or self._buffers[tensor.buffer].place != "counter":
+            raise self.unsupported("integer arithmetic other than counting")
+        if tensor.buffer in self.counted:  # a layer that runs twice
+            self.kernel(count(1), [tensor], [])
+        self.counted.add(tensor.buffer)
+        self.define(0, tensor)
+
+    def has_place(self, place: Place) -> bool:
+        """Whether anything lies there."""
+        return any(buffer.place == place for buffer in self._buffers)
+
+    @property
+    def cells(self) -> dict[str, Tensor]:
+        """Those of `cell` that there are."""
+        return dict(self._cells)
+
+    def learning_rate(self) -> Tensor:
+        """The number that SGD reads."""
+        return self._inputs[("learning_rate", "")]
+
+    # ------------------------------------------------------------ what comes from outside
+
+    def state(self, argument: Argument) -> Tensor:
+        """What a step changes in place: running statistics."""
+        assert isinstance(argument, Ref)  # noqa: S101
+        return self.wanted(argument, Layout(self.value(argument).dtype))
+
+    def _is_outside(self, name: str) -> bool:
+        return name in self._sources or name in self.constants
+
+    def _brought_in(self, name: str, layout: Layout) -> Tensor | None:
+        """Memory for a value from outside in this layout; None where it exists in another one and
+        has to be copied."""
+        value = self._all_values[name]
+        item = self._sources.get(name)
+        if item is None or item.kind == "constant":
+            return self._constant(value, layout)
+        if item.kind in ("input", "target"):
+            return self._fetched(item.kind, item.target, value, layout)
+        if item.kind == "parameter" and self.trains and item.target in self._trained:
+            found = self.training.parameter(item.target, value, layout)
+            if found is None:  # two layers share it and want it differently
+                found = self.copied(self.training.masters[item.target], layout)
+            return found
+        if item.kind in ("parameter", "buffer") and not (self.trains and item.kind == "buffer"):
+            return self._constant(value, layout)
+        if self._values[name]:
+            return None
+        place: Place = "counter" if value.dtype == "int64" else "state"
+        tensor = self.new(name, value.shape, Layout(value.dtype), place)
+        self._inputs[(item.kind, item.target)] = tensor
+        return tensor if tensor.layout == layout else None
+
+    def _constant(self, value: Value, layout: Layout) -> Tensor:
+        tensor = self.new(value.name, value.shape, layout, "constant")
+        self._fills.append(Fill(value.name, tensor))
+        return tensor
+
+    def _fetched(self, kind: str, target: str, value: Value, layout: Layout) -> Tensor:
+        """A step that takes the current batch out of all that lie in memory."""
+        source, position = self._all_batches(kind, target, value), self.cell("position")
+        result = self.new(value.name, value.shape, layout)
+        if layout.order == "channels_last":
+            images, channels, height, width = value.shape
+            sizes = (images, channels, height, width, layout.channels)
+            kernel = fetch_image(value.dtype, layout.dtype, *sizes)
+        else:
+            kernel = fetch_rows(value.dtype, layout.dtype, result.elements)
+        self.kernel(kernel, [source, position], [result], "fetch")
+        return result
+
+    def fetched_blocks(self, argument: Argument, channels: int) -> Tensor:
+        """The current node's value: an input image in blocks of 2x2 pixels, so many channels."""
+        assert isinstance(argument, Ref)  # noqa: S101
+        item = self._sources[argument.name]
+        source, value = self._all_batches(item.kind, item.target, item.value), item.value
+        layout = Layout(self.types.computed, "channels_last", channels)
+        result = self.new(self.output().name, self.output().shape, layout)
+        images, planes, height, width = value.shape
+        sizes = (images, planes, height, width, channels)
+        kernel = fetch_blocks(value.dtype, layout.dtype, *sizes)
+        self.kernel(kernel, [source, self.cell("position")], [result], "fetch")
+        return result
+
+    def _all_batches(self, kind: str, target: str, value: Value) -> Tensor:
+        key = (kind, target)
+        if key not in self._inputs:
+            shape = (self._batches, *value.shape)
+            self._inputs[key] = self.new(value.name, shape, Layout(value.dtype), "input")
+        return self._inputs[key]
+
+    def _gradient(self, target: str) -> Tensor:
+        value = next(i.value for i in self._sources.values() if i.target == target)
+        return self.training.gradient(target, value)
+
+    def _state_inputs(self) -> dict[tuple[str, str], Tensor]:
+        state = self.training
+        found = {("parameter", target): tensor for target, tensor in state.masters.items()}
+        return found | {("momentum", target): tensor for target, tensor in state.momenta.items()}
+
+    def _end(self, item: Any) -> Tensor:
+        """Where something that leaves the graph is; a gradient that lies elsewhere is copied."""
+        if item.kind == "gradient":
+            tensor, target = self.tensor(Ref(name=item.name)), self._gradient(item.target)
+            if tensor.buffer != target.buffer:
+                self.copy(tensor, target)
+            return target
+        if item.kind in ("parameter", "momentum"):
+            state = self.training
+            return (state.masters if item.kind == "parameter" else state.momenta)[item.target]
+        return self.tensor(Ref(name=item.name))

@@ -1,0 +1,302 @@
+"""The GPU without a framework: stream, memory, compiled kernels, CUDA graphs and events, by
+NVIDIA's own Python bindings. Compiled kernels are kept on disk by source, architecture and
+compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_uint8
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from cuda.bindings import driver, nvrtc
+from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, launch
+from cuda.pathfinder import find_nvidia_header_directory
+
+from golow.levels.vendor.cudnn.kernels import Kernel
+
+Graph = Any  # an instantiated CUDA graph, as the bindings hand it out
+
+
+class GpuError(RuntimeError):
+    """A call of the driver failed; the message has the call and the driver's own word for it."""
+
+
+def _keep_no_stack() -> None:
+    """Give back what the context holds for the stacks of all threads that the device can run at
+    once: 1 KiB for each, 264 MiB on an H200, half of a bare context. The driver makes room again
+    for a kernel that needs some.
+    https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html (cuCtxSetLimit)
+    """
+    limit = driver.CUlimit.CU_LIMIT_STACK_SIZE
+    checked(driver.cuCtxSetLimit(limit, 0), "cuCtxSetLimit")
+
+
+def _wait_for_ends(graph: Any) -> None:
+    """Let every node of a captured graph begin when those before it have ended.
+
+    The libraries launch some kernels so that they may begin earlier (programmatic dependent launch)
+    and wait for what they read by themselves. Not all do: where a product of cuBLASLt came before a
+    convolution of cuDNN, up to 7% of the results were wrong, another part of them each time. See
+    https://github.com/NVIDIA/TransformerEngine/issues/2489
+    """
+    *_, count = checked(driver.cuGraphGetEdges(graph, 0), "cuGraphGetEdges")
+    before, after, edges, _ = checked(driver.cuGraphGetEdges(graph, count), "cuGraphGetEdges")
+    early = [i for i in range(count) if int(edges[i].type) != 0]
+    if not early:
+        return
+    ends = [before[i] for i in early], [after[i] for i in early]
+    removed = driver.cuGraphRemoveDependencies(graph, *ends, [edges[i] for i in early], len(early))
+    checked(removed, "cuGraphRemoveDependencies")
+    checked(driver.cuGraphAddDependencies(graph, *ends, None, len(early)), "cuGraphAddDependencies")
+
+
+def checked(answer: tuple[Any, ...], call: str) -> Any:
+    """What the driver returned beside its status. Raises `GpuError`; where memory is short,
+    `MemoryError`."""
+    status, *values = answer
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        raise MemoryError(f"{call}: out of memory on the GPU")
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise GpuError(f"{call}: {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class Region:
+    """Bytes of device memory, zero at first and freed with the object."""
+
+    def __init__(self, size: int) -> None:
+        self.size = max(size, 256)
+        self.address = int(checked(driver.cuMemAlloc(self.size), "cuMemAlloc"))
+        checked(driver.cuMemsetD8(self.address, 0, self.size), "cuMemsetD8")
+        # The stream of `Gpu` does not wait for what is done outside it.
+        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+
+    def __del__(self) -> None:
+        if address := getattr(self, "address", 0):
+            driver.cuMemFree(address)
+
+
+class Pinned:
+    """Bytes of the host's memory that the device copies while the host does something else."""
+
+    def __init__(self, size: int) -> None:
+        self.address = int(checked(driver.cuMemHostAlloc(size, 0), "cuMemHostAlloc"))
+        self.bytes = np.ctypeslib.as_array((c_uint8 * size).from_address(self.address))
+
+    def __del__(self) -> None:
+        if address := getattr(self, "address", 0):
+            driver.cuMemFreeHost(address)
+
+
+class Gpu:
+    """The first visible device with two streams of its own: the main one, and one beside it for
+    what the main one need not wait for. cache: folder for compiled kernels."""
+
+    def __init__(self, cache: Path) -> None:
+        self._device = Device(0)
+        self._device.set_current()
+        _keep_no_stack()
+        self._main, self._side = self._device.create_stream(), self._device.create_stream()
+        self.stream, self.side = int(self._main.handle), int(self._side.handle)
+        major, minor = self._device.compute_capability
+        self.architecture = f"sm_{major}{minor}"
+        self.name = self._device.name
+        self.cache_bytes = int(self._device.properties.l2_cache_size)
+        self._cache = cache
+        self._functions: dict[tuple[str, str], Any] = {}
+        self._loaded: list[ObjectCode] = []  # a function does not keep the code that it is in
+
+    # ------------------------------------------------------------ memory
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """Copy an array to the device, after all that was enqueued; returns when it is there."""
+        data = np.ascontiguousarray(array)
+        place = data.ctypes.data
+        checked(driver.cuMemcpyHtoDAsync(address, place, data.nbytes, self.stream), "cuMemcpyHtoD")
+        self.synchronize()
+
+    def upload_beside(self, address: int, pinned: Pinned, size: int) -> None:
+        """Enqueue beside the copying of the first bytes of pinned memory to the device."""
+        answer = driver.cuMemcpyHtoDAsync(address, pinned.address, size, self.side)
+        checked(answer, "cuMemcpyHtoDAsync")
+
+    def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """Copy from the device, once all that was enqueued is done."""
+        self.synchronize()
+        array = np.empty(tuple(shape), dtype)
+        checked(driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "cuMemcpyDtoH")
+        return array
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Enqueue the filling of that many bytes."""
+        checked(driver.cuMemsetD8Async(address, byte, size, self.stream), "cuMemsetD8Async")
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueue a copy within the device."""
+        checked(driver.cuMemcpyDtoDAsync(target, source, size, self.stream), "cuMemcpyDtoDAsync")
+
+    def write_word(self, address: int, value: int) -> None:
+        """Enqueue the writing of a 32-bit word, without a kernel and without a copy."""
+        checked(driver.cuStreamWriteValue32(self.stream, address, value, 0), "cuStreamWriteValue32")
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        checked(driver.cuStreamSynchronize(self.stream), "cuStreamSynchronize")
+
+    # ------------------------------------------------------------ kernels
+
+    def compile(self, kernels: Iterable[Kernel]) -> None:
+        """Make these kernels ready to launch: one compilation for each source, unless the cache has
+        it."""
+        wanted: dict[str, set[str]] = defaultdict(set)
+        for kernel in kernels:
+            if (kernel.source, kernel.expression) not in self._functions:
+                wanted[kernel.source].add(kernel.expression)
+        for source, expressions in wanted.items():
+            code = self._object_code(source, sorted(expressions))
+            self._loaded.append(code)
+            for expression in expressions:
+                self._functions[(source, expression)] = code.get_kernel(expression)
+
+    def launch(self, kernel: Kernel, pointers: Sequence[int], side: bool = False) -> None:
+        """Enqueue a kernel on these device addresses."""
+        function = self._functions.get((kernel.source, kernel.expression))
+        if function is None:
+            self.compile([kernel])
+            function = self._functions[(kernel.source, kernel.expression)]
+        config = LaunchConfig(grid=kernel.grid, block=kernel.block, shmem_size=kernel.shared)
+        stream = self._side if side else self._main
+        launch(stream, config, function, *pointers, *kernel.scalars)
+
+    def _object_code(self, source: str, expressions: list[str]) -> ObjectCode:
+        compiler = checked_compiler(nvrtc.nvrtcVersion())
+        key = "\n".join((source, *expressions, self.architecture, str(compiler)))
+        digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+        binary, names = (self._cache / f"{digest}.{kind}" for kind in ("cubin", "json"))
+        if binary.exists() and names.exists():
+            mapping = msgspec.json.decode(names.read_bytes(), type=dict[str, str])
+            return ObjectCode.from_cubin(
+                binary.read_bytes(), symbol_mapping={k: v.encode() for k, v in mapping.items()}
+            )
+        code = compile_source(source, expressions, self.architecture)
+        self._cache.mkdir(parents=True, exist_ok=True)
+        mapping = {k: bytes(v).decode() for k, v in code.symbol_mapping.items()}
+        write_whole(binary, bytes(code.code))
+        write_whole(names, msgspec.json.encode(mapping))
+        return code
+
+    # ------------------------------------------------------------ graphs and events
+
+    def capture(self, enqueue: Callable[[], None]) -> Graph:
+        """What the function enqueues, as one CUDA graph that is ready to be launched."""
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
+        try:
+            enqueue()
+        finally:
+            captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
+        _wait_for_ends(captured)
+        graph = checked(driver.cuGraphInstantiate(captured, 0), "cuGraphInstantiate")
+        checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
+        checked(driver.cuGraphUpload(graph, self.stream), "cuGraphUpload")
+        return graph
+
+    def replay(self, graph: Graph) -> None:
+        """Enqueue a captured graph."""
+        checked(driver.cuGraphLaunch(graph, self.stream), "cuGraphLaunch")
+
+    def event(self) -> Any:
+        """An event that can be timed."""
+        return checked(driver.cuEventCreate(0), "cuEventCreate")
+
+    def record(self, event: Any) -> None:
+        """Enqueue the event."""
+        checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
+
+    def forget(self, event: Any) -> None:
+        """Free an event, once it has happened."""
+        checked(driver.cuEventDestroy(event), "cuEventDestroy")
+
+    def marker(self) -> Any:
+        """An event for waiting alone, during which the host's thread sleeps."""
+        flags = driver.CUevent_flags
+        sleeping = flags.CU_EVENT_BLOCKING_SYNC | flags.CU_EVENT_DISABLE_TIMING
+        return checked(driver.cuEventCreate(sleeping), "cuEventCreate")
+
+    def wait(self, event: Any) -> None:
+        """Wait for an event; not at all for one that was never recorded."""
+        checked(driver.cuEventSynchronize(event), "cuEventSynchronize")
+
+    def record_beside(self, event: Any) -> None:
+        """Enqueue the event beside."""
+        checked(driver.cuEventRecord(event, self.side), "cuEventRecord")
+
+    def fork(self) -> None:
+        """Let what is enqueued beside wait for all that is on the main stream now."""
+        self._order(self.stream, self.side)
+
+    def beside(self) -> Any:
+        """An event behind all that is enqueued beside now."""
+        event = self.event()
+        self.record_beside(event)
+        return event
+
+    def join(self, event: Any) -> None:
+        """Let the main stream wait for an event that was recorded beside."""
+        checked(driver.cuStreamWaitEvent(self.stream, event, 0), "cuStreamWaitEvent")
+
+    def _order(self, first: int, second: int) -> None:
+        event = self.event()
+        checked(driver.cuEventRecord(event, first), "cuEventRecord")
+        checked(driver.cuStreamWaitEvent(second, event, 0), "cuStreamWaitEvent")
+        self.forget(event)
+
+    def time(self, enqueue: Callable[[], None], runs: int) -> float:
+        """Nanoseconds of the fastest of so many replays of what the function enqueues."""
+        graph, first, second = self.capture(enqueue), self.event(), self.event()
+        times = []
+        for _ in range(runs):
+            self.record(first)
+            self.replay(graph)
+            self.record(second)
+            self.synchronize()
+            times.append(self.elapsed_ns(first, second))
+        for event in (first, second):
+            self.forget(event)
+        checked(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy")
+        return min(times)
+
+    def elapsed_ns(self, first: Any, second: Any) -> int:
+        """Nanoseconds between two events that have happened."""
+        elapsed: float = checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime")
+        return round(elapsed * 1e6)
+
+
+def compile_source(source: str, expressions: Sequence[str], architecture: str) -> ObjectCode:
+    """Machine code of these instantiations; needs the compiler, not a GPU."""
+    headers = find_nvidia_header_directory("cudart")
+    options = ProgramOptions(
+        arch=architecture, std="c++17", include_path=[headers] if headers else None
+    )
+    return Program(source, "c++", options).compile("cubin", name_expressions=tuple(expressions))
+
+
+def checked_compiler(answer: tuple[Any, ...]) -> tuple[int, int]:
+    """Version of the run-time compiler."""
+    status, major, minor = answer
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise GpuError(f"nvrtcVersion: {status.name}")
+    return major, minor
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write under a temporary name first, so that nobody ever reads a part."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)

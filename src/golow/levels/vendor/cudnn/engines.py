@@ -1,0 +1,246 @@
+"""What can execute a convolution or a matrix product, and which of them does: the vendor's
+heuristics or, for the variant ``autotune``, the clock says. A choice is kept on disk by operation,
+GPU and library versions, with the compiled plan in it, so that the next start builds nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from golow.levels.vendor.cudnn import small
+from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
+from golow.levels.vendor.cudnn.device import Gpu, Region, write_whole
+from golow.levels.vendor.cudnn.frontend import Frontend, Plan
+from golow.levels.vendor.cudnn.own import OwnConvolution, takes
+from golow.levels.vendor.cudnn.products import Convolution
+from golow.record import Record
+
+# Plans of each library that are timed; the libraries list what they expect to be fastest first.
+TIMED = 6
+# From so many bytes of an operand on what cuDNN 9.19 puts first can be three times as slow as what
+# it puts second (docs/results/h200.md), so that some are timed there in any case.
+LARGE_OPERAND, TIMED_IF_LARGE = 2 << 30, 3
+# Bytes of workspace that an engine may take, or twice what it reads and writes if that is more.
+WORKSPACE_LIMIT = 64 << 20
+# Repetitions within one graph, and how often it runs; the fastest counts.
+REPETITIONS, GRAPHS = 10, 5
+# Nanoseconds from which on a single run is exact enough without repetitions.
+LONG_NS = 500_000
+# An engine whose first run takes so many times as long as the best before it, beyond what a launch
+# may add, is not timed again.
+HOPELESS, LAUNCH_NS = 2, 20_000
+NOISE_BYTES = 1 << 20  # that the host draws; the device repeats them
+
+Operation = Convolution | Problem
+
+
+class Engine(Protocol):
+    """Executes one operation. Its operands come in the order that `Convolution` and `Problem`
+    state; workspace is in bytes."""
+
+    kind: str
+    name: str
+    workspace: int
+
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        """Enqueue it, on the main stream or beside it."""
+
+    def stored(self) -> bytes:
+        """What makes the same engine again without a search."""
+
+
+class Stored(Record, frozen=True, kw_only=True):
+    """A choice on disk."""
+
+    kind: str
+    data: bytes
+
+
+class MatrixEngine:
+    """cuBLASLt, with one of its algorithms."""
+
+    kind = "cublaslt"
+
+    def __init__(self, matmul: Matmul, algorithm: Algorithm, gpu: Gpu) -> None:
+        self._matmul, self._algorithm, self._gpu = matmul, algorithm, gpu
+        self.workspace = algorithm.workspace
+        self.name = "cublaslt"
+
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        """Enqueue it: a, b[, bias][, c] -> d."""
+        problem = self._matmul.problem
+        a, b, *others, d = addresses
+        rest = iter(others)
+        bias = next(rest) if problem.bias or problem.bias_gradient else 0
+        c = next(rest) if problem.residual else 0
+        stream = self._gpu.side if side else self._gpu.stream
+        self._matmul.run(
+            self._algorithm, a=a, b=b, c=c, d=d, bias=bias, stream=stream,
+            workspace=workspace if self.workspace else 0,
+        )  # fmt: skip
+
+    def stored(self) -> bytes:
+        """The algorithm as the library writes it."""
+        return msgspec.msgpack.encode(self._algorithm)
+
+
+class Engines:
+    """Chooses and keeps the engines of one GPU. cache: the folder of the choices."""
+
+    def __init__(self, gpu: Gpu, cache: Path, autotune: bool) -> None:
+        self.gpu, self._cache, self._autotune = gpu, cache, autotune
+        self.frontend, self.lt = Frontend(gpu), CublasLt()
+        self._chosen: dict[Operation, Engine | None] = {}
+        self.built = 0
+
+    def choose(self, operation: Operation) -> Engine | None:
+        """The engine for the operation; None where nothing can do it."""
+        if operation not in self._chosen:
+            self._chosen[operation] = self._kept(operation) or self._found(operation)
+        return self._chosen[operation]
+
+    def _found(self, operation: Operation) -> Engine | None:
+        self.built += 1
+        candidates = self._candidates(operation)
+        if self._timed(operation) > 1:
+            engine = self._fastest(operation, list(candidates))
+        else:
+            engine = next(candidates, None)
+        if engine is not None:
+            stored = Stored(kind=engine.kind, data=engine.stored())
+            self._cache.mkdir(parents=True, exist_ok=True)
+            write_whole(self._file(operation), msgspec.msgpack.encode(stored))
+        return engine
+
+    # ------------------------------------------------------------ candidates
+
+    def _timed(self, operation: Operation) -> int:
+        """How many plans of each library are timed; 1 where their order is believed."""
+        if self._autotune:
+            return TIMED
+        return TIMED_IF_LARGE if max(operation.operand_bytes) >= LARGE_OPERAND else 1
+
+    def _candidates(self, operation: Operation) -> Iterator[Engine]:
+        """What can do it, in the order of preference where nothing is timed."""
+        most = self._timed(operation)
+        if isinstance(operation, Problem):
+            yield from self._products(operation, most)
+            return
+        if operation.depthwise and takes(operation):
+            yield OwnConvolution(operation, self.gpu)
+        yield from self.frontend.plans(operation, most, workspace_limit(operation))
+        if self._autotune:  # nothing but the clock ranks these
+            yield from small.small_engines(operation, self.gpu)
+        if operation.direction == "forward" and (problem := as_product(operation)) is not None:
+            yield from self._products(problem, most)
+
+    def _products(self, problem: Problem, most: int) -> Iterator[Engine]:
+        matmul = Matmul(self.lt, problem)
+        for algorithm in matmul.candidates(workspace_limit(problem), most):
+            yield MatrixEngine(matmul, algorithm, self.gpu)
+
+    def _fastest(self, operation: Operation, candidates: list[Engine]) -> Engine | None:
+        """By the clock, on memory of its own."""
+        if len(candidates) <= 1:
+            return candidates[0] if candidates else None
+        regions = [Region(size) for size in operation.operand_bytes]
+        workspace = Region(max(engine.workspace for engine in candidates))
+        addresses = [region.address for region in regions]
+        for region in regions:
+            self._fill(region)
+        best, fastest = candidates[0], float("inf")
+        for engine in candidates:
+            time = self._time(engine, addresses, workspace.address, fastest)
+            if time < fastest:
+                best, fastest = engine, time
+        return best
+
+    def _fill(self, region: Region) -> None:
+        """Small numbers in whatever type: half of 0x3c is about 0.01, and no NaN. The host draws
+        some, and the device copies what it has until that is enough."""
+        filled = min(region.size, NOISE_BYTES)
+        noise = np.random.default_rng(0).integers(0x38, 0x3C, filled, dtype=np.uint8)
+        self.gpu.upload(region.address, noise)
+        while filled < region.size:
+            more = min(filled, region.size - filled)
+            self.gpu.copy(region.address + filled, region.address, more)
+            filled += more
+
+    def _time(self, engine: Engine, addresses: list[int], workspace: int, fastest: float) -> float:
+        """Nanoseconds of one run, roughly where others were far faster; infinite where it fails."""
+
+        def once() -> None:
+            engine.run(addresses, workspace)
+
+        def repeat() -> None:
+            for _ in range(REPETITIONS):
+                once()
+
+        try:
+            once()  # which loads its kernels
+            time = self.gpu.time(once, 1)
+            if time > HOPELESS * fastest + LAUNCH_NS:
+                return time
+            if time > LONG_NS:
+                return min(time, self.gpu.time(once, GRAPHS - 1))
+            return self.gpu.time(repeat, GRAPHS) / REPETITIONS
+        except RuntimeError:
+            return float("inf")
+
+    # ------------------------------------------------------------ on disk
+
+    def _file(self, operation: Operation) -> Path:
+        key = (
+            repr(operation), self._timed(operation), workspace_limit(operation), self.gpu.name,
+            self.frontend.version, self.lt.version,
+        )  # fmt: skip
+        return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
+
+    def _kept(self, operation: Operation) -> Engine | None:
+        try:
+            stored = msgspec.msgpack.decode(self._file(operation).read_bytes(), type=Stored)
+        except (OSError, msgspec.DecodeError):
+            return None
+        if stored.kind == OwnConvolution.kind and isinstance(operation, Convolution):
+            return OwnConvolution(operation, self.gpu)
+        if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
+            return small.restored(operation, self.gpu, stored.data)
+        if stored.kind == Plan.kind and isinstance(operation, Convolution):
+            return self.frontend.restored(operation, stored.data)
+        problem = operation if isinstance(operation, Problem) else as_product(operation)
+        if problem is None:
+            return None
+        algorithm = msgspec.msgpack.decode(stored.data, type=Algorithm)
+        return MatrixEngine(Matmul(self.lt, problem), algorithm, self.gpu)
+
+
+def workspace_limit(operation: Operation) -> int:
+    """Bytes of workspace that an engine for the operation may take."""
+    return max(WORKSPACE_LIMIT, 2 * sum(operation.operand_bytes))
+
+
+def as_product(operation: Convolution) -> Problem | None:
+    """A convolution that reads every pixel by itself as a product over the pixels; None where it
+    is none."""
+    relu = operation.activation == ("relu",)
+    if not operation.pointwise or not (relu or operation.activation == ()):
+        return None
+    images, outputs, rows, columns = operation.output
+    return Problem(
+        m=images * rows * columns,
+        n=outputs,
+        k=operation.image[1],
+        dtype=operation.dtype,
+        result=operation.result,
+        arithmetic=operation.arithmetic,
+        transpose_b=True,
+        bias=operation.bias,
+        residual=operation.residual,
+        relu=relu,
+        alignment=64,
+    )

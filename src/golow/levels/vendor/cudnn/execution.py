@@ -1,0 +1,214 @@
+"""A built plan on the GPU: its regions, its steps bound to addresses, and the one CUDA graph that
+runs them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
+from golow.levels.vendor.cudnn.branches import joins, runs_beside
+from golow.levels.vendor.cudnn.device import Gpu, Graph, Region
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.levels.vendor.cudnn.kernels.delay import delay
+from golow.levels.vendor.cudnn.kernels.layout import cast
+from golow.levels.vendor.cudnn.kernels.strided import strided_copy
+from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
+from golow.levels.vendor.cudnn.steps import Built, Call, EngineCall, FlatCall, KernelCall, Tensor
+from golow.levels.vendor.weight_arithmetic import ARITHMETIC
+from golow.lower.graph import GraphInput, Ref
+
+# What the host takes at most to enqueue a step and an event.
+ENQUEUE_NS = 60_000
+
+
+class Execution:
+    """A plan that can be run. read gives a parameter, buffer or constant as an array; sources are
+    the graph's inputs by their values' names."""
+
+    def __init__(
+        self,
+        built: Built,
+        gpu: Gpu,
+        sources: Mapping[str, GraphInput],
+        batches: Sequence[Batch],
+        read: Read,
+    ) -> None:
+        self.built, self.gpu, self.plan = built, gpu, built.plan
+        self._regions = {place: Region(size) for place, size in self.plan.sizes.items() if size}
+        self._inputs = {
+            index: Region(buffer.bytes)
+            for index, buffer in enumerate(self.plan.buffers)
+            if buffer.place == "input"
+        }
+        self._sources = sources
+        self.fill(read)
+        self.take_batches(batches)
+        gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
+        self._joins = joins(built.calls, self.plan.steps)
+        self._graph: Graph | None = None
+
+    # ------------------------------------------------------------ running
+
+    def run(self, batch: int) -> None:
+        """Enqueue one iteration on the batch of that number."""
+        if (cell := self.built.cells.get("position")) is not None:
+            self.gpu.write_word(self.address(cell), batch)
+        if self._graph is None:
+            self._enqueue()  # libraries load their kernels at the first use, outside of a graph
+            self._graph = self.gpu.capture(self._enqueue)
+        else:
+            self.gpu.replay(self._graph)
+
+    def run_timed(self, batch: int) -> list[int]:
+        """One iteration step by step, by the GPU's clock: nanoseconds of each step. The GPU is kept
+        busy until all steps are enqueued, so that none waits for the host."""
+        events = [self.gpu.event() for _ in range(len(self.built.calls) + 1)]
+        if (cell := self.built.cells.get("position")) is not None:
+            self.gpu.write_word(self.address(cell), batch)
+        self.gpu.launch(delay(ENQUEUE_NS * len(events)), [])
+        self.gpu.record(events[0])
+        for call, event in zip(self.built.calls, events[1:], strict=True):
+            self._step(call)
+            self.gpu.record(event)
+        self.gpu.synchronize()
+        return [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
+
+    def _enqueue(self) -> None:
+        """All steps; those that run beside others join again where `joins` says."""
+        beside: dict[int, Any] = {}
+        for position, call in enumerate(self.built.calls):
+            for started in self._joins[position]:
+                self.gpu.join(beside.pop(started))
+            side = runs_beside(call)
+            if side:
+                self.gpu.fork()
+            self._step(call, side)
+            if side:
+                beside[position] = self.gpu.beside()
+        for event in beside.values():
+            self.gpu.join(event)
+
+    def _step(self, call: Call, side: bool = False) -> None:
+        if isinstance(call, FlatCall):
+            self._flat(call)
+            return
+        addresses = [self.address(tensor) if tensor else 0 for tensor in call.arguments]
+        if isinstance(call, EngineCall):
+            workspace = self.address(call.workspace) if call.workspace else 0
+            call.engine.run(addresses, workspace, side)
+        else:
+            self.gpu.launch(call.kernel, addresses)
+
+    def _flat(self, call: FlatCall) -> None:
+        first = call.arguments[0]
+        assert isinstance(first, str)  # noqa: S101
+        kernel = call.make(self.plan.sizes[first] // ITEM_BYTES[call.dtype])
+        addresses = [
+            self._regions[argument].address
+            if isinstance(argument, str)
+            else (self.address(argument) if argument else 0)
+            for argument in call.arguments
+        ]
+        self.gpu.launch(kernel, addresses)
+
+    # ------------------------------------------------------------ tensors in and out
+
+    def address(self, tensor: Tensor) -> int:
+        """Where the tensor lies."""
+        buffer = self.plan.buffers[tensor.buffer]
+        if buffer.place == "input":
+            return self._inputs[tensor.buffer].address
+        return self._regions[buffer.place].address + buffer.offset + tensor.offset
+
+    def place(self, tensor: Tensor, batch: int) -> int:
+        """Where an input of the model has the batch of that number."""
+        return self.address(tensor) + batch * (tensor.layout.bytes(tensor.shape) // tensor.shape[0])
+
+    def read(self, tensor: Tensor) -> np.ndarray:
+        """The tensor's content, in PyTorch's order; halves as float32."""
+        dtype = NUMPY_TYPES[tensor.dtype]
+        flat = self.gpu.download(self.address(tensor), (tensor.elements,), dtype)
+        return unpacked(flat, tensor.shape, tensor.layout)
+
+    def write(self, tensor: Tensor, array: np.ndarray) -> None:
+        """Fill a tensor with an array in PyTorch's order."""
+        self.gpu.upload(self.address(tensor), packed(array.reshape(tensor.shape), tensor.layout))
+
+    def write_cell(self, name: str, content: np.ndarray) -> None:
+        """Fill one of the cells, if the plan has it."""
+        if (cell := self.built.cells.get(name)) is not None:
+            self.gpu.upload(self.address(cell), content.reshape(1).view(np.uint8))
+
+    def read_cell(self, name: str, dtype: np.dtype) -> np.ndarray:
+        """The content of one of the cells that the plan has."""
+        found = self.gpu.download(self.address(self.built.cells[name]), (1,), dtype)
+        return found.reshape(())
+
+    def write_float(self, tensor: Tensor, value: float) -> None:
+        """Enqueue the writing of a single float32."""
+        bits = int(np.float32(value).view(np.uint32))
+        self.gpu.write_word(self.address(tensor), bits)
+
+    def clear_momentum(self) -> None:
+        """Set every momentum to zero."""
+        for place, region in self._regions.items():
+            if place.startswith("momentum"):
+                self.gpu.fill(region.address, region.size)
+
+    def renew_copies(self) -> None:
+        """Copy the parameters' originals into their copies in half precision."""
+        for tensor, copy in self.built.copies:
+            kernel = cast(tensor.dtype, copy.dtype, tensor.elements)
+            self.gpu.launch(kernel, [self.address(tensor), self.address(copy)])
+
+    def take_state(self, other: Execution) -> None:
+        """Enqueue the copying of parameters, buffers, momentum and what steps share from another
+        plan of the same network, in which they may lie differently."""
+        for key, tensor in self.built.inputs.items():
+            if key[0] in STATE:
+                self._copy(other, other.built.inputs[key], tensor)
+        for name, cell in self.built.cells.items():
+            if name != "position":
+                self._copy(other, other.built.cells[name], cell)
+        self.renew_copies()
+
+    def _copy(self, other: Execution, source: Tensor, target: Tensor) -> None:
+        here, there = (tensor.layout.strides(tensor.shape) for tensor in (source, target))
+        kernel = strided_copy(source.dtype, target.dtype, target.shape, here, there)
+        self.gpu.launch(kernel, [other.address(source), self.address(target)])
+
+    @property
+    def working_bytes(self) -> int:
+        """What an iteration uses beyond parameters, their momentum and buffers."""
+        places = self.plan.sizes.items()
+        return sum(size for place, size in places if place.startswith(("arena", "gradient")))
+
+    # ------------------------------------------------------------ loading
+
+    def fill(self, read: Read) -> None:
+        """Write what iterations only read: weights, and what is computed from them alone."""
+
+        def value(name: str) -> np.ndarray:
+            if (source := self._sources.get(name)) is not None:
+                return read(source.kind, source.target)
+            node = self.built.constants[name]
+            given: list[Any] = [
+                value(argument.name) if isinstance(argument, Ref) else argument
+                for argument in node.arguments
+            ]
+            return ARITHMETIC[node.op](*given)
+
+        for wanted, tensor in self.built.fills:
+            number = isinstance(wanted, float)
+            self.write(tensor, np.array(wanted, np.float32) if number else value(str(wanted)))
+
+    def take_batches(self, batches: Sequence[Batch]) -> None:
+        """Put these batches, as many as the plan was built for, where iterations take them."""
+        for (kind, target), tensor in self.built.inputs.items():
+            if kind in ("input", "target"):
+                arrays = [batch[(kind, target)] for batch in batches]
+                self.gpu.upload(self._inputs[tensor.buffer].address, np.stack(arrays))

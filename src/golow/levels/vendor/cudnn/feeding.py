@@ -1,0 +1,116 @@
+"""Batches of a data set on their way into a plan: their bytes go up from pinned memory beside the
+computation, and one kernel writes the pictures where iterations take their input."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.device import Gpu, Pinned, Region
+from golow.levels.vendor.cudnn.execution import Execution
+from golow.levels.vendor.cudnn.kernels.pixels import normalise
+from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, unpacked
+from golow.worker.feed import Fed, Feed
+
+
+class Slot:
+    """Room for one batch on its way: pinned memory of the host, and as much of the device's.
+
+    images: [n, C, H, W]. Nothing of it may be written before ``done`` has happened.
+    """
+
+    def __init__(self, gpu: Gpu, images: tuple[int, ...]) -> None:
+        count, channels = images[:2]
+        parts: dict[str, tuple[tuple[int, ...], Any]] = {  # the widest first, so that all lie well
+            "labels": ((count,), np.int64),
+            "scale": ((channels,), np.float32),
+            "shift": ((channels,), np.float32),
+            "pixels": (images, np.uint8),
+            "shifts": ((count, 2), np.int8),
+            "flips": ((count,), np.uint8),
+        }
+        sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in parts.values()]
+        self.size = sum(sizes)
+        self.host, self._device = Pinned(self.size), Region(self.size)
+        self.uploaded, self.done = gpu.marker(), gpu.marker()
+        self._places: dict[str, np.ndarray] = {}
+        self._addresses: dict[str, int] = {}
+        for index, (part, (shape, dtype)) in enumerate(parts.items()):
+            offset = sum(sizes[:index])
+            self._places[part] = np.ndarray(shape, dtype, self.host.bytes, offset)
+            self._addresses[part] = self._device.address + offset
+
+    def put(self, part: str, array: np.ndarray) -> None:
+        """Copy into the pinned memory; the last row fills what the array leaves free."""
+        place = self._places[part]
+        place[: len(array)] = array
+        place[len(array) :] = array[-1]
+
+    def address(self, part: str) -> int:
+        """Where the part lies on the device once it is uploaded."""
+        return self._addresses[part]
+
+    @property
+    def device(self) -> int:
+        """Where all of it lies."""
+        return self._device.address
+
+
+class Intake:
+    """Feeds one execution, whose places for batches become a ring: the host runs ahead by as many
+    batches as there are, and waits only for the step that took the place before."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution, self._gpu = execution, execution.gpu
+        inputs = execution.built.inputs
+        self._image, self._target = inputs[("input", "0")], inputs.get(("target", "0"))
+        count, *images = self._image.shape
+        self._slots = [Slot(self._gpu, tuple(images)) for _ in range(count)]
+        self._kernel = normalise(*images)
+        self._next = 0
+
+    def run(self, fed: Fed, feed: Feed) -> None:
+        """Enqueue an iteration on this batch, whose last row fills a plan for more rows."""
+        index = self._next
+        self._next = (index + 1) % len(self._slots)
+        slot, gpu = self._slots[index], self._gpu
+        gpu.wait(slot.done)
+        arrays = {**fed._asdict(), "scale": feed.scale, "shift": feed.shift}
+        given = {part: array for part, array in arrays.items() if array is not None}
+        for part, array in given.items():
+            slot.put(part, array)
+        gpu.upload_beside(slot.device, slot.host, slot.size)
+        gpu.record_beside(slot.uploaded)
+        gpu.join(slot.uploaded)
+        order = ("pixels", "scale", "shift", "shifts", "flips")
+        pointers = [slot.address(part) if part in given else 0 for part in order]
+        gpu.launch(self._kernel, [*pointers, self._execution.place(self._image, index)])
+        if self._target is not None:
+            size = fed.labels.nbytes
+            gpu.copy(self._execution.place(self._target, index), slot.address("labels"), size)
+        self._execution.run(index)
+        gpu.record(slot.done)
+
+
+class Collected:
+    """What stood under one key after each of several runs, copied aside on the device."""
+
+    def __init__(self, execution: Execution, key: tuple[str, str], count: int) -> None:
+        self._key, self._gpu, self._like = key, execution.gpu, execution.built.outputs[key]
+        self._bytes = self._like.layout.bytes(self._like.shape)
+        self._region, self._count = Region(self._bytes * count), 0
+
+    def take(self, execution: Execution) -> None:
+        """Enqueue the copying of what this execution's last run gave."""
+        source = execution.address(execution.built.outputs[self._key])
+        self._gpu.copy(self._region.address + self._count * self._bytes, source, self._bytes)
+        self._count += 1
+
+    def arrays(self) -> list[np.ndarray]:
+        """All of it, once everything has run; halves as float32."""
+        like = self._like
+        shape, dtype = (self._count, like.elements), NUMPY_TYPES[like.dtype]
+        flat = self._gpu.download(self._region.address, shape, dtype)
+        return [unpacked(row, like.shape, like.layout) for row in flat]

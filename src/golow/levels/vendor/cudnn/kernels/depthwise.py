@@ -1,0 +1,168 @@
+"""How depthwise convolution is launched for a shape. The mathematics stands in depthwise.cu."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.blocks import (
+    CODE,
+    FULL_GRID,
+    NO_CLIP,
+    Clip,
+    Launches,
+    ceiling,
+    floats,
+    integers,
+    power_of_two,
+)
+from golow.levels.vendor.cudnn.kernels.direct import Convolution, with_parts_added
+from golow.levels.vendor.cudnn.kernels.geometry import channel_vector, require_floating
+
+FILE = "depthwise.cu"
+THREADS = 256
+WALKERS = 8
+LARGEST_KERNEL = 7
+# A block's filters lie in 48 KiB of shared memory as float32.
+SHARED_FLOATS = 12288
+
+
+def forward(
+    dtype: str, weight_dtype: str, convolution: Convolution, *, clip: Clip = NO_CLIP
+) -> Launches:
+    """y = clip(depthwise convolution + bias).
+
+    Pointers: x, weight, bias, y. weight is [filters, R, S, 1], PyTorch's own order; bias [filters]
+    is float32 and may be 0: absent. Raises ValueError where the groups are not the channels, for
+    kernels larger than 7 x 7 and for other dtypes.
+    """
+    _check(dtype, weight_dtype, convolution)
+    return Launches((_slide("forward", dtype, weight_dtype, convolution, clip),))
+
+
+def backward_data(dtype: str, weight_dtype: str, convolution: Convolution) -> Launches:
+    """The gradient of x. Pointers: dy, weight, dx."""
+    _check(dtype, weight_dtype, convolution)
+    if convolution.stride == (1, 1) and convolution.channels == convolution.filters:
+        name, reverse = "backward_data_by_sliding", _reversed(convolution)
+        return Launches((_slide(name, dtype, weight_dtype, reverse, NO_CLIP),))
+    return Launches((_gather(dtype, weight_dtype, convolution),))
+
+
+def backward_weight(dtype: str, convolution: Convolution) -> Launches:
+    """The gradient of the weights in float32, [filters, R, S, 1]. Pointers: dy, x, dw, scratch."""
+    _check(dtype, dtype, convolution)
+    multiplier = convolution.filters // convolution.channels
+    # A thread keeps taps x width sums in registers; pairs of halves are what a warp loads well.
+    paired = multiplier == 1 and convolution.filters % 2 == 0 and convolution.taps <= 25
+    width = 2 if paired else 1
+    strip = 4 if convolution.out_width >= 4 and convolution.taps <= 25 else 1
+    tiles = ceiling(convolution.filters, 32 * width)
+    strips = _strips(convolution, strip)
+    parts = max(min(ceiling(FULL_GRID, tiles), strips // (2 * WALKERS)), 1)
+    numbers = f"{width}, {multiplier}, {strip}"
+    sums = Kernel(
+        FILE,
+        f"backward_weight<{C_TYPES[dtype]}, {_window(convolution)}, {numbers}>",
+        (parts, tiles, 1),
+        (32, WALKERS, 1),
+        _shape(convolution),
+        code=CODE,
+    )
+    return with_parts_added(sums, convolution.weights, parts)
+
+
+# ------------------------------------------------------------ kernels
+
+
+def _slide(
+    name: str, dtype: str, weight_dtype: str, convolution: Convolution, clip: Clip
+) -> Kernel:
+    multiplier = convolution.filters // convolution.channels
+    width = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
+    vectors = convolution.filters // width
+    lanes = min(power_of_two(vectors), 16 if width > 1 else 32)
+    # Neighbours that share loads, unless that leaves the GPU with too few threads.
+    strip = 4 if _strips(convolution, 4) * vectors >= FULL_GRID * THREADS else 1
+    types = f"{C_TYPES[dtype]}, {C_TYPES[weight_dtype]}, {_window(convolution)}"
+    return _over_pixels(
+        f"{name}<{types}, {width}, {lanes}, {multiplier}, {strip}>",
+        lanes,
+        ceiling(vectors, lanes),
+        _strips(convolution, strip),
+        (*_shape(convolution), *floats(*clip)),
+    )
+
+
+def _gather(dtype: str, weight_dtype: str, convolution: Convolution) -> Kernel:
+    """The gradient of x where strides leave gaps: each pixel looks for the windows that met it."""
+    multiplier = convolution.filters // convolution.channels
+    width = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
+    vectors = convolution.channels // width
+    lanes = min(power_of_two(vectors), 16 if width > 1 else 32)
+    while lanes * width * multiplier * convolution.taps > SHARED_FLOATS:
+        lanes //= 2
+    if not lanes:
+        raise ValueError(f"{multiplier} filters for each channel of a depthwise convolution")
+    types = f"{C_TYPES[dtype]}, {C_TYPES[weight_dtype]}, {_window(convolution)}"
+    return _over_pixels(
+        f"backward_data<{types}, {width}, {lanes}, {multiplier}>",
+        lanes,
+        ceiling(vectors, lanes),
+        convolution.images * convolution.height * convolution.width,
+        _shape(convolution),
+    )
+
+
+def _over_pixels(
+    expression: str, lanes: int, tiles: int, places: int, scalars: tuple[np.generic, ...]
+) -> Kernel:
+    """One launch over so many places of images, for tiles of channels. A block loads its filters
+    once and then goes over places."""
+    walkers = THREADS // lanes
+    blocks = max(min(ceiling(places, walkers), ceiling(4 * FULL_GRID, tiles)), 1)
+    return Kernel(FILE, expression, (blocks, tiles, 1), (lanes, walkers, 1), scalars, code=CODE)
+
+
+def _reversed(convolution: Convolution) -> Convolution:
+    """The convolution with stride 1 that leads from the gradient of y to that of x."""
+    reach = [
+        dilation * (taps - 1)
+        for dilation, taps in zip(convolution.dilation, convolution.kernel, strict=True)
+    ]
+    return replace(
+        convolution,
+        height=convolution.out_height,
+        width=convolution.out_width,
+        out_height=convolution.height,
+        out_width=convolution.width,
+        padding=(reach[0] - convolution.padding[0], reach[1] - convolution.padding[1]),
+    )
+
+
+def _window(convolution: Convolution) -> str:
+    numbers = (*convolution.kernel, *convolution.stride, *convolution.dilation)
+    return f"Window<{', '.join(map(str, numbers))}>"
+
+
+def _shape(convolution: Convolution) -> tuple[np.generic, ...]:
+    images = (convolution.images, convolution.height, convolution.width)
+    channels = (convolution.channels, convolution.filters)
+    return integers(
+        *images, *channels, convolution.out_height, convolution.out_width, *convolution.padding
+    )
+
+
+def _strips(convolution: Convolution, strip: int) -> int:
+    return convolution.images * convolution.out_height * ceiling(convolution.out_width, strip)
+
+
+def _check(dtype: str, weight_dtype: str, convolution: Convolution) -> None:
+    require_floating(dtype=dtype)
+    require_floating(weight_dtype=weight_dtype)
+    if convolution.groups != convolution.channels:
+        raise ValueError(f"a depthwise convolution has as many groups as channels: {convolution}")
+    if max(convolution.kernel) > LARGEST_KERNEL:
+        raise ValueError(f"depthwise kernels go up to 7 x 7: {convolution}")

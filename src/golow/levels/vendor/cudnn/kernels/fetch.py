@@ -1,0 +1,58 @@
+"""The current batch of an input that lies in device memory with all its batches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, flat, require_count, rows_of, vector
+from golow.levels.vendor.cudnn.kernels.layout import (
+    NARROW,
+    TILE,
+    require_cast,
+    require_image,
+    tile_grid,
+)
+
+CODE = VECTOR + (FOLDER / "layout.cu").read_text()  # the transposition is that of the layouts
+
+
+def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
+    """Pointers: all batches [batches, n, c, h, w] of ``source``, position (int32) ->
+    [n, h, w, padded] of ``dtype``, channels from c on zero."""
+    require_image(source, dtype, n, c, h, w, padded)
+    if h * w == 1 and padded == c:
+        return fetch_rows(source, dtype, n * c)
+    types, batch = f"{C_TYPES[source]}, {C_TYPES[dtype]}", np.uint64(n * c * h * w)
+    sizes = (np.int32(c), np.int32(h * w))
+    if padded <= NARROW:
+        grid, block = rows_of(n, h * w)
+        expression = f"fetch_narrow<{types}, {padded}>"
+        return Kernel("fetch.cu", expression, grid, block, (batch, *sizes), code=CODE)
+    grid = tile_grid(n, padded, h * w)
+    scalars = (batch, *sizes, np.int32(padded))
+    return Kernel("fetch.cu", f"fetch_tiled<{types}>", grid, (TILE, 8, 1), scalars, code=CODE)
+
+
+def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
+    """Pointers: all batches of count values of ``source``, position (int32) -> count values of
+    ``dtype``. Raises ValueError where `layout.cast` would."""
+    require_cast(source, dtype)
+    require_count(count)
+    each = math.gcd(count, vector(source, dtype))
+    name = f"fetch_rows<{C_TYPES[source]}, {C_TYPES[dtype]}, {each}>"
+    return Kernel("fetch.cu", name, *flat(count, each), (np.uint64(count),), code=CODE)
+
+
+def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
+    """Pointers: as `fetch_image` -> [n, h / 2, w / 2, padded] of ``dtype``: the image in blocks of
+    2x2 pixels, 4 c channels and zeros. Raises ValueError for an image of odd size."""
+    require_image(source, dtype, n, c, h, w, padded)
+    if h % 2 or w % 2 or padded < 4 * c or padded % (16 // ITEM_BYTES[dtype]):
+        raise ValueError(f"an image of {h} x {w} with {c} channels has no blocks in {padded}")
+    grid, block = rows_of(n * h // 2, w // 2)
+    expression = f"fetch_blocks<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
+    scalars = (np.uint64(n * c * h * w), np.int32(c), np.int32(h), np.int32(w))
+    return Kernel("fetch.cu", expression, grid, block, scalars, code=CODE)

@@ -1,0 +1,177 @@
+"""Elementwise kernels, generated from the formulas that they compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, VECTOR, flat, vector
+
+NAMES = "abcde"  # of the inputs in a formula
+WIDE_INDEX = 2**30  # elements from which an index no longer fits 32 bits with its step
+
+
+class Operand(NamedTuple):
+    """An input: a value for each element ("full"), for each innermost channel ("channel"), or one
+    in device memory ("scalar")."""
+
+    dtype: str
+    kind: Literal["full", "channel", "scalar"] = "full"
+
+
+def pointwise(
+    expressions: Sequence[str],
+    inputs: Sequence[Operand],
+    outputs: Sequence[str],
+    count: int,
+    channels: int = 1,
+) -> Kernel:
+    """Pointers: the inputs -> the outputs, of count elements with ``channels`` innermost.
+
+    expressions: C over the floats a, b, c, d, e, the inputs in turn; one for each dtype of
+    ``outputs``. Write numbers with an f, as ``0.5f * a``. An output may be one of the inputs.
+    Raises ValueError for what cannot be generated.
+    """
+    _require(expressions, inputs, outputs, count, channels)
+    full = [operand.dtype for operand in inputs if operand.kind == "full"]
+    each = vector(*full, *outputs)
+    if any(operand.kind == "channel" for operand in inputs):
+        each = math.gcd(each, channels)
+    index = np.uint32 if count < WIDE_INDEX else np.uint64
+    code = VECTOR + _code(expressions, inputs, outputs, each, index is np.uint64)
+    grid, block = flat(count, each)
+    return Kernel(
+        "pointwise.cu", "pointwise", grid, block, (index(count), index(channels)), 0, code
+    )
+
+
+def activation(name: str, numbers: Sequence[float], variable: str) -> str:
+    """The C expression of an activation of golow (`golow.lower.operations`) applied to one.
+
+    NaN stays NaN. Raises ValueError for a name that has no formula.
+    """
+    x = f"({variable})"
+    if name == "relu":
+        return f"({x} < 0.0f ? 0.0f : {x})"
+    if name == "clip":
+        return _clip(x, *numbers)
+    if name == "hardswish":
+        return f"({x} * {_clip(f'({x} + 3.0f)', 0, 6)} / 6.0f)"
+    if name == "hardsigmoid":
+        return f"({_clip(f'({x} + 3.0f)', 0, 6)} / 6.0f)"
+    if name == "elu":
+        return f"({x} <= 0.0f ? {number(numbers[0])} * expm1f({x}) : {x})"
+    if name not in _FORMULAS:
+        raise ValueError(f"no formula for the activation {name}")
+    return _FORMULAS[name].format(x=x)
+
+
+def activation_backward(name: str, numbers: Sequence[float], gradient: str, result: str) -> str:
+    """The C expression of the argument's gradient, from the activation's result alone.
+
+    Raises ValueError for an activation whose gradient needs its argument.
+    """
+    g, y = f"({gradient})", f"({result})"
+    if name == "relu":
+        return f"({y} <= 0.0f ? 0.0f : {g})"
+    if name == "clip":
+        low, high = map(number, numbers)
+        return f"({y} <= {low} || {y} >= {high} ? 0.0f : {g})"
+    if name == "tanh":
+        return f"({g} * (1.0f - {y} * {y}))"
+    if name == "sigmoid":
+        return f"({g} * {y} * (1.0f - {y}))"
+    raise ValueError(f"the activation {name} has no gradient from its result")
+
+
+def number(value: float) -> str:
+    """A float32 as C writes it."""
+    if math.isnan(value):
+        return "__int_as_float(0x7fc00000)"
+    if math.isinf(value):
+        return f"__int_as_float({'0x7f800000' if value > 0 else '0xff800000'})"
+    return f"{float(np.float32(value))!r}f"
+
+
+_FORMULAS = {
+    "tanh": "tanhf({x})",
+    "sigmoid": "(1.0f / (1.0f + expf(-{x})))",
+    "silu": "({x} / (1.0f + expf(-{x})))",
+    "gelu": "(0.5f * {x} * (1.0f + erff({x} * 0.70710678118654752f)))",
+    "gelu_tanh": "(0.5f * {x} * (1.0f + tanhf(0.79788456080286536f"
+    " * ({x} + 0.044715f * {x} * {x} * {x}))))",
+}
+
+
+def _clip(x: str, low: float, high: float) -> str:
+    return f"({x} < {number(low)} ? {number(low)} : {x} > {number(high)} ? {number(high)} : {x})"
+
+
+def _code(
+    expressions: Sequence[str],
+    inputs: Sequence[Operand],
+    outputs: Sequence[str],
+    each: int,
+    wide: bool,
+) -> str:
+    """The macros of pointwise.cu."""
+    named = list(zip(NAMES, inputs, strict=False))
+    results = [(f"y{i}", C_TYPES[dtype]) for i, dtype in enumerate(outputs)]
+    parameters = [f"const {C_TYPES[operand.dtype]}* {name}_in" for name, operand in named]
+    parameters += [f"{kind}* {name}_out" for name, kind in results]
+    read = [_read(name, operand) for name, operand in named]
+    read += [f"Vector<{kind}, VECTOR_LENGTH> {name};" for name, kind in results]
+    compute = [_value(name, operand) for name, operand in named]
+    for (name, kind), expression in zip(results, expressions, strict=True):
+        compute.append(f"{name}.item[k] = convert<{kind}>({expression});")
+    write = [f"store({name}_out, i, count, {name});" for name, _ in results]
+    lines = (
+        f"using Index = {'size_t' if wide else 'unsigned'};",
+        f"#define VECTOR_LENGTH {each}",
+        f"#define PARAMETERS {', '.join(parameters)}",
+        f"#define READ {' '.join(read)}",
+        f"#define COMPUTE {' '.join(compute)}",
+        f"#define WRITE {' '.join(write)}",
+    )
+    return "\n".join(lines) + "\n\n"
+
+
+def _read(name: str, operand: Operand) -> str:
+    if operand.kind == "full":
+        return f"const auto {name}_values = load<VECTOR_LENGTH>({name}_in, i, count);"
+    if operand.kind == "channel":
+        return f"const auto {name}_values = load<VECTOR_LENGTH>({name}_in + i % channels);"
+    return f"const float {name} = static_cast<float>(*{name}_in);"
+
+
+def _value(name: str, operand: Operand) -> str:
+    if operand.kind == "scalar":
+        return ""
+    return f"const float {name} = static_cast<float>({name}_values.item[k]);"
+
+
+def _require(
+    expressions: Sequence[str],
+    inputs: Sequence[Operand],
+    outputs: Sequence[str],
+    count: int,
+    channels: int,
+) -> None:
+    if not 1 <= len(inputs) <= len(NAMES):
+        raise ValueError(f"{len(inputs)} inputs; a formula takes from 1 to {len(NAMES)}")
+    if len(expressions) != len(outputs) or not outputs:
+        raise ValueError(f"{len(expressions)} expressions for {len(outputs)} outputs")
+    for dtype in outputs:
+        if dtype not in (*FLOATING, "bool"):
+            raise ValueError(f"an output of {dtype}; it must be floating point or bool")
+    for operand in inputs:
+        if operand.dtype not in C_TYPES:
+            raise ValueError(f"an input of {operand.dtype}; it must be one of {', '.join(C_TYPES)}")
+        if operand.kind not in ("full", "channel", "scalar"):
+            raise ValueError(f'an input of kind {operand.kind}; take "full", "channel" or "scalar"')
+    if count < 1 or channels < 1 or count % channels:
+        raise ValueError(f"{count} elements with {channels} channels innermost")

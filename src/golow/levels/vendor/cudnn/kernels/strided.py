@@ -1,0 +1,45 @@
+"""How `strided.cu` is launched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+
+AXES = 5
+THREADS, MOST_BLOCKS = 256, 132 * 8
+
+
+def strided_copy(
+    source: str,
+    dtype: str,
+    shape: Sequence[int],
+    x_strides: Sequence[int],
+    y_strides: Sequence[int],
+    x_start: int = 0,
+    y_start: int = 0,
+) -> Kernel:
+    """Read x, write y; strides and starts in elements, for the axes of ``shape``.
+
+    Raises ValueError for more than five axes.
+    """
+    if len(shape) > AXES:
+        raise ValueError(f"a copy over {len(shape)} axes; {AXES} at most")
+    lack = AXES - len(shape)
+    sizes = (*[1] * lack, *shape)
+    strides = [(*[0] * lack, *given) for given in (x_strides, y_strides)]
+    count = math.prod(shape)
+    return Kernel(
+        "strided.cu",
+        f"strided_copy<{C_TYPES[source]}, {C_TYPES[dtype]}>",
+        (max(1, min(-(-count // THREADS), MOST_BLOCKS)), 1, 1),
+        (THREADS, 1, 1),
+        (
+            np.int64(count),
+            *(np.int32(size) for size in sizes[1:]),
+            *(np.int64(number) for number in (x_start, *strides[0], y_start, *strides[1])),
+        ),
+    )

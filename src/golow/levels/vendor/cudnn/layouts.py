@@ -1,0 +1,103 @@
+"""How tensors lie in the GPU's memory, and the way there and back on the host.
+
+Images and the weights of convolutions lie with their channels together (NHWC and KRSC), perhaps
+with further channels that stay zero; everything else lies as PyTorch has it. A transposed matrix is
+one that is read the other way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+
+Order = Literal["rows", "channels_last", "transposed"]
+
+NUMPY_TYPES = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": np.uint16,  # its bits: NumPy has no such type
+    "int64": np.int64,
+    "int32": np.int32,
+    "bool": np.bool_,
+    "uint8": np.uint8,
+}
+
+
+class Layout(NamedTuple):
+    """Storage type and order. channels: of ``channels_last``, how many lie in memory."""
+
+    dtype: str
+    order: Order = "rows"
+    channels: int = 0
+
+    def __str__(self) -> str:
+        return self.dtype if self.order == "rows" else f"{self.dtype}:{self.order}"
+
+    def elements(self, shape: Sequence[int]) -> int:
+        """How many lie in memory, those that pad included."""
+        if self.order != "channels_last":
+            return math.prod(shape)
+        return shape[0] * math.prod(shape[2:]) * self.channels
+
+    def bytes(self, shape: Sequence[int]) -> int:
+        """Size in memory."""
+        return self.elements(shape) * ITEM_BYTES[self.dtype]
+
+    def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Elements from one index to the next, for every axis of the shape."""
+        if self.order == "channels_last":
+            _, _, height, width = shape
+            return (self.channels * height * width, 1, width * self.channels, self.channels)
+        rows = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        if self.order == "transposed":
+            return (1, shape[0])
+        return tuple(rows)
+
+
+def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
+    """Whether the same bytes are right in both layouts."""
+    if one.dtype != other.dtype or one.elements(shape) != other.elements(shape):
+        return False
+    pairs = zip(shape, one.strides(shape), other.strides(shape), strict=True)
+    return all(first == second for size, first, second in pairs if size > 1)
+
+
+def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """The array, which is in PyTorch's order, as it lies in memory: one axis."""
+    if layout.order == "channels_last":
+        padding = [(0, 0), (0, layout.channels - array.shape[1]), (0, 0), (0, 0)]
+        array = np.pad(array, padding).transpose(0, 2, 3, 1)
+    elif layout.order == "transposed":
+        array = array.T
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return to_bfloat16(flat) if layout.dtype == "bfloat16" else flat.astype(
+        NUMPY_TYPES[layout.dtype], copy=False
+    )  # fmt: skip
+
+
+def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarray:
+    """What `packed` made, in PyTorch's order again; halves become float32."""
+    if layout.dtype == "bfloat16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    elif layout.dtype == "float16":
+        flat = flat.astype(np.float32)
+    if layout.order == "channels_last":
+        images, channels, height, width = shape
+        image = flat.reshape(images, height, width, layout.channels)[..., :channels]
+        return np.ascontiguousarray(image.transpose(0, 3, 1, 2))
+    if layout.order == "transposed":
+        return np.ascontiguousarray(flat.reshape(shape[1], shape[0]).T)
+    return flat.reshape(tuple(shape))
+
+
+def to_bfloat16(array: np.ndarray) -> np.ndarray:
+    """float32 rounded to the nearest bfloat16, ties to even; its bits. Not a number stays none."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    quiet = (bits >> 16) | 0x40
+    return np.where(np.isnan(array), quiet, rounded).astype(np.uint16)

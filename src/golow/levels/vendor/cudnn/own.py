@@ -1,0 +1,97 @@
+"""Convolutions by golow's own kernels: depthwise ones, for which the libraries are slow, and as the
+last resort those that no library takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from golow.levels.vendor.cudnn.kernels import depthwise, direct
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
+from golow.levels.vendor.cudnn.products import Convolution, fuses
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.device import Gpu
+
+
+class OwnConvolution:
+    """One convolution by own kernels. Bias and gradients of weights are float32."""
+
+    kind = "own"
+
+    def __init__(self, operation: Convolution, gpu: Gpu) -> None:
+        self._operation, self._gpu = operation, gpu
+        self._depthwise = operation.depthwise and max(operation.kernel) <= depthwise.LARGEST_KERNEL
+        self.name = "depthwise" if self._depthwise else "direct"
+        self._launches = self._made()
+        self.workspace = 4 * self._launches.scratch
+
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        """Enqueue it on the operands in the order of `Convolution`."""
+        pointers = self._pointers(addresses, workspace)
+        for kernel in self._launches.kernels:
+            self._gpu.launch(kernel, pointers, side)
+
+    def stored(self) -> bytes:
+        """Nothing: it is made anew in no time."""
+        return b""
+
+    def _made(self) -> Launches:
+        operation, dtype = self._operation, self._operation.dtype
+        module: Any = depthwise if self._depthwise else direct
+        geometry = geometry_of(operation)
+        made: Launches
+        if operation.direction == "forward":
+            made = module.forward(dtype, dtype, geometry, clip=clip_of(operation.activation))
+        elif operation.direction == "backward_data":
+            made = module.backward_data(dtype, dtype, geometry)
+        else:
+            made = module.backward_weight(dtype, geometry)
+        return made
+
+    def _pointers(self, addresses: Sequence[int], workspace: int) -> list[int]:
+        """As the kernels take them; 0 is absent."""
+        operation = self._operation
+        if operation.direction == "backward_weight":
+            image, gradient, weight = addresses
+            return [gradient, image, weight, workspace]
+        if operation.direction == "backward_data":
+            gradient, weight, image = addresses
+            return [gradient, weight, image]
+        image, weight, *others, output = addresses
+        rest = iter(others)
+        bias = next(rest) if operation.bias else 0
+        residual = next(rest) if operation.residual else 0
+        if self._depthwise:
+            return [image, weight, bias, output]
+        return [image, weight, bias, residual, output]
+
+
+def takes(operation: Convolution) -> bool:
+    """Whether there is a kernel for it."""
+    return fuses(operation.activation) and not (operation.residual and operation.depthwise)
+
+
+def clip_of(activation: tuple[str | float, ...]) -> Clip:
+    if activation == ():
+        return NO_CLIP
+    return RELU if activation[0] == "relu" else (float(activation[1]), float(activation[2]))
+
+
+def geometry_of(operation: Convolution) -> direct.Convolution:
+    images, channels, height, width = operation.image
+    _, filters, rows, columns = operation.output
+    return direct.Convolution(
+        images=images,
+        height=height,
+        width=width,
+        channels=channels,
+        filters=filters,
+        out_height=rows,
+        out_width=columns,
+        kernel=operation.kernel,
+        stride=operation.stride,
+        padding=(operation.padding[0], operation.padding[1]),
+        dilation=operation.dilation,
+        groups=operation.groups,
+    )

@@ -1,0 +1,79 @@
+"""A convolution in one of its three directions, as an engine is asked for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.record import Record
+
+Arithmetic = Literal["ieee", "tf32", "half"]
+Direction = Literal["forward", "backward_data", "backward_weight"]
+
+
+class Convolution(Record, frozen=True, kw_only=True):
+    """A convolution of images that lie as NHWC, with weights that lie as KRSC.
+
+    image: N, C, H, W of the layer's input; output: N, K, P, Q of its result; kernel: R, S; padding:
+    top, left, bottom, right. dtype: of what is read; result: of what is written. bias (dtype),
+    residual (as the output) and activation belong to the forward direction.
+
+    Operands, in this order. forward: image, weight[, bias][, residual] -> output. backward_data:
+    gradient of the output, weight -> gradient of the image. backward_weight: image, gradient of
+    the output -> gradient of the weight.
+    """
+
+    direction: Direction
+    image: tuple[int, int, int, int]
+    output: tuple[int, int, int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+    dtype: str
+    result: str
+    arithmetic: Arithmetic
+    bias: bool = False
+    residual: bool = False
+    activation: tuple[str | float, ...] = ()
+
+    @property
+    def weight(self) -> tuple[int, int, int, int]:
+        """K, C / groups, R, S."""
+        return (self.output[1], self.image[1] // self.groups, *self.kernel)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether it is a product over the pixels: one tap, no step, no border, no groups."""
+        return (
+            self.kernel == (1, 1)
+            and self.stride == (1, 1)
+            and not any(self.padding)
+            and self.groups == 1
+        )
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel has kernels of its own."""
+        return self.groups > 1 and self.groups == self.image[1]
+
+    @property
+    def operand_bytes(self) -> tuple[int, ...]:
+        """Sizes of the operands in their order."""
+        read, written = ITEM_BYTES[self.dtype], ITEM_BYTES[self.result]
+        image, output, weight = map(math.prod, (self.image, self.output, self.weight))
+        if self.direction == "forward":
+            sizes = [image * read, weight * read]
+            sizes += [self.output[1] * read] if self.bias else []
+            sizes += [output * written] if self.residual else []
+            return (*sizes, output * written)
+        if self.direction == "backward_data":
+            return output * read, weight * read, image * written
+        return image * read, output * read, weight * written
+
+
+def fuses(activation: tuple[str | float, ...]) -> bool:
+    """Whether an engine can apply the activation in the convolution's own kernel."""
+    return activation == () or activation[0] in ("relu", "clip")

@@ -1,0 +1,253 @@
+"""The worker's side: a workload run by cuDNN, cuBLASLt and own kernels, from the lowered graph in
+the level's cache.
+
+``python -m golow.levels.vendor.cudnn.program [autotune] FOLDER [LAST]`` speaks the worker protocol,
+for the lowered graph in that folder, and for that of an epoch's smaller last batch in the other. It
+imports NumPy, safetensors, msgspec and NVIDIA's bindings, and no framework.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from golow.levels.vendor import bundle_arrays
+from golow.levels.vendor.bundle_arrays import Read
+from golow.levels.vendor.cudnn import GRAPH
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
+from golow.levels.vendor.cudnn.engines import Engines
+from golow.levels.vendor.cudnn.execution import Execution
+from golow.levels.vendor.cudnn.feeding import Collected, Intake
+from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
+from golow.levels.vendor.cudnn.kernels.pixels import normalise
+from golow.levels.vendor.cudnn.kernels.update import SCALER
+from golow.levels.vendor.cudnn.operators import OPERATORS
+from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.precision import TYPES, Types
+from golow.levels.vendor.plan_program import Key, PlanProgram
+from golow.lower.graph import Graph
+from golow.lower.plan import Step
+from golow.record import GolowError
+from golow.worker.feed import Fed, Feed
+from golow.worker.protocol import LoadReport
+from golow.worker.serve import run
+from golow.workload.bundle import Bundle
+
+FIRST_SCALE = 65536.0  # torch.amp.GradScaler's
+
+
+class CuDnn(PlanProgram):
+    """A workload run by direct calls of NVIDIA's libraries."""
+
+    execution: Execution
+
+    def __init__(self, *folders: Path, autotune: bool = False) -> None:
+        self._home, self._autotune = folders[0].parent, autotune
+        self._graphs = [folder / GRAPH for folder in folders]
+
+    def load(self, bundle: Path) -> LoadReport:
+        """Build the plan, give it the bundle's weights, capture the CUDA graph; so that of the
+        smaller last batch, whose engines are the library's first suggestions."""
+        start = time.perf_counter()
+        (_, graph), *tails = self.begin(bundle, self._graphs)
+        self.gpu = Gpu(self._home / "kernels")
+        self._intakes: dict[Execution, Intake] = {}
+        self._fed = False  # whether a data set's batches are where the bundle's were
+        self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
+        building = time.perf_counter()
+        engines = Engines(self.gpu, self._home / "engines", self._autotune)
+        self.execution = self._loaded(self.bundle, graph, engines)
+        self.reset()
+        self.iterate()  # which compiles what is left and captures the graph
+        found = engines.built
+        for last, smaller in tails:
+            engines = Engines(self.gpu, self._home / "engines", autotune=False)
+            self.tail, self.tail_rows = self._loaded(last, smaller, engines), last.workload.batch
+            self._warm_up_tail()
+            found += engines.built
+        self.gpu.compile([normalise(1, 1, 1, 1)])  # the same for pictures of any size
+        self.gpu.synchronize()
+        built_in = time.perf_counter() - building
+        self.reset()
+        if self._types.scaled and self.train:
+            self._loss_scale = self._settled_scale()
+            self.reset()
+        # Where every engine came from the cache, all of it is loading.
+        build = built_in if found else 0.0
+        phases = {"build": build, "load": time.perf_counter() - start - build}
+        return LoadReport(phases=phases)
+
+    def allocated_peak(self) -> int | None:
+        """Bytes of the arena and the gradients: all that an iteration uses beyond what it keeps."""
+        return self.execution.working_bytes
+
+    def stopwatch(self, iterations: int) -> Stopwatch:
+        """What times so many iterations on the device."""
+        return Stopwatch(self.gpu, iterations)
+
+    # ------------------------------------------------------------ iterations
+
+    def run_batch(self, index: int) -> None:
+        """Enqueue one iteration on the bundle's batch of that number."""
+        if self._fed:
+            self._put_back()
+        self.execution.run(index)
+
+    def run_timed(self, index: int) -> list[tuple[Step, int]]:
+        """The same step by step, by the GPU's clock."""
+        self._put_back()
+        spent = self.execution.run_timed(index)
+        return list(zip(self.execution.plan.steps, spent, strict=True))
+
+    def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
+        """The same; what is wanted of it stays until its end."""
+        self.run_batch(index)
+        found = {key: self.result(key) for key in wanted}
+        for key in (key for key in wanted if key[0] == "gradient"):
+            found[key] /= self._loss_scale
+        return found
+
+    def run_fed(self, execution: Execution, fed: Fed, feed: Feed) -> None:
+        """Enqueue one iteration on a batch of a data set."""
+        if not self._intakes:
+            plans = (self.execution, self.tail)
+            self._intakes = {plan: Intake(plan) for plan in plans if plan is not None}
+        self._fed = True
+        self._intakes[execution].run(fed, feed)
+
+    def collected(self, key: Key, count: int) -> Collected:
+        """What keeps this of so many runs, on the device."""
+        return Collected(self.execution, key, count)
+
+    def result(self, key: Key) -> np.ndarray:
+        """What the last iteration left under that key."""
+        return self.execution.read(self.execution.built.outputs[key])
+
+    def _put_back(self) -> None:
+        if self._fed:
+            self.execution.take_batches(bundle_arrays.batches(self.bundle, self.workload.batches))
+        self._fed = False
+
+    # ------------------------------------------------------------ settings and weights
+
+    def set_learning_rate(self, execution: Execution, rate: float) -> None:
+        """Enqueue the rate of its next iterations."""
+        tensor = execution.built.inputs.get(("learning_rate", ""))
+        if tensor is not None:
+            execution.write_float(tensor, rate)
+
+    def set_dropout(self, active: bool) -> None:
+        """Whether random layers are on; their numbers begin anew."""
+        for name in self.execution.built.cells:
+            if name.startswith("dropout"):
+                probability = float(name.split()[1]) if active else 0.0
+                content = np.array((self.workload.seed, 0, probability), CONTROL)
+                self.execution.write_cell(name, content)
+
+    def derive(self, read: Read) -> None:
+        """Write all weights again where the captured graph reads them."""
+        self.execution.fill(read)
+
+    def state_changed(self) -> None:
+        """Copy the parameters into their copies in half precision."""
+        self.execution.renew_copies()
+
+    def scaler(self) -> dict[str, np.ndarray]:
+        """Loss scale and good steps, in fp16."""
+        if "loss_scale" not in self.execution.built.cells:
+            return {}
+        cell = self.execution.read_cell("loss_scale", SCALER)
+        return {f"scaler/{part}": np.array([cell[part]]) for part in ("scale", "good_steps")}
+
+    def set_scaler(self, scaler: dict[str, np.ndarray]) -> None:
+        """Go on with this loss scale; with that of the start where nothing is given."""
+        scale, good = self._loss_scale, 0
+        if scaler:
+            scale, good = (scaler[f"scaler/{part}"][0] for part in ("scale", "good_steps"))
+        self.execution.write_cell("loss_scale", np.array((scale, good, 0), SCALER))
+
+    def _settled_scale(self) -> float:
+        """The loss scale, halved until no step is left out on any batch: neither the check's steps
+        nor the timed ones may be. The weights stay where they are, since it is the first steps that
+        have the largest gradients."""
+        self.set_learning_rate(self.execution, 0.0)
+        kept, scale = 0, self._loss_scale
+        while kept < self.workload.batches:
+            self.iterate()
+            before, scale = scale, float(self.execution.read_cell("loss_scale", SCALER)["scale"])
+            if scale < 1:
+                raise GolowError(
+                    "gradients in fp16 are not finite, whatever the scale of the loss",
+                    "use --precision bf16.",
+                )
+            kept = kept + 1 if scale >= before else 0
+        return scale / 2  # another batch's gradients may be a little larger
+
+    # ------------------------------------------------------------ loading
+
+    @property
+    def _types(self) -> Types:
+        return TYPES[self.workload.precision]
+
+    def _loaded(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
+        count = bundle.workload.batches
+        built = Builder(graph, engines, self._types, count).build(OPERATORS, finish)
+        sources = {item.value.name: item for item in graph.inputs}
+        batches = bundle_arrays.batches(bundle, count)
+        with bundle_arrays.weights(bundle) as read:
+            return Execution(built, self.gpu, sources, batches, read)
+
+    def _warm_up_tail(self) -> None:
+        """Bring the state there and back, which compiles the copies, and run it in between, which
+        captures its graph."""
+        self.tail.take_state(self.execution)
+        self.tail.run(0)
+        self.execution.take_state(self.tail)
+
+
+class Stopwatch:
+    """Times iterations between pairs of events."""
+
+    def __init__(self, gpu: Gpu, iterations: int) -> None:
+        self._gpu = gpu
+        self._pairs: list[tuple[Any, Any]] = []
+        # One pair after another, so that those which there is memory for are freed.
+        self._pairs += ((gpu.event(), gpu.event()) for _ in range(iterations))
+        self._flushed: Region | None = None
+
+    def flush(self) -> None:
+        """Enqueue the emptying of the L2."""
+        size = 2 * self._gpu.cache_bytes
+        self._flushed = self._flushed or Region(size)
+        self._gpu.fill(self._flushed.address, size)
+
+    def start(self, index: int) -> None:
+        """Enqueue the beginning of an iteration."""
+        self._gpu.record(self._pairs[index][0])
+
+    def stop(self, index: int) -> None:
+        """Enqueue its end."""
+        self._gpu.record(self._pairs[index][1])
+
+    def nanoseconds(self) -> tuple[int, ...]:
+        """Of each iteration, when all have happened."""
+        self._gpu.synchronize()
+        return tuple(self._gpu.elapsed_ns(*pair) for pair in self._pairs)
+
+    def __del__(self) -> None:
+        for event in chain(*self._pairs):
+            with suppress(GpuError):  # when the process ends, the driver may be gone before
+                self._gpu.forget(event)
+
+
+if __name__ == "__main__":
+    autotune = sys.argv[1] == "autotune"
+    run(lambda: CuDnn(*map(Path, sys.argv[1 + autotune :]), autotune=autotune))

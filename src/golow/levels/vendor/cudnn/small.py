@@ -1,0 +1,77 @@
+"""Convolutions of few pixels by a kernel of golow's own on tensor cores, for the clock to choose:
+for these the libraries spend most of their time waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from golow.levels.vendor.cudnn.kernels import direct, small
+from golow.levels.vendor.cudnn.own import clip_of, geometry_of
+from golow.levels.vendor.cudnn.products import Convolution, fuses
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.device import Gpu
+
+FIRST_WITH_CLUSTERS, FIRST_WITH_TF32 = 90, 80  # compute capabilities
+
+
+class SmallConvolution:
+    """One convolution, forward or of the gradient of y, in tiles of one size. The bias is of the
+    operands' type."""
+
+    kind = "small"
+    workspace = 0
+
+    def __init__(self, operation: Convolution, tiling: small.Tiling, gpu: Gpu) -> None:
+        self._operation, self._tiling, self._gpu = operation, tiling, gpu
+        self.name = f"small {tiling.pixels}x{tiling.filters}/{tiling.split}"
+        dtype, geometry = operation.dtype, geometry_of(operation)
+        if operation.direction == "forward":
+            clip = clip_of(operation.activation)
+            self._kernel = small.forward(dtype, geometry, tiling, clip=clip)
+        else:
+            self._kernel = small.backward_data(dtype, geometry, tiling)
+
+    def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
+        """Enqueue it on the operands in the order of `Convolution`; it needs no workspace."""
+        image, weight, *others, output = addresses
+        rest = iter(others)
+        bias = next(rest) if self._operation.bias else 0
+        residual = next(rest) if self._operation.residual else 0
+        self._gpu.launch(self._kernel, [image, weight, bias, residual, output], side)
+
+    def stored(self) -> bytes:
+        """The tiling."""
+        return msgspec.msgpack.encode(self._tiling)
+
+
+def small_engines(operation: Convolution, gpu: Gpu) -> Iterator[SmallConvolution]:
+    """Those that may be fastest; none for what the kernel does not take and for large problems."""
+    capability = int(gpu.architecture.removeprefix("sm_"))
+    product = _product(operation)
+    if capability < FIRST_WITH_TF32 or product is None:
+        return
+    clusters = capability >= FIRST_WITH_CLUSTERS
+    for tiling in small.tilings(operation.dtype, product, clusters=clusters):
+        yield SmallConvolution(operation, tiling, gpu)
+
+
+def restored(operation: Convolution, gpu: Gpu, data: bytes) -> SmallConvolution:
+    """The engine whose `stored` gave these bytes."""
+    return SmallConvolution(operation, msgspec.msgpack.decode(data, type=small.Tiling), gpu)
+
+
+def _product(operation: Convolution) -> direct.Convolution | None:
+    """The convolution that the kernel sees; None where there is no kernel for it."""
+    forward = operation.direction == "forward" and fuses(operation.activation)
+    backward = operation.direction == "backward_data" and operation.stride == (1, 1)
+    if operation.arithmetic == "ieee" or operation.result != operation.dtype:
+        return None
+    if not (forward or backward):
+        return None
+    geometry = geometry_of(operation)
+    product = geometry if forward else small.turned(geometry)
+    return product if small.takes(operation.dtype, product) else None

@@ -1,0 +1,104 @@
+"""The steps of a plan in the making, in order, each beside what executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels.blocks import Launches
+from golow.levels.vendor.cudnn.steps import WINDOW, Call, EngineCall, FlatCall, KernelCall, Tensor
+from golow.lower.graph import Node
+from golow.lower.plan import Operand, Step
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engine
+
+
+class StepList:
+    """Takes steps for the node that is being built; who builds says where scratch memory is."""
+
+    node: Node
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self._calls: list[Call] = []
+        self._late: dict[int, int] = {}
+
+    def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
+        """Memory of the next step alone."""
+        raise NotImplementedError
+
+    def kernel(
+        self,
+        kernel: Kernel,
+        reads: Sequence[Tensor | None],
+        writes: Sequence[Tensor | None],
+        operation: str = "",
+    ) -> None:
+        """Add a kernel as a step; its pointers are what it reads, then what it writes; None is
+        absent."""
+        call = KernelCall(kernel, (*reads, *writes))
+        self._add(call, _present(reads), _present(writes), operation, kernel.expression)
+
+    def kernels(
+        self,
+        launches: Launches,
+        reads: Sequence[Tensor | None],
+        writes: Sequence[Tensor | None],
+    ) -> None:
+        """Add kernels that work on the same pointers, the last of which is scratch."""
+        scratch = self.scratch(launches.scratch) if launches.scratch else None
+        for kernel in launches.kernels:
+            self.kernel(kernel, reads, (*writes, scratch))
+
+    def engine(
+        self,
+        engine: Engine,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        operation: str = "",
+        side: bool = False,
+    ) -> None:
+        """Add an engine as a step; its workspace is a buffer of this step alone."""
+        workspace = self.scratch(engine.workspace, "uint8") if engine.workspace else None
+        call = EngineCall(engine, (*reads, *writes), workspace, side)
+        if side:
+            self._late[len(self._steps)] = len(self._steps) + WINDOW
+        written = [*writes, *([workspace] if workspace else [])]
+        self._add(call, reads, written, operation, engine.name)
+
+    def flat(
+        self, operation: str, make: Callable[[int], Kernel], dtype: str, *arguments: Any
+    ) -> None:
+        """Add a kernel over whole places as a step; see `FlatCall`."""
+        self._calls.append(FlatCall(make, arguments, dtype))
+        self._steps.append(Step(operation, ("",), "update", (), ()))
+
+    def _add(
+        self,
+        call: Call,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        operation: str,
+        implementation: str,
+    ) -> None:
+        self._calls.append(call)
+        self._steps.append(
+            Step(
+                operation or self.node.op.split(".")[1],
+                (self.node.module, *self.node.absorbed),
+                self.node.phase,
+                tuple(_operand(tensor) for tensor in reads),
+                tuple(_operand(tensor) for tensor in writes),
+                implementation,
+            )
+        )
+
+
+def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    return [tensor for tensor in tensors if tensor is not None]
+
+
+def _operand(tensor: Tensor) -> Operand:
+    return Operand(tensor.buffer, tensor.shape, str(tensor.layout))

@@ -1,0 +1,72 @@
+"""What training changes: each parameter's float32 original with momentum and gradient, and its copy
+in half precision. They lie flat, all at the same place, so that one step updates all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from golow.levels.vendor.cudnn.layouts import Layout, same_memory
+from golow.levels.vendor.cudnn.precision import Types
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.lower.graph import Value
+from golow.lower.plan import Place
+
+New = Callable[[str, Sequence[int], Layout, Place], Tensor]
+
+
+class TrainingState:
+    """The parameters of one plan. new: makes memory for a value in a place, as `Builder.new`."""
+
+    def __init__(self, types: Types, new: New) -> None:
+        self._types, self._new = types, new
+        self.masters: dict[str, Tensor] = {}
+        self.momenta: dict[str, Tensor] = {}
+        self.gradients: dict[str, Tensor] = {}
+        self.copies: list[tuple[Tensor, Tensor]] = []
+        self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's
+
+    def parameter(self, target: str, value: Value, layout: Layout) -> Tensor | None:
+        """The original, made with momentum and gradient beside it as the first who asks wants it,
+        or its copy in half precision; None for who wants it otherwise."""
+        master = self._master(target, value, layout)
+        if not same_memory(value.shape, master.layout, layout._replace(dtype="float32")):
+            return None
+        if layout.dtype == "float32":
+            return master
+        copy = self._new(value.name, value.shape, layout, f"copy.{group_of(value.shape)}")
+        self.beside[copy.buffer] = master.buffer
+        self.copies.append((master, copy))
+        return copy
+
+    def gradient(self, target: str, value: Value) -> Tensor:
+        """Where the gradient of a parameter goes."""
+        self._master(target, value, Layout("float32"))
+        return self.gradients[target]
+
+    def gradient_type(self, group: str) -> str:
+        """The type in which gradients of a group are stored."""
+        return self._types.computed if group == "weights" else "float32"
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups that there are."""
+        return sorted({group_of(tensor.shape) for tensor in self.masters.values()})
+
+    def _master(self, target: str, value: Value, layout: Layout) -> Tensor:
+        if target in self.masters:
+            return self.masters[target]
+        group, master = group_of(value.shape), layout._replace(dtype="float32")
+        gradient = layout._replace(dtype=self.gradient_type(group))
+        for kept, role, made in (
+            (self.masters, "master", master),
+            (self.momenta, "momentum", master),
+            (self.gradients, "gradient", gradient),
+        ):
+            kept[target] = self._new(value.name, value.shape, made, f"{role}.{group}")
+            self.beside[kept[target].buffer] = self.masters[target].buffer
+        return self.masters[target]
+
+
+def group_of(shape: Sequence[int]) -> str:
+    """Weights have gradients in the type of products, vectors (biases, batch norm) in float32."""
+    return "weights" if len(shape) > 1 else "vectors"

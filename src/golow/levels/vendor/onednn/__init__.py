@@ -1,0 +1,136 @@
+"""oneDNN: the plan of the lowered graph by direct calls of the vendor's library; no framework."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from golow.levels.level import IDLE_NUMPY, Launch, Level
+from golow.levels.probe import Probe
+from golow.lower.graph import Graph, encode_graph
+from golow.lower.plan import Plan
+from golow.record import GolowError, Unsupported, Workload
+from golow.workload.bundle import Bundle
+
+PACKAGE = "onednn-cpu-gomp"
+GRAPH, LAYOUTS, BUILT = "graph.json", "layouts.json", "built.json"  # in the folder of the cache
+
+
+class Chosen(msgspec.Struct):
+    """Of the file of layouts, whether no other process took the cores while they were chosen."""
+
+    clean: bool = True
+
+
+def probe() -> Probe:
+    """An x86-64 CPU and the library; it is not loaded for the answer."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return Probe(False, f"oneDNN's wheels are for x86-64, not {platform.machine()}", "")
+    try:
+        version(PACKAGE)
+    except PackageNotFoundError:
+        return Probe(False, f"{PACKAGE} is not installed", "pip install 'golow[onednn]'")
+    return Probe(True)
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Lower the graph, and that of an epoch's smaller last batch. The worker builds the plans from
+    them and, at its first start, chooses the layouts by measuring; graphs and layouts are kept by
+    graph, library, CPU and threads. Layouts that were chosen on a busy machine served those who had
+    them chosen; here they are chosen anew."""
+    folders = [_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
+    if not _chosen(folders[0] / LAYOUTS).clean:
+        for name in (BUILT, LAYOUTS):
+            (folders[0] / name).unlink(missing_ok=True)
+    return Launch(
+        (sys.executable, "-m", "golow.levels.vendor.onednn.program", *map(str, folders)),
+        environment=IDLE_NUMPY,
+        built_by_loading=folders[0] / BUILT,
+        build_measures=True,
+    )
+
+
+def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
+    """What both vendor levels do to the captured graph."""
+    from golow.lower.vendor import vendor_passes
+
+    return vendor_passes(workload.mode, workload.optimizer)
+
+
+def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
+    """The plan of a lowered graph, in the layouts that an earlier start chose here, else in
+    those that the library prefers."""
+    from golow.levels.vendor.onednn import tuning
+    from golow.levels.vendor.onednn.builder import Builder, Switches
+    from golow.levels.vendor.onednn.library import Engine
+    from golow.levels.vendor.onednn.operators import OPERATORS
+
+    layouts = tuning.stored(_home(graph, workload, cache) / LAYOUTS)
+    layouts = layouts or tuning.Layouts(positions={})
+    builder = Builder(graph, Engine(), layouts.tag, Switches(workload.seed))
+    return builder.build(OPERATORS).plan
+
+
+def _lowered(bundle: Bundle, cache: Path) -> Path:
+    """The folder of the cache with the bundle's lowered graph in it."""
+    from golow.lower.passes import apply
+
+    graph, workload = bundle.graph, bundle.workload
+    if graph is None:
+        raise Unsupported("onednn", "the workload could not be captured as a graph")
+    return _home(apply(graph, passes(workload)), workload, cache)
+
+
+def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
+    """The folder of the cache for this graph, library, CPU and number of threads, with the graph
+    in it."""
+    data = encode_graph(msgspec.structs.replace(graph, history=()))
+    key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
+    folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / GRAPH, data)
+    except OSError as error:
+        raise GolowError(f"the cache {cache} cannot be written: {error}") from error
+    return folder
+
+
+def _chosen(layouts: Path) -> Chosen:
+    try:
+        return msgspec.json.decode(layouts.read_bytes(), type=Chosen)
+    except (OSError, msgspec.MsgspecError):
+        return Chosen()  # nothing yet, or a file that the worker replaces
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write under a temporary name first, so that nobody ever reads a part."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def _processor() -> str:
+    """Model and instruction sets of the CPU: what the library chooses its code by."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return " ".join(
+        line for line in dict.fromkeys(lines) if line.startswith(("model name", "flags"))
+    )
+
+
+LEVEL = Level(
+    name="onednn",
+    summary="the plan, by direct oneDNN calls; no framework",
+    needs="x86-64 CPU, onednn-cpu-gomp",
+    probe=probe,
+    prepare=prepare,
+    from_graph=True,
+    passes=passes,
+    plan=plan,
+)

@@ -1,0 +1,250 @@
+"""A built plan in memory: its regions, its calls bound to addresses, the loop that runs them."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from golow.levels.vendor.bundle_arrays import STATE
+from golow.levels.vendor.onednn.builder import ArrayCall, Built, PrimitiveCall, Tensor
+from golow.levels.vendor.onednn.constants import DST, SCRATCHPAD, SRC
+from golow.levels.vendor.onednn.library import (
+    Descriptor,
+    Engine,
+    ExecArg,
+    Memory,
+    OneDnnError,
+    library,
+)
+from golow.levels.vendor.onednn.primitive import Primitive
+
+Call = Callable[[], int | None]
+DTYPES = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}
+
+
+class Region:
+    """Bytes of the process's own, on pages of 2 MiB where the system grants them.
+
+    Weights are read once an iteration from end to end; with small pages the search for their
+    addresses costs up to a fifth of that.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.map = mmap.mmap(-1, max(size, mmap.PAGESIZE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError, AttributeError):
+            self.map.madvise(mmap.MADV_HUGEPAGE)
+        self.bytes = np.frombuffer(self.map, dtype=np.uint8)
+        self.address = int(self.bytes.ctypes.data)
+
+
+class Execution:
+    """A plan that can be run. read(kind, target) gives a parameter or buffer as an array."""
+
+    def __init__(
+        self, built: Built, engine: Engine, read: Callable[[str, str], np.ndarray]
+    ) -> None:
+        self.built, self.engine = built, engine
+        self.plan = built.plan
+        self._regions = {
+            place: Region(self.plan.sizes[place])
+            for place in ("arena", "once", "constant", "state")
+        }
+        self._inputs: dict[int, Region] = {}
+        self._memories: list[Memory] = []
+        self._arguments: list[Any] = []
+        self._of_input: dict[int, list[Memory]] = defaultdict(list)
+        self._load_once(read)
+        self._calls = [
+            self._bound(call)
+            for call, step in zip(built.calls, self.plan.steps, strict=True)
+            if not step.once
+        ]
+        self._main = [i for i, step in enumerate(self.plan.steps) if not step.once]
+
+    # ------------------------------------------------------------ running
+
+    def run(self) -> None:
+        """One iteration. Raises `OneDnnError` where a primitive fails."""
+        for call in self._calls:
+            if status := call():
+                raise OneDnnError("dnnl_primitive_execute", status)
+
+    def run_timed(self) -> list[tuple[int, int]]:
+        """One iteration, clocked step by step: positions of the steps, and nanoseconds."""
+        times = [time.perf_counter_ns()]
+        for call in self._calls:
+            if status := call():
+                raise OneDnnError("dnnl_primitive_execute", status)
+            times.append(time.perf_counter_ns())
+        spent = (after - before for before, after in pairwise(times))
+        return list(zip(self._main, spent, strict=True))
+
+    def run_watched(self, watch: Callable[[int], None]) -> None:
+        """One iteration; ``watch`` is called with the position of each step after it ran."""
+        for position, call in zip(self._main, self._calls, strict=True):
+            if status := call():
+                raise OneDnnError("dnnl_primitive_execute", status)
+            watch(position)
+
+    def point_input(self, kind: str, target: str, array: np.ndarray) -> None:
+        """Take this input of the model from that array from now on."""
+        tensor = self.built.inputs.get((kind, target))
+        if tensor is None:  # the graph does not read it
+            return
+        if tensor.descriptor is None:
+            self.array(tensor)[...] = array
+            return
+        for memory in self._of_input[tensor.buffer]:
+            memory.point_to(int(array.ctypes.data))
+        if tensor.buffer in self._inputs:  # a step of NumPy reads it
+            self.array(tensor)[...] = array
+
+    # ------------------------------------------------------------ tensors in and out
+
+    def array(self, tensor: Tensor) -> np.ndarray:
+        """The memory of a row-major tensor as an array."""
+        size = int(np.prod(tensor.shape))
+        dtype = DTYPES[tensor.dtype]
+        buffer = self.plan.buffers[tensor.buffer]
+        if buffer.place == "input":
+            region, offset = self._input_region(tensor.buffer), 0
+        else:
+            region, offset = self._regions[buffer.place], buffer.offset
+        return np.frombuffer(region.map, dtype, size, offset).reshape(tensor.shape)
+
+    def read(self, tensor: Tensor) -> np.ndarray:
+        """A copy of a tensor's content, in PyTorch's order."""
+        if tensor.descriptor is None or tensor.layout.is_plain:
+            return self.array(tensor).copy()
+        result = np.empty(tensor.shape, np.float32)
+        self._reorder(tensor.layout, self._address(tensor), _plain_like(tensor), _address(result))
+        return result
+
+    def write(self, tensor: Tensor, array: np.ndarray) -> None:
+        """Fill a tensor with an array in PyTorch's order."""
+        if tensor.descriptor is None or tensor.layout.is_plain:
+            self.array(tensor)[...] = array.reshape(tensor.shape)
+            return
+        data = np.ascontiguousarray(array, np.float32)
+        self._reorder(_plain_like(tensor), _address(data), tensor.layout, self._address(tensor))
+
+    def _reorder(
+        self, source: Descriptor, source_at: int, target: Descriptor, target_at: int
+    ) -> None:
+        primitive = Primitive(self.engine, "reorder", source, target)
+        memories = {
+            SRC: Memory(self.engine, source, source_at),
+            DST: Memory(self.engine, target, target_at),
+        }
+        scratch = Region(primitive.scratchpad.bytes)
+        memories[SCRATCHPAD] = Memory(self.engine, primitive.scratchpad, scratch.address)
+        _execute(primitive, self.engine, memories)
+
+    def clear_momentum(self) -> None:
+        """Set every momentum to zero, in whatever layout."""
+        for (kind, _), tensor in self.built.inputs.items():
+            if kind == "momentum":
+                buffer = self.plan.buffers[tensor.buffer]
+                memory = self._regions[buffer.place].map
+                np.frombuffer(memory, np.uint8, buffer.bytes, buffer.offset)[...] = 0
+
+    def take_state(self, other: Execution) -> None:
+        """Parameters, buffers and momentum as another plan of the same network has them."""
+        for key, tensor in self.built.inputs.items():
+            if key[0] in STATE:
+                self.write(tensor, other.read(other.built.inputs[key]))
+
+    # ------------------------------------------------------------ binding
+
+    def _address(self, tensor: Tensor) -> int:
+        buffer = self.plan.buffers[tensor.buffer]
+        if buffer.place == "input":
+            return 0  # `point_input` says where, before the first iteration
+        return self._regions[buffer.place].address + buffer.offset
+
+    def _input_region(self, index: int) -> Region:
+        if index not in self._inputs:
+            self._inputs[index] = Region(self.plan.buffers[index].bytes)
+        return self._inputs[index]
+
+    def _bound(self, call: PrimitiveCall | ArrayCall) -> Call:
+        if isinstance(call, ArrayCall):
+            return partial(call.function, *(self.array(tensor) for tensor in call.arguments))
+        memories = {}
+        for argument, tensor in call.arguments.items():
+            memory = Memory(self.engine, tensor.layout, self._address(tensor))
+            memories[argument] = memory
+            if self.plan.buffers[tensor.buffer].place == "input":
+                self._of_input[tensor.buffer].append(memory)
+        self._memories += memories.values()
+        arguments = _exec_arguments(memories)
+        self._arguments.append(arguments)
+        return partial(
+            library().dnnl_primitive_execute,
+            call.primitive.handle,
+            self.engine.stream.handle,
+            len(memories),
+            arguments,
+        )
+
+    def _load_once(self, read: Callable[[str, str], np.ndarray]) -> None:
+        """Fill what never changes: first the constants that iterations read as they are, then
+        step by step what is computed from weights, each weight read when it is first needed."""
+        sources = {t.buffer: (key, t) for key, t in self.built.inputs.items()}
+        filled: set[int] = set()
+
+        def fill(buffers: Iterable[int]) -> None:
+            for index in buffers:
+                if index in filled:
+                    continue
+                filled.add(index)
+                if index in self.built.constants:
+                    self._fill(index, self.built.constants[index])
+                elif index in sources:
+                    key, tensor = sources[index]
+                    self.write(tensor, read(*key))
+
+        for call, step in zip(self.built.calls, self.plan.steps, strict=True):
+            if step.once:
+                fill(operand.buffer for operand in step.reads)
+                if status := self._bound(call)():
+                    raise OneDnnError("dnnl_primitive_execute", status)
+        places = [buffer.place for buffer in self.plan.buffers]
+        fill(index for index in (*self.built.constants, *sources) if places[index] == "constant")
+        del self._regions["once"]
+        self._memories.clear()
+        self._arguments.clear()
+
+    def _fill(self, index: int, data: np.ndarray) -> None:
+        buffer = self.plan.buffers[index]
+        region = self._regions[buffer.place]
+        np.frombuffer(region.map, np.float32, data.size, buffer.offset)[...] = data.ravel()
+
+
+def _execute(primitive: Primitive, engine: Engine, memories: Mapping[int, Memory]) -> None:
+    arguments = _exec_arguments(memories)
+    execute = library().dnnl_primitive_execute
+    if status := execute(primitive.handle, engine.stream.handle, len(memories), arguments):
+        raise OneDnnError("dnnl_primitive_execute", status)
+
+
+def _exec_arguments(memories: Mapping[int, Memory]) -> Any:
+    pairs = [ExecArg(argument, memory.handle) for argument, memory in memories.items()]
+    return (ExecArg * len(pairs))(*pairs)
+
+
+def _plain_like(tensor: Tensor) -> Descriptor:
+    """Row-major in the axes that the layout has, which for grouped weights are one more."""
+    return Descriptor.plain(tensor.layout.shape)
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)

@@ -1,0 +1,305 @@
+"""oneDNN's C API through ctypes: what golow uses of it, under the library's own names.
+
+Every object of the library is owned by one Python object and destroyed with it. The version is
+checked when the library is loaded. Nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from golow.levels.vendor.onednn.constants import (
+    ANY,
+    AVX_512,
+    BLOCKED_BY_8,
+    BLOCKED_BY_16,
+    DATA_TYPES,
+    QUERY_DIMS,
+    QUERY_INNER_BLOCKS,
+    QUERY_INNER_COUNT,
+    QUERY_INNER_INDICES,
+    QUERY_NDIMS,
+    QUERY_STRIDES,
+    STATUS,
+)
+
+PACKAGE = "onednn-cpu-gomp"
+MAJOR = 3
+MAX_DIMENSIONS = 12
+Dims = c_int64 * MAX_DIMENSIONS
+
+
+class OneDnnError(Exception):
+    """A call of the library that did not succeed, with the library's own word for it."""
+
+    def __init__(self, call: str, status: int) -> None:
+        super().__init__(f"{call}: {STATUS.get(status, status)}")
+        self.status = status
+
+
+class _Version(ctypes.Structure):
+    """dnnl_version_t."""
+
+    _fields_ = [
+        ("major", c_int),
+        ("minor", c_int),
+        ("patch", c_int),
+        ("hash", c_char_p),
+        ("cpu_runtime", c_uint),
+        ("gpu_runtime", c_uint),
+    ]
+
+
+class ExecArg(ctypes.Structure):
+    """dnnl_exec_arg_t: which argument, and its memory."""
+
+    _fields_ = [("arg", c_int), ("memory", c_void_p)]
+
+
+def find_library() -> Path | None:
+    """The shared library that the package brought; None where it is not installed."""
+    try:
+        files = distribution(PACKAGE).files or []
+    except PackageNotFoundError:
+        return None
+    for file in files:
+        if file.name == f"libdnnl.so.{MAJOR}":
+            return Path(str(file.locate())).resolve()
+    return None
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The loaded library. Raises OSError where it is missing or of another major version."""
+    path = find_library()
+    if path is None:
+        raise OSError(f"the package {PACKAGE} is not installed")
+    loaded = ctypes.CDLL(str(path))
+    loaded.dnnl_version.restype = POINTER(_Version)
+    found = loaded.dnnl_version().contents
+    if found.major != MAJOR:
+        raise OSError(f"{path} is oneDNN {found.major}.{found.minor}, golow needs {MAJOR}")
+    loaded.dnnl_memory_desc_get_size.restype = c_size_t
+    loaded.dnnl_memory_desc_get_size.argtypes = [c_void_p]
+    loaded.dnnl_memory_desc_equal.argtypes = [c_void_p, c_void_p]
+    loaded.dnnl_primitive_desc_query_md.restype = c_void_p
+    loaded.dnnl_primitive_desc_query_md.argtypes = [c_void_p, c_int, c_int]
+    loaded.dnnl_primitive_execute.argtypes = [c_void_p, c_void_p, c_int, c_void_p]
+    return loaded
+
+
+class ChannelBlock(NamedTuple):
+    """Channels that lie together in a blocked layout, and its format tag."""
+
+    size: int
+    tag: int
+
+
+@cache
+def channel_block() -> ChannelBlock:
+    """The blocks in which this CPU's convolutions compute: as many channels as a register holds.
+    For others oneDNN has its reference code alone, which is hundreds of times slower."""
+    wide = library().dnnl_get_effective_cpu_isa() & AVX_512
+    return ChannelBlock(16, BLOCKED_BY_16) if wide else ChannelBlock(8, BLOCKED_BY_8)
+
+
+def version() -> str:
+    """Version of the loaded library, as 3.2.0."""
+    found = library().dnnl_version().contents
+    return f"{found.major}.{found.minor}.{found.patch}"
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call the function of that name; raises `OneDnnError` unless it succeeds."""
+    status = getattr(library(), name)(*arguments)
+    if status:
+        raise OneDnnError(name, status)
+
+
+class Owned:
+    """A handle of the library that is destroyed with this object."""
+
+    destroy = ""
+
+    def __init__(self, handle: c_void_p) -> None:
+        self.handle = handle
+
+    def __del__(self) -> None:
+        # At the interpreter's end the module may be gone before the object.
+        if self.handle and library is not None:
+            getattr(library(), self.destroy)(self.handle)
+
+
+class Engine(Owned):
+    """The CPU as oneDNN sees it, with the one stream that golow uses."""
+
+    destroy = "dnnl_engine_destroy"
+
+    def __init__(self) -> None:
+        super().__init__(c_void_p())
+        call("dnnl_engine_create", byref(self.handle), 1, c_size_t(0))
+        self.stream = _Stream(self)
+
+
+class _Stream(Owned):
+    destroy = "dnnl_stream_destroy"
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(c_void_p())
+        call("dnnl_stream_create", byref(self.handle), engine.handle, 1)
+
+
+# ---------------------------------------------------------------- memory descriptors
+
+
+class Descriptor(Owned):
+    """Shape, data type and layout of a tensor (dnnl_memory_desc_t)."""
+
+    destroy = "dnnl_memory_desc_destroy"
+
+    @classmethod
+    def plain(cls, shape: Sequence[int], dtype: str = "float32") -> Descriptor:
+        """Row-major, as PyTorch's contiguous tensors are; a scalar is one element."""
+        strides, step = [], 1
+        for size in reversed(shape):
+            strides.append(step)
+            step *= size
+        return cls.strided(shape, strides[::-1], dtype)
+
+    @classmethod
+    def strided(
+        cls, shape: Sequence[int], strides: Sequence[int], dtype: str = "float32"
+    ) -> Descriptor:
+        """With these strides, in elements."""
+        shape, strides = (shape, strides) if len(shape) else ((1,), (1,))
+        made = cls(c_void_p())
+        arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], Dims(*strides))
+        call("dnnl_memory_desc_create_with_strides", byref(made.handle), *arguments)
+        return made
+
+    @classmethod
+    def tagged(cls, shape: Sequence[int], tag: int = ANY, dtype: str = "float32") -> Descriptor:
+        """In a layout that the library names; ANY leaves the choice to the primitive."""
+        made = cls(c_void_p())
+        arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], tag)
+        call("dnnl_memory_desc_create_with_tag", byref(made.handle), *arguments)
+        return made
+
+    @classmethod
+    def copied(cls, handle: int) -> Descriptor:
+        """An own copy of a descriptor that belongs to someone else."""
+        made = cls(c_void_p())
+        call("dnnl_memory_desc_clone", byref(made.handle), c_void_p(handle))
+        return made
+
+    def reshaped(self, shape: Sequence[int]) -> Descriptor:
+        """The same bytes under another shape. Raises `OneDnnError` where the layout forbids it."""
+        made = Descriptor(c_void_p())
+        shape = shape if len(shape) else (1,)
+        call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
+        return made
+
+    def permuted(self, order: Sequence[int]) -> Descriptor:
+        """The same bytes with the axes in another order: axis i of the result is order[i] here."""
+        made = Descriptor(c_void_p())
+        where = [list(order).index(axis) for axis in range(len(order))]
+        places = (c_int * len(where))(*where)
+        call("dnnl_memory_desc_permute_axes", byref(made.handle), self.handle, places)
+        return made
+
+    def part(self, shape: Sequence[int], offsets: Sequence[int]) -> Descriptor:
+        """A box of that shape within the same bytes, from these offsets on."""
+        made = Descriptor(c_void_p())
+        arguments = (self.handle, Dims(*shape), Dims(*offsets))
+        call("dnnl_memory_desc_create_submemory", byref(made.handle), *arguments)
+        return made
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory, padding included."""
+        return int(library().dnnl_memory_desc_get_size(self.handle))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical dimensions."""
+        return self._dimensions(QUERY_DIMS)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distance between neighbours (for a blocked axis: between its blocks), in elements."""
+        return self._dimensions(QUERY_STRIDES)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """The inner blocks as (axis, size), outermost first; none where the layout is strided."""
+        count = c_int()
+        call("dnnl_memory_desc_query", self.handle, QUERY_INNER_COUNT, byref(count))
+        if not count.value:
+            return ()
+        sizes, axes = POINTER(c_int64)(), POINTER(c_int64)()
+        call("dnnl_memory_desc_query", self.handle, QUERY_INNER_BLOCKS, byref(sizes))
+        call("dnnl_memory_desc_query", self.handle, QUERY_INNER_INDICES, byref(axes))
+        return tuple((int(axes[i]), int(sizes[i])) for i in range(count.value))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is row-major."""
+        return self == Descriptor.plain(self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Descriptor):
+            return NotImplemented
+        return bool(library().dnnl_memory_desc_equal(self.handle, other.handle))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        """The layout as oneDNN writes it: ``abcd`` is row-major, ``aBcd16b`` blocked by 16."""
+        axes = "abcdefghijkl"
+        blocks = self.blocks
+        blocked = {axis for axis, _ in blocks}
+        order = sorted(range(len(self.shape)), key=lambda i: (-self.strides[i], i))
+        outer = "".join(axes[i].upper() if i in blocked else axes[i] for i in order)
+        return outer + "".join(f"{size}{axes[axis]}" for axis, size in blocks)
+
+    def _dimensions(self, query: int) -> tuple[int, ...]:
+        count, found = c_int(), POINTER(c_int64)()
+        call("dnnl_memory_desc_query", self.handle, QUERY_NDIMS, byref(count))
+        call("dnnl_memory_desc_query", self.handle, query, byref(found))
+        return tuple(int(found[i]) for i in range(count.value))
+
+
+class Memory(Owned):
+    """A descriptor with the address of its bytes (dnnl_memory_t); the bytes are not owned."""
+
+    destroy = "dnnl_memory_destroy"
+
+    def __init__(self, engine: Engine, descriptor: Descriptor, address: int) -> None:
+        super().__init__(c_void_p())
+        arguments = (descriptor.handle, engine.handle, c_void_p(address))
+        call("dnnl_memory_create", byref(self.handle), *arguments)
+
+    def point_to(self, address: int) -> None:
+        """Use the bytes at another address from now on."""
+        call("dnnl_memory_set_data_handle", self.handle, c_void_p(address))
+
+
+def array(items: Sequence[Descriptor]) -> Any:
+    """An array of descriptors, as concat and sum take them."""
+    return (c_void_p * len(items))(*(item.handle for item in items))
+
+
+def dims(values: Sequence[int]) -> Any:
+    """An array of dimensions (dnnl_dims_t)."""
+    return Dims(*values)
+
+
+def number(value: float) -> c_float:
+    """A float argument."""
+    return c_float(value)

@@ -1,0 +1,195 @@
+"""Which layout each convolution computes in, chosen by measuring.
+
+oneDNN has two families of convolutions on a CPU: on channels-last activations and on channels in
+blocks, of 16 with AVX-512 and else of 8. Which is faster depends on the shape, by up to 40% either
+way, and changing between them costs a reorder. The whole plan is measured step by step in each
+uniform layout; the cheapest mixture is found along the order of execution, measured too, and the
+fastest of all wins.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+
+from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
+from golow.levels.vendor.onednn.execution import Execution
+from golow.levels.vendor.onednn.library import channel_block
+from golow.lower.graph import Graph, Node, Ref, Value
+from golow.record import Record
+from golow.worker.scheduling import ContentionMeter
+
+LayoutName = Literal["any", "channels_last", "blocked"]
+Positions = dict[int, LayoutName]
+LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
+
+SECONDS = 0.7  # of measuring a plan
+LEAST, MOST = 4, 60  # turns of every plan
+IN_A_TURN = 2  # timed iterations
+CLEAN_SHARE = 0.01  # of a plan's time that it may wait for a core, as in a race
+LIMIT = 8.0  # seconds for finding a clean moment; without one the best guess is taken, for now
+# Seconds that a change of layout is taken to cost, and bytes a second: high, so that the noise of
+# a measurement does not scatter changes over the network. The mixture is measured afterwards.
+CHANGE_SECONDS, CHANGE_BANDWIDTH = 5e-6, 10e9
+
+Prepare = Callable[["Layouts"], Execution]
+
+
+class Layouts(Record, frozen=True, kw_only=True):
+    """The layout of every convolution, by its position in the graph, and how it was chosen.
+
+    clean: no other process took the cores while it was measured; else the next comparison has it
+    chosen anew.
+    milliseconds: of an iteration, for every candidate.
+    """
+
+    positions: dict[int, LayoutName]
+    clean: bool = True
+    milliseconds: dict[str, float] = {}
+
+    def tag(self, position: int) -> int:
+        """The format tag for the convolution at a position."""
+        return tag_of(self.positions.get(position, "any"))
+
+
+def tag_of(layout: LayoutName) -> int:
+    """oneDNN's format tag of the layout, on this CPU."""
+    if layout == "blocked":
+        return channel_block().tag
+    return CHANNELS_LAST if layout == "channels_last" else ANY
+
+
+def stored(file: Path) -> Layouts | None:
+    """What an earlier start chose; None if there is nothing usable."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Layouts)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def choose(graph: Graph, prepare: Prepare) -> Layouts:
+    """The fastest layouts. prepare builds and loads the plan for given ones."""
+    places = convolutions(graph)
+    if not places:
+        return Layouts(positions={})
+    uniform: dict[str, Positions] = {name: dict.fromkeys(places, name) for name in LAYOUTS}
+    seconds, clean = _measured(prepare, uniform, len(graph.nodes))
+    best = min(seconds, key=lambda name: float(seconds[name].sum()))
+    finals = {best: uniform[best], "mixture": cheapest_mixture(graph, places, seconds)}
+    if finals["mixture"] in uniform.values():
+        return Layouts(positions=finals[best], clean=clean, milliseconds=_totals(seconds))
+    final_seconds, final_clean = _measured(prepare, finals, len(graph.nodes))
+    best = min(finals, key=lambda name: float(final_seconds[name].sum()))
+    return Layouts(
+        positions=finals[best],
+        clean=clean and final_clean,
+        milliseconds=_totals(seconds | final_seconds),
+    )
+
+
+def _totals(seconds: dict[str, np.ndarray]) -> dict[str, float]:
+    """Milliseconds of a whole iteration."""
+    return {name: round(float(each.sum()) * 1e3, 4) for name, each in seconds.items()}
+
+
+def convolutions(graph: Graph) -> list[int]:
+    """Positions of the nodes that have a choice."""
+    ops = ("golow.convolution", "aten.convolution_backward.default")
+    return [position for position, node in enumerate(graph.nodes) if node.op in ops]
+
+
+def cheapest_mixture(
+    graph: Graph, places: Sequence[int], seconds: dict[str, np.ndarray]
+) -> Positions:
+    """The cheapest layout of each convolution along the order of execution, by dynamic
+    programming: the seconds of its stretch (up to the next convolution) and, where the layout
+    changes, those of a reorder of what it reads."""
+    names = [name for name in LAYOUTS if name in seconds]
+    values = graph.values()
+    ends = [*places[1:], len(graph.nodes)]
+    cost = {name: float(seconds[name][: places[0]].sum()) for name in names}
+    path: dict[LayoutName, list[LayoutName]] = {name: [] for name in names}
+    for start, end in zip(places, ends, strict=True):
+        change = _change_seconds(graph.nodes[start], values)
+        new_cost, new_path = {}, {}
+        for name in names:
+            before = min(names, key=lambda b: cost[b] + (change if b != name else 0.0))
+            stretch = float(seconds[name][start:end].sum())
+            new_cost[name] = cost[before] + (change if before != name else 0.0) + stretch
+            new_path[name] = [*path[before], name]
+        cost, path = new_cost, new_path
+    return dict(zip(places, path[min(cost, key=lambda name: cost[name])], strict=True))
+
+
+def _change_seconds(node: Node, values: dict[str, Value]) -> float:
+    reads = [a for a in node.arguments[:1] if isinstance(a, Ref)]
+    elements = sum(int(np.prod(values[item.name].shape)) for item in reads)
+    return CHANGE_SECONDS + 2 * 4 * elements / CHANGE_BANDWIDTH
+
+
+def _measured(
+    prepare: Prepare, candidates: dict[str, Positions], nodes: int
+) -> tuple[dict[str, np.ndarray], bool]:
+    """Seconds by node of every candidate, and whether the moment was clean.
+
+    The candidates run in turn, so that a machine that grows slower does so for all; medians of
+    iterations timed step by step.
+    """
+    executions = {
+        name: prepare(Layouts(positions=positions)) for name, positions in candidates.items()
+    }
+    started = time.perf_counter()
+    while True:
+        with _waiting() as share:
+            samples = _in_turn(executions, nodes, started + LIMIT)
+        clean = share[0] <= CLEAN_SHARE
+        if clean or time.perf_counter() > started + LIMIT:
+            break
+    medians = {name: np.median(np.array(found), axis=0) for name, found in samples.items()}
+    return medians, clean
+
+
+def _in_turn(
+    executions: dict[str, Execution], nodes: int, deadline: float
+) -> dict[str, list[np.ndarray]]:
+    """Iterations of every candidate, one turn after another until there are enough; one turn
+    at least, and none begins after the deadline."""
+    samples: dict[str, list[np.ndarray]] = {name: [] for name in executions}
+    started = time.perf_counter()
+    for turn in range(MOST):
+        now = time.perf_counter()
+        if turn >= LEAST and now > started + SECONDS * len(executions):
+            break
+        if turn and now > deadline:
+            break
+        for name, execution in executions.items():
+            samples[name] += _iterations(execution, nodes)
+    return samples
+
+
+def _iterations(execution: Execution, nodes: int) -> Iterator[np.ndarray]:
+    """Seconds by node in some iterations after one that warms the caches."""
+    execution.run()
+    for _ in range(IN_A_TURN):
+        seconds = np.zeros(nodes)
+        for position, spent in execution.run_timed():
+            seconds[execution.built.nodes[position]] += spent * 1e-9
+        yield seconds
+
+
+@contextmanager
+def _waiting() -> Iterator[list[float]]:
+    """Share of the time in which this process's threads waited for a core; the list has it after
+    the block."""
+    meter, share = ContentionMeter(os.getpid()), [0.0]
+    before, started = meter.read(), time.perf_counter_ns()
+    yield share
+    waited = meter.wait_share(before, meter.read(), time.perf_counter_ns() - started)
+    share[0] = waited or 0.0

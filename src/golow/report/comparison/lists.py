@@ -1,0 +1,120 @@
+"""What golow knows and what it finds here: levels, models, the doctor's and the selftest's word."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from golow.measure.nvml import Card
+from golow.record import Environment
+from golow.report.units import bytes_text
+
+if TYPE_CHECKING:
+    from golow.comparison.selftest import Trust
+    from golow.levels.ladder import Level
+    from golow.models import Entry
+
+
+def levels_table(ladder: Sequence[Level]) -> Table:
+    """A row a level and one a variant."""
+    table = _table("level", "what runs", "needs", "modes")
+    for level in ladder:
+        table.add_row(level.name, level.summary, level.needs, ", ".join(level.modes))
+        for name, variant in level.variants.items():
+            table.add_row(f"{level.name}:{name}", variant.summary, "", ", ".join(variant.modes))
+    return table
+
+
+def models_table(zoo: Mapping[str, Entry]) -> Table:
+    """A row a model with its defaults."""
+    table = _table("model", "what it is", "parameters", "input", "classes", "least resolution")
+    for entry in zoo.values():
+        table.add_row(
+            entry.name,
+            entry.summary,
+            f"{entry.parameters:,}",
+            f"{entry.in_channels}x{entry.resolution}x{entry.resolution}",
+            str(entry.classes),
+            str(entry.minimum_resolution),
+        )
+    return table
+
+
+def doctor_report(console: Console, ladder: Sequence[Level], machine: Environment) -> None:
+    """The probes with the command that mends what is missing, then the machine."""
+    table = _table("level", "can run here", "what is missing", "what mends it")
+    for level in ladder:
+        probe = level.probe()
+        answer = Text("yes", style="green") if probe.available else Text("no", style="red")
+        table.add_row(level.name, answer, probe.missing, probe.fix)
+    console.print(table)
+    versions = ", ".join(f"{name} {value}" for name, value in machine.versions.items())
+    rows = {
+        "CPU": f"{machine.cpu_model}, {machine.cores} cores, {len(machine.affinity)} usable",
+        "vector extensions": ", ".join(machine.cpu_flags) or "unknown",
+        "memory": bytes_text(machine.memory_bytes),
+        "container limits": ", ".join(f"{k} {v}" for k, v in machine.container_limits.items())
+        or "none",
+        "governor": machine.governor or "not readable",
+        "GPU": ", ".join(machine.gpu) or "none",
+        **({"GPU state": _card_text()} if machine.gpu else {}),
+        "versions": versions,
+        "waiting for a core": _waiting_text(),
+        "free disk here": bytes_text(shutil.disk_usage(".").free),
+    }
+    for name, value in rows.items():
+        console.print(Text(f"{name}: ", style="bold") + Text(value, style="not bold"))
+    console.print("`golow selftest` says whether numbers taken here can be trusted.")
+
+
+def trust_report(console: Console, trust: Trust) -> None:
+    """The selftest's findings and its word."""
+    table = _table("what was planted", "expected", "found", "")
+    for finding in trust.findings:
+        word = Text("ok", style="green") if finding.passed else Text("NOT OK", style="bold red")
+        table.add_row(finding.name, finding.expected, finding.found, word)
+    console.print(table)
+    for finding in trust.findings:
+        if not finding.passed:
+            console.print(f"{finding.name}: {finding.explanation}")
+    console.print(
+        Text("Numbers taken here can be trusted.", style="bold green")
+        if trust.trusted
+        else Text("Numbers taken here now cannot be trusted.", style="bold red")
+    )
+
+
+def _card_text() -> str:
+    with Card() as card:
+        state = card.state()
+    if state is None:
+        return (
+            "not readable here: slowed blocks cannot be told from others, and there is no energy; "
+            "pip install nvidia-ml-py"
+        )
+    others = f", {state.other_processes} other programs" if state.other_processes else ""
+    return (
+        f"readable: {state.clock_mhz} MHz, {state.temperature_c} C, {state.power_w:.0f} W{others}"
+    )
+
+
+def _waiting_text() -> str:
+    import os
+
+    from golow.worker.scheduling import run_queue_wait_ns
+
+    if run_queue_wait_ns(os.getpid()) is None:
+        return "not readable here: contended blocks cannot be told from clean ones"
+    return "readable: contended blocks are told from clean ones"
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in titles:
+        table.add_column(title)
+    return table

@@ -1,0 +1,132 @@
+"""What stands below a study's figure: what is shown, the conditions, machine, command, and what was
+not measured and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from golow.report.published import PublishedGrid
+from golow.report.study.measures import Measure
+from golow.report.study.planes import Plane, place_text
+from golow.report.study.rows import StudyRow
+
+MODES = {"infer": "inference", "train": "training step"}
+MOST_NAMED = 6  # inputs or models by name in one sentence
+
+
+def captions(
+    plane: Plane, what: str, measure: Measure, paper: PublishedGrid | None = None
+) -> list[str]:
+    """A paragraph each for: what is shown of what, the conditions, the machine, the command, the
+    paper laid under it, and what was not measured. measure: whose intervals are quoted."""
+    rows = plane.rows
+    return [
+        f"{_some([row.model for row in rows])}, {MODES[rows[0].mode]}: {what}.",
+        f"{_conditions(plane)} {_intervals(plane, measure)}".strip(),
+        machine(rows),
+        command(rows),
+        *([reference(paper)] if paper else []),
+        " ".join(_remarks(plane)),
+    ]
+
+
+def machine(rows: Sequence[StudyRow]) -> str:
+    """Card, processor and versions in one sentence; what a skipped cell does not know is taken
+    from another."""
+    told = next((row for row in rows if row.torch), rows[0])
+    threads = told.threads_used or told.threads
+    where = [told.cpu or told.hardware or "an unknown machine"]
+    if len({row.threads for row in rows}) == 1:
+        where.append(place_text("threads", threads))
+    card = f"{told.gpu or told.hardware or 'a GPU'}, driver {told.driver or '?'}; "
+    versions = [
+        f"{name} {version}"
+        for name, version in (
+            ("torch", told.torch),
+            ("golow", told.golow),
+            ("cuDNN", told.cudnn if told.device == "cuda" else None),
+            ("oneDNN (onednn-cpu-gomp)", told.onednn if told.device == "cpu" else None),
+        )
+        if version
+    ]
+    sentence = f"{card if told.device == 'cuda' else ''}{', '.join(where)}"
+    return f"{sentence}; {', '.join(versions)}." if versions else f"{sentence}."
+
+
+def command(rows: Sequence[StudyRow]) -> str:
+    """How the study is run again, and when this was measured."""
+    days = sorted({row.created[:10] for row in rows})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"golow study run {rows[0].study} --device {rows[0].device}; measured {when}."
+
+
+def reference(paper: PublishedGrid) -> str:
+    """Whose figures lie under golow's, and where they were measured."""
+    names = ", ".join(f"{name} as {level}" for name, level in paper.levels.items())
+    return f"2020: {names}, on a {paper.hardware}, {paper.software}; {paper.source}."
+
+
+# ---------------------------------------------------------------- sentence by sentence
+
+
+def _conditions(plane: Plane) -> str:
+    """What was the same in every cell of the plane, and is no axis of it."""
+    first = plane.rows[0]
+    parts = [f"precision {first.precision}"] if "precision" not in (plane.x, plane.y) else []
+    parts += [
+        place_text(axis, getattr(first, axis))
+        for axis in ("batch", "resolution")
+        if axis not in (plane.x, plane.y) or len(plane.places(axis)) == 1
+    ]
+    inputs = list(dict.fromkeys(row.input for row in plane.rows if row.input))
+    if len(inputs) == 1:
+        parts.append(f"input {inputs[0]}")
+    counts = {row.parameters for row in plane.rows if row.parameters}
+    if len(counts) == 1:
+        parts.append(f"{counts.pop():,} parameters")
+    text = ", ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _intervals(plane: Plane, measure: Measure) -> str:
+    """How wide the intervals are, of the measures that have any."""
+    found = [measure.of(row) for row in plane.rows]
+    widths = [(v.high - v.low) / v.middle for v in found if v and v.high > v.low]
+    if not widths:
+        return ""
+    return (
+        f"95% intervals are {_percent(median(widths))} wide (median), "
+        f"{_percent(max(widths))} at most."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.0f}%"  # never 1e+02%
+
+
+def _remarks(plane: Plane) -> Iterator[str]:
+    """How many cells have no figures, by level and reason."""
+    missing = [row for row in plane.rows if row.outcome != "measured"]
+    if missing:
+        cells = len({row.cell for row in plane.rows})
+        outcomes = dict.fromkeys(row.outcome for row in missing)
+        told = "; ".join(f"{outcome} {_levels(missing, outcome)}" for outcome in outcomes)
+        yield f"Not measured, of {cells} cell{'s' if cells != 1 else ''}: {told}."
+    disturbed = sum(row.rounds_used == "all" for row in plane.rows)
+    if disturbed:
+        yield f"Too few clean rounds, so that contended or throttled ones count: {disturbed} times."
+
+
+def _levels(missing: Sequence[StudyRow], outcome: str) -> str:
+    """How often each level came to that."""
+    counts = Counter(row.level for row in missing if row.outcome == outcome)
+    return f"({_some([f'{level} {count}' for level, count in counts.items()])})"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Each name once, or the first of them and how many more there are."""
+    found = list(dict.fromkeys(names))
+    more = len(found) - MOST_NAMED
+    return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

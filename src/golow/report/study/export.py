@@ -1,0 +1,112 @@
+"""A study as one table: a row a cell and level, as CSV, JSON, Parquet or a data frame.
+
+docs/studies_export.md has the columns with their units. The columns and their types are the same
+for every study; what was not had is None: an empty cell in CSV, null in JSON and Parquet.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import inspect
+
+from golow.comparison.store import write_whole
+from golow.record import GolowError
+from golow.report.study.rows import StudyRow, read
+from golow.report.training.export import to_csv
+
+if TYPE_CHECKING:
+    import pandas
+
+PLAIN: dict[type[inspect.Type], type] = {
+    inspect.StrType: str,
+    inspect.LiteralType: str,
+    inspect.IntType: int,
+    inspect.FloatType: float,
+    inspect.BoolType: bool,
+}
+# pandas' types that keep an integer, a truth value or a text beside what is missing.
+PANDAS = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the study in that folder, in the order of its axes; plain values or None. Raises
+    `GolowError` where there is no study."""
+    return [msgspec.structs.asdict(row) for row in read(folder)]
+
+
+def export(folder: Path, format: str, file: Path) -> Path:
+    """Write the rows of the study in that folder into the file, whole or not at all.
+
+    Raises `GolowError` where there is no study, for a format that is not csv, json or parquet,
+    without what a format needs, or when the file cannot be written.
+    """
+    if format not in WRITERS:
+        raise GolowError(f"studies are not exported as {format}", f"use {', '.join(WRITERS)}.")
+    data = WRITERS[format](folder)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, data)
+    except OSError as error:
+        raise GolowError(
+            f"{file} cannot be written: {error.strerror or error}",
+            "free some space or name another file.",
+        ) from error
+    return file
+
+
+def to_pandas(folder: Path) -> pandas.DataFrame:
+    """The rows as a data frame with a type for each column. Needs ``pip install golow[pandas]``."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise GolowError("pandas is not installed", "pip install 'golow[pandas]'") from error
+    found = rows(folder)
+    return pandas.DataFrame(
+        {
+            name: pandas.array([row[name] for row in found], dtype=PANDAS[kind])
+            for name, kind in columns().items()
+        }
+    )
+
+
+def columns() -> dict[str, type]:
+    """The type of each column, in their order: str, int, float or bool."""
+    record = inspect.type_info(StudyRow)
+    assert isinstance(record, inspect.StructType)  # noqa: S101
+    return {field.name: _plain(field.type) for field in record.fields}
+
+
+def _plain(found: inspect.Type) -> type:
+    """Of what may be missing, what it is otherwise."""
+    kinds = found.types if isinstance(found, inspect.UnionType) else (found,)
+    return next(PLAIN[type(kind)] for kind in kinds if type(kind) in PLAIN)
+
+
+# ---------------------------------------------------------------- formats
+
+
+def _csv(folder: Path) -> bytes:
+    return to_csv(rows(folder)).encode() or (",".join(columns()) + "\r\n").encode()
+
+
+def _json(folder: Path) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(rows(folder))) + b"\n"
+
+
+def _parquet(folder: Path) -> bytes:
+    frame, data = to_pandas(folder), io.BytesIO()
+    try:
+        frame.to_parquet(data, engine="pyarrow", index=False)
+    except ImportError as error:
+        raise GolowError(
+            "Parquet needs pyarrow, which is not installed", "pip install 'golow[parquet]'"
+        ) from error
+    return data.getvalue()
+
+
+WRITERS: dict[str, Callable[[Path], bytes]] = {"csv": _csv, "json": _json, "parquet": _parquet}

@@ -1,0 +1,107 @@
+"""A map of which level is the fastest in each cell, and by how much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from golow.report.published import PublishedGrid
+from golow.report.study.caption import captions
+from golow.report.study.cells import cells, draw_signs, fill, hatch, hatch_handle, sign_handles
+from golow.report.study.maps import middle
+from golow.report.study.measures import TIME, ratio_text
+from golow.report.study.panels import level_panels
+from golow.report.study.planes import Plane, published_plane
+from golow.report.study.rows import Outcome, StudyRow
+from golow.report.style import caption, drawing, legend_of, look
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
+
+FASTEST = "fastest level"
+
+
+class _Winner(NamedTuple):
+    """The row of the least time, and whether another's interval reaches into its own."""
+
+    row: StudyRow
+    close: bool
+
+
+@drawing()
+def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
+    """A letter and colour for the level of the least time, with its ratio to eager; hatched where
+    another level's interval reaches into its own."""
+    from matplotlib.patches import Patch
+
+    under = published_plane(paper, plane)
+    winners = {id(shown): _winners(shown) for shown in (plane, under) if shown}
+    figure, panels = level_panels(
+        _only(plane, winners[id(plane)]),
+        [FASTEST],
+        _only(under, winners[id(under)]) if under else None,
+    )
+    letters = dict(zip(plane.levels, ascii_uppercase, strict=False))
+    met: set[Outcome] = set()
+    won: list[str] = []
+    hatched = False
+    for panel in panels:
+        found = winners[id(under if panel.paper else plane)]
+        met |= draw_signs(panel, panel.plane.grid(FASTEST, middle(TIME)))
+        close = []
+        for (x, y), cell in cells(panel):
+            if (winner := found.get(cell.cell)) is None:
+                continue
+            row = winner.row
+            number = f" {ratio_text(row.ratio)}" if row.ratio is not None else ""
+            fill(panel, x, y, look(row.level).colour, f"{letters.get(row.level, '')}{number}")
+            won.append(row.level)
+            close += [(x, y)] if winner.close else []
+        hatched |= hatch(panel, close)
+    handles: list[Artist] = [
+        Patch(facecolor=look(level).colour, label=f"{letters.get(level, '')}: {level}")
+        for level in plane.levels
+        if level in won
+    ]
+    if hatched:
+        handles.append(hatch_handle("another one's interval reaches into it"))
+    legend_of(figure, [*handles, *sign_handles(met)])
+    what = f"the level of the least {TIME.title} in each cell, and its ratio to eager"
+    caption(figure, captions(plane, what, TIME, paper if under else None))
+    return figure
+
+
+def _winners(plane: Plane) -> dict[str, _Winner]:
+    """By cell, of those in which anything was measured."""
+    found = {}
+    for cell, rows in _by_cell(plane):
+        timed = sorted((value, row.level, row) for row in rows if (value := TIME.of(row)))
+        if timed:
+            (best, _, row), others = timed[0], timed[1:]
+            found[cell] = _Winner(row, any(value.low <= best.high for value, _, _ in others))
+    return found
+
+
+def _only(plane: Plane, winners: dict[str, _Winner]) -> Plane:
+    """A row a cell: the winner's, or one with the reason that most levels have; that a level was
+    not reached is none, where another one says why."""
+    rows = []
+    for cell, all_rows in _by_cell(plane):
+        told = [row for row in all_rows if row.outcome != "not reached"] or all_rows
+        outcome, _ = Counter(row.outcome for row in told).most_common(1)[0]
+        reason = next(row for row in told if row.outcome == outcome)
+        row = winners[cell].row if cell in winners else reason
+        rows.append(msgspec.structs.replace(row, level=FASTEST))
+    return plane._replace(rows=rows)
+
+
+def _by_cell(plane: Plane) -> Iterator[tuple[str, list[StudyRow]]]:
+    found: dict[str, list[StudyRow]] = {}
+    for row in plane.rows:
+        found.setdefault(row.cell, []).append(row)
+    yield from found.items()

@@ -1,0 +1,158 @@
+"""Maps over two axes of a study, a panel a level and a square a cell with its number: the ratio to
+eager, and what was measured. What was not measured is marked with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golow.measure.stats import word
+from golow.report.published import PublishedGrid
+from golow.report.study.caption import captions
+from golow.report.study.cells import (
+    cells,
+    draw_border,
+    draw_cells,
+    hatch,
+    hatch_handle,
+    line_handle,
+    sign_handles,
+)
+from golow.report.study.measures import RATIO, Measure, digits, ratio_text, wide
+from golow.report.study.panels import PUBLISHED_COLOUR, Panel, level_panels
+from golow.report.study.planes import Numbers, Plane, published_plane
+from golow.report.study.rows import Outcome, StudyRow
+from golow.report.style import caption, drawing, legend_of
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+LEAST_SPAN = 1.25  # the colours of ratios reach at least so far, so that noise stays pale
+BAR = 6.0  # a colour bar's length over its width, for each inch of the figure's height
+BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points: the paper's line lies under golow's
+
+
+@drawing()
+def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
+    """Time over eager's, a panel a level: blue is faster, a line is drawn where the level stops
+    being so, and cells whose interval leaves that open are hatched."""
+    under = published_plane(paper, plane)
+    figure, panels = level_panels(plane, [v for v in plane.levels if v != "eager"], under)
+    values = [panel.plane.grid(panel.level, middle(RATIO)) for panel in panels]
+    colours = scale("RdBu_r", *limits(values, RATIO), logarithmic=True)
+    met: set[Outcome] = set()
+    hatched = False
+    for panel, grid in zip(panels, values, strict=True):
+        met |= draw_cells(panel, grid, colours, ratio_text)
+        hatched |= hatch(panel, [at for at, row in cells(panel) if row.word == "unclear"])
+        if under and not panel.paper:
+            border = _pays(panel._replace(plane=under))
+            draw_border(panel.axes, border, PUBLISHED_COLOUR, PUBLISHED_BORDER)
+        draw_border(panel.axes, _pays(panel), "black", BORDER)
+    colour_bar(figure, panels, colours, RATIO)
+    handles: list[Artist] = []
+    if panels:
+        handles.append(line_handle("where it stops being faster than eager", "black", BORDER))
+    if paper and under:
+        label = f"the same in {paper.where}"
+        handles.append(line_handle(label, PUBLISHED_COLOUR, PUBLISHED_BORDER))
+    if hatched:
+        handles.append(hatch_handle("unclear"))
+    legend_of(figure, [*handles, *sign_handles(met)])
+    what = f"ratio to eager of each level ({RATIO.how(plane.rows)})"
+    caption(figure, captions(plane, what, RATIO, paper if under else None))
+    return figure
+
+
+@drawing()
+def measure_map(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) -> Figure:
+    """What was measured, a panel a level, in one unit and one scale of colours."""
+    under = published_plane(paper, plane)
+    figure, panels = level_panels(plane, plane.levels, under)
+    values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
+    low, high = limits(values, measure)
+    unit, size = measure.unit(high)
+    colours = scale("cividis", low, high, logarithmic=measure.base > 0)
+    met: set[Outcome] = set()
+    for panel, grid in zip(panels, values, strict=True):
+        met |= draw_cells(panel, grid, colours, lambda value: digits(value / size, 2))
+    colour_bar(figure, panels, colours, measure)
+    legend_of(figure, sign_handles(met))
+    what = f"{measure.title} in {unit.strip()} ({measure.how(plane.rows)})"
+    caption(figure, captions(plane, what, measure, paper if under else None))
+    return figure
+
+
+# ---------------------------------------------------------------- values and colours
+
+
+def middle(measure: Measure) -> Callable[[StudyRow], float | None]:
+    """The measure's value without its interval."""
+
+    def value(row: StudyRow) -> float | None:
+        found = measure.of(row)
+        return found.middle if found else None
+
+    return value
+
+
+def limits(values: Iterable[Numbers], measure: Measure) -> tuple[float, float]:
+    """Where colours begin and end: at the least and most of all, with ratios as far below 1 as
+    above it, with shares at 0 and 1."""
+    found = np.concatenate([np.array([np.nan]), *(grid.ravel() for grid in values)])
+    found = found[np.isfinite(found)]
+    if measure is RATIO:
+        span = float(max([LEAST_SPAN, *2 ** np.abs(np.log2(found))]))
+        return 1 / span, span
+    if not measure.base:
+        return 0.0, 1.0
+    return wide(float(found.min()), float(found.max())) if found.size else wide(1.0, 1.0)
+
+
+def scale(name: str, low: float, high: float, logarithmic: bool = False) -> ScalarMappable:
+    """matplotlib's colours of that name from low to high."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm, Normalize
+
+    return ScalarMappable((LogNorm if logarithmic else Normalize)(low, high), name)
+
+
+def colour_bar(
+    figure: Figure, panels: Sequence[Panel], colours: ScalarMappable, measure: Measure
+) -> None:
+    """The measure's scale of colours beside the panels."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter
+
+    if not panels:
+        return
+    bar = figure.colorbar(
+        colours,
+        ax=[panel.axes for panel in panels],
+        aspect=BAR * figure.get_figheight(),
+        label=measure.title,
+    )
+    axis = bar.ax.yaxis
+    axis.set_major_locator(FixedLocator(measure.ticks(*colours.get_clim())))
+    axis.set_minor_locator(FixedLocator([]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: measure.text(value)))
+    bar.outline.set_visible(False)
+
+
+def _pays(panel: Panel) -> Numbers:
+    """1 where the level is faster by its ratio's interval, 0 where it is not or that is open, NaN
+    where there is no ratio. The row's own word asks for enough rounds besides; a line around a cell
+    that lacks them would claim that it is not faster. The paper has no intervals: there any ratio
+    below 1 is faster."""
+
+    def value(row: StudyRow) -> float | None:
+        ratio = RATIO.of(row)
+        if ratio is None:
+            return None
+        faster = word(ratio.low, ratio.high) == "faster" if row.word else ratio.middle < 1
+        return float(faster)
+
+    return panel.plane.grid(panel.level, value)

@@ -1,0 +1,182 @@
+"""What a study's figures show of a row: a value with its interval, and how it is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from golow.report.study.planes import Plane
+from golow.report.study.rows import StudyRow
+
+# Of the ticks in each power of an axis's base, from the coarsest; as many as an axis has at most.
+STEPS: dict[int, tuple[tuple[float, ...], ...]] = {
+    2: ((1,), (1, 1.5), (1, 1.25, 1.5, 1.75)),
+    10: ((1,), (1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)),
+}
+MOST_TICKS, LEAST_RANGE = 7, 2.0
+CROWDED, FAR = 0.1, 0.4  # distances of ticks, as shares of the axis
+
+
+class Value(NamedTuple):
+    """A number and its 95% interval; both ends are the number itself where there is none."""
+
+    middle: float
+    low: float
+    high: float
+
+
+class Measure(NamedTuple):
+    """What a figure shows.
+
+    units: with their sizes, from the largest, as they stand behind a number. base: a logarithmic
+    axis is marked at its powers; 0 is a linear axis from 0 to 1. how: of the rows shown, how the
+    value was had.
+    """
+
+    name: str
+    title: str
+    of: Callable[[StudyRow], Value | None]
+    units: Sequence[tuple[str, float]]
+    base: int
+    how: Callable[[Iterable[StudyRow]], str]
+
+    def unit(self, number: float) -> tuple[str, float]:
+        """The largest unit of which the number has one."""
+        return next((u for u in self.units if abs(number) >= 0.9995 * u[1]), self.units[-1])
+
+    def text(self, number: float) -> str:
+        """Three digits with the unit that suits."""
+        unit, size = self.unit(number)
+        return f"{digits(number / size, 3)}{unit}"
+
+    def ticks(self, low: float, high: float) -> list[float]:
+        """From three to seven round values of that range that do not crowd each other, two that
+        are far apart, or three others where it has none; quarters of a share."""
+        if not self.base:
+            return [0.0, 0.25, 0.5, 0.75, 1.0]
+        first, last = (math.floor(math.log(end, self.base)) for end in (low, high))
+        two: list[float] = []
+        for steps in STEPS[self.base]:
+            powers = (
+                step * float(self.base) ** p for p in range(first, last + 1) for step in steps
+            )
+            inside = [value for value in powers if low <= value <= high]
+            found = inside[:: math.ceil(len(inside) / MOST_TICKS) or 1]
+            gaps = [math.log(b / a, high / low) for a, b in pairwise(found)]
+            if len(found) > 2 and min(gaps) > CROWDED:
+                return found
+            if len(found) == 2 and gaps[0] > FAR and not two:
+                two = found
+        return two or [low, math.sqrt(low * high), high]
+
+
+def digits(number: float, count: int) -> str:
+    """So many digits, all of those before the point, and no zeros behind it that say nothing."""
+    whole = abs(number) >= 10**count - 0.5
+    return f"{number:.0f}" if whole else f"{number:.{count}g}"
+
+
+def wide(low: float, high: float) -> tuple[float, float]:
+    """The ends of a logarithmic axis or scale, apart at least so far that noise looks small."""
+    wider = max(1.0, math.sqrt(LEAST_RANGE * low / high))
+    return low / wider, high * wider
+
+
+def is_measured(plane: Plane, measure: Measure) -> bool:
+    """Whether any row of the plane has such a value."""
+    return any(measure.of(row) is not None for row in plane.rows)
+
+
+# ---------------------------------------------------------------- time and ratio
+
+
+def _time(row: StudyRow) -> Value | None:
+    if row.sample_time is None or row.sample_time <= 0:
+        return None
+    low, high = row.time_low, row.time_high
+    if low is None or high is None or not 0 < low <= high:
+        return Value(row.sample_time, row.sample_time, row.sample_time)
+    return Value(row.sample_time, low / row.batch, high / row.batch)
+
+
+def _ratio(row: StudyRow) -> Value | None:
+    if row.ratio is None or row.ratio <= 0:
+        return None
+    low, high = row.ratio_low, row.ratio_high
+    if low is None or high is None or not 0 < low <= high:
+        return Value(row.ratio, row.ratio, row.ratio)
+    return Value(row.ratio, low, high)
+
+
+def ratio_text(ratio: float) -> str:
+    """Two digits behind the point, as far as they say anything: ``0.07``, ``1.25``, ``12``."""
+    return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.3g}"
+
+
+# ---------------------------------------------------------------- memory and utilization
+
+MEMORY_KINDS = {
+    "device_used": "on the GPU, as the driver lists it for the level's process",
+    "device_added": "on the GPU, what it had in use more than before the level started",
+    "resident": "resident set of the level's process",
+}
+
+
+def memory_kind(row: StudyRow) -> str | None:
+    """The column that has the row's memory: on a GPU the device's, else the host's."""
+    kinds = ("device_used", "device_added") if row.device == "cuda" else ("resident",)
+    return next((kind for kind in kinds if (getattr(row, kind) or 0) > 0), None)
+
+
+def _memory(row: StudyRow) -> Value | None:
+    kind = memory_kind(row) if row.outcome == "measured" else None
+    size = getattr(row, kind) if kind else None
+    return Value(size, size, size) if size else None
+
+
+def _memory_kinds(rows: Iterable[StudyRow]) -> str:
+    kinds = dict.fromkeys(memory_kind(row) for row in rows if row.outcome == "measured")
+    return "; or ".join(MEMORY_KINDS[kind] for kind in kinds if kind) or "none was had"
+
+
+def _utilization(row: StudyRow) -> Value | None:
+    share = row.utilization if row.outcome == "measured" else None
+    return None if share is None else Value(share, share, share)
+
+
+TIME = Measure(
+    "time",
+    "time a sample",
+    _time,
+    ((" s", 1.0), (" ms", 1e-3), (" us", 1e-6), (" ns", 1e-9)),
+    10,
+    lambda rows: "median time of an iteration over the batch size",
+)
+MEMORY = Measure(
+    "memory",
+    "memory",
+    _memory,
+    ((" GiB", 2**30), (" MiB", 2**20), (" KiB", 2**10), (" B", 1)),
+    2,
+    _memory_kinds,
+)
+UTILIZATION = Measure(
+    "utilization",
+    "GPU utilization",
+    _utilization,
+    (("%", 0.01),),
+    0,
+    lambda rows: "share of the time in which a kernel ran, by the driver",
+)
+RATIO = Measure(
+    "ratio",
+    "ratio to eager",
+    _ratio,
+    (("", 1.0),),
+    2,
+    lambda rows: "time over eager's in the same rounds, below 1 is faster",
+)
+MEASURES = (TIME, MEMORY, UTILIZATION)
+"""What is drawn as lines and surfaces."""

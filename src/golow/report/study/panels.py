@@ -1,0 +1,101 @@
+"""A panel a level, all over the same two axes, and under each the paper's panel of that level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from golow.report.study.planes import LABELS, Plane, tick_text
+from golow.report.style import CAPTION_SIZE, new_figure, say
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches: what panels in a row may take, a cell where there is room, the least of a panel, the
+# labels beside and under it, a colour bar with its own, a title and a letter of it.
+PAGE, CELL, LEAST = 7.8, (0.38, 0.26), (1.6, 1.1)
+LABELS_ROOM, COLOUR_BAR, TITLE, TITLE_CHARACTER = (0.7, 0.5), 0.9, 0.3, 0.082
+FEW = 5  # places along an axis that have labels of the usual size
+PUBLISHED_COLOUR = "#606060"
+
+
+class Panel(NamedTuple):
+    """Where a level of a plane is drawn. paper: these are the paper's figures. cell: inches of a
+    cell along x."""
+
+    axes: Axes
+    plane: Plane
+    level: str
+    paper: bool
+    cell: float
+
+
+def level_panels(
+    plane: Plane, levels: Sequence[str], under: Plane | None
+) -> tuple[Figure, list[Panel]]:
+    """A figure with a panel for each of the levels, up to three in a row, and a row of the paper's
+    panels under it where that has any of them. Without levels it says so."""
+    had = set(under.levels) & set(levels) if under else set()
+    titles = {level: f"{level}, 2020" if level in had else level for level in levels}
+    columns, width, height = _layout(plane, [*titles.values()])
+    each = 2 if had else 1
+    rows = each * math.ceil(max(1, len(levels)) / columns)
+    figure = new_figure(
+        columns * width + LABELS_ROOM[0] + COLOUR_BAR,
+        rows * (height + TITLE) + LABELS_ROOM[1],
+    )
+    grid = figure.subplots(rows, columns, squeeze=False)
+    found: dict[tuple[int, int], Panel] = {}
+    for number, level in enumerate(levels):
+        row, column = each * (number // columns), number % columns
+        cell = width / len(plane.xs)
+        found[row, column] = Panel(grid[row, column], plane, level, False, cell)
+        if under and level in had:
+            found[row + 1, column] = Panel(grid[row + 1, column], under, level, True, cell)
+    for place, axes in np.ndenumerate(grid):
+        axes.set_visible(place in found)
+    for (row, column), panel in found.items():
+        _mark(panel, column == 0, (row + 1, column) not in found)
+        panel.axes.set_title(titles[panel.level] if panel.paper else panel.level)
+        panel.axes.title.set_color(PUBLISHED_COLOUR if panel.paper else "black")
+    if not found:
+        grid[0, 0].set_visible(True)
+        say(grid[0, 0], "nothing was measured")
+    return figure, list(found.values())
+
+
+def _layout(plane: Plane, titles: Sequence[str]) -> tuple[int, float, float]:
+    """How many panels stand in a row, and a panel's width and height in inches: what the cells
+    want, as long as the row fits the page, and at least what a title needs."""
+    width, height = (
+        max(least, cell * len(places))
+        for least, cell, places in zip(LEAST, CELL, (plane.xs, plane.ys), strict=True)
+    )
+    longest = max((len(title) for title in titles), default=0)
+    least = max(LEAST[0], TITLE_CHARACTER * longest)
+    room = PAGE - LABELS_ROOM[0] - COLOUR_BAR
+    columns = 2 if len(titles) == 4 else min(3, max(1, len(titles)))
+    columns = max(1, min(columns, int(room / least)))
+    return columns, max(least, min(width, room / columns)), height
+
+
+def _mark(panel: Panel, left: bool, lowest: bool) -> None:
+    """Each cell is a unit square around its number; panels at the outside have the labels."""
+    axes, plane = panel.axes, panel.plane
+    for line, axis, outside in ((axes.xaxis, plane.x, lowest), (axes.yaxis, plane.y, left)):
+        places = plane.places(axis)
+        line.set_ticks(
+            range(len(places)), [tick_text(axis, place) if outside else "" for place in places]
+        )
+        line.set_tick_params(labelsize=CAPTION_SIZE if len(places) > FEW else 8)
+        line.set_label_text(LABELS[axis] if outside else "")
+    if plane.x in ("precision", "model"):
+        axes.tick_params(axis="x", rotation=30)
+    axes.set(xlim=(-0.5, len(plane.xs) - 0.5), ylim=(-0.5, len(plane.ys) - 0.5))
+    axes.grid(visible=False)
+    if plane.y in ("precision", "model"):
+        axes.invert_yaxis()  # names are read from the top

@@ -1,0 +1,123 @@
+"""Surfaces over batch size and resolution, seen from above: filled contours of time a sample,
+memory or utilization, a panel a level, with a dot at each cell that was measured."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golow.report.published import PublishedGrid
+from golow.report.study.caption import captions
+from golow.report.study.cells import NUMBER_SIZE, draw_signs, sign_handles
+from golow.report.study.maps import colour_bar, limits, middle, scale
+from golow.report.study.measures import Measure
+from golow.report.study.panels import Panel, level_panels
+from golow.report.study.planes import Numbers, Plane, published_plane
+from golow.report.study.rows import Outcome
+from golow.report.style import caption, drawing, legend_of, say
+
+if TYPE_CHECKING:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.contour import QuadContourSet
+    from matplotlib.figure import Figure
+
+LEAST = 3  # places along either axis
+DOT = 2.0  # points
+APART = (0.9, 0.45)  # cells between the middles of two labels
+EDGE = 0.2  # cells from a label's middle to the outermost ones
+
+
+def has_surface(plane: Plane) -> bool:
+    """Whether both axes are numbers, enough of them that something is between them."""
+    numeric = plane.is_numeric(plane.x) and plane.is_numeric(plane.y)
+    return numeric and min(len(plane.xs), len(plane.ys)) >= LEAST
+
+
+@drawing()
+def surface(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) -> Figure:
+    """The measure over both axes; lines join equal values, interpolated between the cells."""
+    under = published_plane(paper, plane)
+    figure, panels = level_panels(plane, plane.levels, under)
+    values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
+    low, high = limits(values, measure)
+    colours = scale("viridis", low, high, logarithmic=measure.base > 0)
+    met: set[Outcome] = set()
+    for panel, grid in zip(panels, values, strict=True):
+        met |= draw_signs(panel, grid)
+        _draw_contours(panel, grid, colours, measure)
+    colour_bar(figure, panels, colours, measure)
+    legend_of(figure, sign_handles(met))
+    what = (
+        f"{measure.title} ({measure.how(plane.rows)}) over both axes; dots: measured cells, "
+        "interpolated between them"
+    )
+    caption(figure, captions(plane, what, measure, paper if under else None))
+    return figure
+
+
+def _draw_contours(panel: Panel, grid: Numbers, colours: ScalarMappable, measure: Measure) -> None:
+    """Filled between round values, with a line at each; nothing where fewer than two neighbours in
+    each direction were measured."""
+    y, x = np.nonzero(np.isfinite(grid))
+    panel.axes.plot(x, y, ".", color="black", markersize=DOT)
+    if len(x) == 0:
+        say(panel.axes, "nothing was measured")
+        return
+    shown = np.ma.masked_invalid(grid)
+    levels = _round_values(*colours.get_clim(), measure.base)
+    with warnings.catch_warnings():  # a panel may lie between two of the lines
+        warnings.simplefilter("ignore", UserWarning)
+        panel.axes.contourf(shown, levels, norm=colours.norm, cmap=colours.get_cmap(), zorder=0.5)
+        lines = panel.axes.contour(shown, levels, colors="white", linewidths=0.6, zorder=0.6)
+        _label(panel, lines, measure)
+
+
+def _label(panel: Panel, lines: QuadContourSet, measure: Measure) -> None:
+    """Write values beside lines, none over another, readable on any ground."""
+    from matplotlib.patheffects import withStroke
+
+    stroke = withStroke(linewidth=1.4, foreground="white", alpha=0.8)
+    kept: list[tuple[float, float]] = []
+    texts = panel.axes.clabel(
+        lines, _labelled(list(lines.levels), measure.base), fmt=measure.text, inline=False
+    )
+    for text in texts:
+        text.set(color="black", fontsize=NUMBER_SIZE, rotation=0, path_effects=[stroke])
+        x, y = text.get_position()
+        width, height = len(panel.plane.xs) - 1, len(panel.plane.ys) - 1
+        inside = EDGE < x < width - EDGE and EDGE < y < height - EDGE
+        apart = all(abs(x - a) > APART[0] or abs(y - b) > APART[1] for a, b in kept)
+        text.set_visible(inside and apart)
+        if text.get_visible():
+            kept.append((x, y))
+
+
+def _labelled(levels: Sequence[float], base: int) -> list[float]:
+    """Of the lines' values those that are written: decades and every other power of 2, where there
+    are enough of them."""
+    if base == 10:
+        few = [value for value in levels if math.log10(value) % 1 in (0.0, 1.0)]
+    elif base == 2:
+        few = [value for value in levels if math.log2(value) % 2 == 0]
+    else:
+        few = []
+    return few if len(few) > 2 else list(levels)
+
+
+def _round_values(low: float, high: float, base: int) -> list[float]:
+    """Where contours run, from below low to above high: 1, 2, 5 of each decade, powers of 2, or
+    quarters of a share."""
+    if base == 10:
+        decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+        found = [float(f"{step}e{decade}") for decade in decades for step in (1, 2, 5)]
+    elif base == 2:
+        found = [2.0**p for p in range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 2)]
+    else:
+        found = [0.0, 0.25, 0.5, 0.75, 1.0]
+    first = max((number for number, value in enumerate(found) if value <= low), default=0)
+    last = min(number for number, value in enumerate(found) if value >= high)
+    return found[first : max(last, first + 1) + 1]

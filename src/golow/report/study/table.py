@@ -1,0 +1,178 @@
+"""A study as tables of 100 columns at most: the ratio to eager over the grid, its state, lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from golow.report.comparison.table import STYLES
+from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
+from golow.report.study.rows import SIGNS, Outcome, StudyRow
+from golow.report.units import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from golow.study.forecast import Outlook
+    from golow.study.record import Cell, CellRecord, Study
+
+# What the line below the tables says of a sign.
+MEANINGS: dict[Outcome, str] = {
+    "out of memory": "it ran out of memory",
+    "skipped": "certain to need more memory than allowed",
+    "failed": "the reason stands in the record",
+    "differs": "its numbers are wrong",
+    "unavailable": "it cannot run there",
+    "not reached": "not timed",
+    "measured": "too few rounds for a ratio",
+}
+
+
+def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
+    """Print the time of every level over eager's, over the grid: below 1 is faster."""
+    met: set[Outcome] = set()
+    for plane in planes(rows):
+        what = ", ".join(place_text(axis, place) for axis, place in plane.fixed.items())
+        console.print(Text(f"{what}: time over eager's, by {plane.y} and {plane.x}", style="bold"))
+        if len(plane.xs) == 1:
+            console.print(_by_level(plane))
+        else:
+            for level in plane.levels:
+                if level != "eager":
+                    console.print(_of_level(plane, level))
+        met |= {row.outcome for row in plane.rows if row.ratio is None}
+    for outcome, sign in SIGNS.items():
+        if outcome in met:
+            console.print(Text(f"{sign}: {MEANINGS[outcome]}", style="dim"))
+
+
+def _of_level(plane: Plane, level: str) -> Table:
+    """A row a place of y and a column a place of x."""
+    found = plane.of(level)
+    result = _table(level, *(tick_text(plane.x, x) for x in plane.xs))
+    for y in plane.ys:
+        result.add_row(tick_text(plane.y, y), *(_ratio_text(found.get((x, y))) for x in plane.xs))
+    return result
+
+
+def _by_level(plane: Plane) -> Table:
+    """Where x has one place: a row a place of y and a column a level, with eager's own time."""
+    levels = [level for level in plane.levels if level != "eager"]
+    found = {level: plane.of(level) for level in plane.levels}
+    result = _table(plane.y, "eager", *levels)
+    for y in plane.ys:
+        at: tuple[Place, Place] = (plane.xs[0], y)
+        cells = (_ratio_text(found[level].get(at)) for level in levels)
+        result.add_row(tick_text(plane.y, y), _time_text(found["eager"].get(at)), *cells)
+    return result
+
+
+def _ratio_text(row: StudyRow | None) -> Text:
+    if row is None:
+        return Text("")
+    if row.ratio is None:
+        return Text(SIGNS[row.outcome], style="dim" if row.outcome == "skipped" else "red")
+    digits = 0 if row.ratio >= 100 else 1 if row.ratio >= 10 else 2
+    return Text(f"{row.ratio:.{digits}f}", style=STYLES.get(row.word or "", ""))
+
+
+def _time_text(row: StudyRow | None) -> Text:
+    if row is None or row.time is None:
+        return _ratio_text(row)
+    return Text(seconds_text(row.time))
+
+
+# ---------------------------------------------------------------- what is there
+
+
+def render_status(
+    outlook: Outlook, records: Iterable[CellRecord], console: Console, machine: str
+) -> None:
+    """Print how many cells are done, failed, skipped and waiting, why, and how long is left."""
+    records = list(records)
+    counts = Counter(record.state for record in records)
+    spent = sum(record.seconds for record in records)
+    parts = [f"{counts[state]} {state}" for state in ("done", "failed", "skipped")]
+    console.print(Text(f"{machine}"))
+    console.print(Text(f"{outlook.cells} cells: {', '.join(parts)}, {outlook.left} waiting"))
+    console.print(Text(f"{seconds_text(spent)} measured; {outlook_text(outlook)}"))
+    reasons = Counter((r.state, reason_text(r.reason)) for r in records if r.reason)
+    for (state, reason), count in reasons.most_common():
+        console.print(Text(f"{state}, {count} time{'s' if count > 1 else ''}: {reason}"))
+
+
+def outlook_text(outlook: Outlook) -> str:
+    """What is to come, in words."""
+    if not outlook.left:
+        return "nothing is left to measure"
+    guess = " (guesses, before a cell is measured)" if outlook.guessed else ""
+    limit = f" of {bytes_text(outlook.limit_bytes)} allowed" if outlook.limit_bytes else ""
+    return (
+        f"about {seconds_text(outlook.seconds)} left; the largest cell needs about "
+        f"{bytes_text(outlook.bytes)}{limit}{guess}"
+    )
+
+
+def list_table(studies: Iterable[tuple[str, Study, str]]) -> Table:
+    """A row a study: name, what it is, and where it is or how far."""
+    result = _table("study", "what it measures", "state")
+    for column in result.columns:
+        column.justify, column.no_wrap = "left", False
+    for name, study, state in studies:
+        result.add_row(name, study_text(study), state)
+    return result
+
+
+def study_text(study: Study) -> str:
+    """What a study measures, in one line."""
+    axes = [
+        _several(study.model, "model"),
+        " and ".join(study.mode),
+        f"{_several(study.batch, 'batch')}, {_several(study.resolution, 'resolution')}",
+        *([_several(study.precision, "precision")] if study.precision != ("default",) else []),
+        *([_several(study.threads, "threads")] if study.threads else []),
+        ", ".join(study.levels),
+        f"on {study.device}",
+    ]
+    return "; ".join(axes)
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell in words: ``resnet50 train, batch 8, 32x32``."""
+    parts = [f"{cell.model.rpartition('/')[2]} {cell.mode}", f"batch {cell.batch}"]
+    if cell.resolution is not None:
+        parts.append(f"{cell.resolution}x{cell.resolution}")
+    if cell.precision != "default":
+        parts.append(cell.precision)
+    if cell.threads is not None:
+        parts.append(f"{cell.threads} thread{'s' if cell.threads > 1 else ''}")
+    return ", ".join(parts)
+
+
+def reason_text(reason: str) -> str:
+    """A reason in one line: what it begins with and, of a traceback below that, the error."""
+    first, *traceback = reason.strip().splitlines()
+    if not first.endswith(":"):
+        return first
+    return f"{first} {traceback[-1].strip()}" if traceback else first.rstrip(":")
+
+
+def _several(values: Sequence[object], name: str) -> str:
+    if isinstance(values, str):
+        return f"{name} {values}"
+    if not values:
+        return f"the models' own {name}"
+    if len(values) > 3 and all(isinstance(value, int) for value in values):
+        return f"{name} {values[0]} to {values[-1]}"
+    return ("" if name == "model" else f"{name} ") + ", ".join(map(str, values))
+
+
+def _table(*titles: str) -> Table:
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for number, title in enumerate(titles):
+        result.add_column(title, justify="right" if number else "left", no_wrap=True)
+    return result

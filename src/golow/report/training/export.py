@@ -1,0 +1,166 @@
+"""A training as flat rows for spreadsheets and data frames: one a run, or one an epoch of a run.
+
+docs/figures.md has the columns. A figure that was not had is None: an empty cell in CSV, null in
+JSON. Losses that are not finite stay so in rows and CSV; JSON, which has no such numbers, has null.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import msgspec
+
+from golow.comparison.store import write_whole
+from golow.record import GolowError, Quantity
+from golow.report.training.series import best_epoch, mean_loss, sample_seconds
+from golow.training.record import CurveVerdict, Epoch, Training, TrainingPlan, TrainingRun
+
+Row = dict[str, Any]
+
+
+def epoch_rows(training: Training) -> list[Row]:
+    """A row an epoch of a run, with a column for each figure of memory and device that any epoch
+    has."""
+    rows = []
+    for run in training.runs:
+        elapsed = 0.0
+        for epoch in run.epochs:
+            elapsed += epoch.train_seconds
+            row = _of_plan(training.plan, run) | _of_epoch(epoch, elapsed)
+            row |= {item.name: item.value for item in (*epoch.memory, *epoch.device)}
+            rows.append(row)
+    return _alike(rows)
+
+
+def run_rows(training: Training) -> list[Row]:
+    """A row a run, with a column for each figure of life cycle, memory (the most of any epoch) and
+    device (energy summed over the epochs, the others their mean) that any run has."""
+    rows = []
+    for run in training.runs:
+        row = _of_plan(training.plan, run) | _of_run(training, run)
+        row |= {item.name: item.value for item in run.life}
+        row |= _over_epochs(run, lambda epoch: epoch.memory, max)
+        row |= _over_epochs(run, lambda epoch: epoch.device, mean)
+        row |= _over_epochs(run, _energy, sum)
+        rows.append(row)
+    return _alike(rows)
+
+
+def write_export(training: Training, folder: Path) -> list[Path]:
+    """Write ``runs`` and ``epochs`` as CSV and JSON into the folder; returns the files.
+
+    Raises `GolowError` when the folder cannot be written.
+    """
+    files = {}
+    for name, rows in (("runs", run_rows(training)), ("epochs", epoch_rows(training))):
+        files[folder / f"{name}.csv"] = to_csv(rows).encode()
+        files[folder / f"{name}.json"] = msgspec.json.format(msgspec.json.encode(rows)) + b"\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, data in files.items():
+            write_whole(file, data)
+    except OSError as error:
+        raise GolowError(
+            f"{folder} cannot be written: {error.strerror or error}",
+            "free some space or name another folder.",
+        ) from error
+    return list(files)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Rows of the same columns as CSV with a header; empty without rows."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
+
+
+# ---------------------------------------------------------------- how it is done
+
+
+def _of_plan(plan: TrainingPlan, run: TrainingRun) -> Row:
+    return {
+        "id": plan.id,
+        "model": plan.model,
+        "dataset": plan.dataset.name,
+        "level": run.level,
+        "initialisation": run.initialisation,
+        "seed": run.seed,
+        "batch": plan.batch,
+        "precision": plan.precision,
+        "device": plan.device,
+        "threads": plan.threads,
+    }
+
+
+def _of_epoch(epoch: Epoch, elapsed: float) -> Row:
+    return {
+        "epoch": epoch.epoch,
+        "steps": len(epoch.losses),
+        "learning_rate": epoch.learning_rate,
+        "train_loss": mean_loss(epoch),
+        "train_seconds": epoch.train_seconds,
+        "train_samples": epoch.train_samples,
+        "elapsed_train_seconds": elapsed,
+        "eval_loss": epoch.eval_loss,
+        "eval_accuracy": epoch.eval_accuracy,
+        "eval_seconds": epoch.eval_seconds,
+        "eval_samples": epoch.eval_samples,
+        "checksum": epoch.checksum,
+    }
+
+
+def _of_run(training: Training, run: TrainingRun) -> Row:
+    best, last = best_epoch(run), run.epochs[-1] if run.epochs else None
+    return {
+        "parameters": run.workload.parameters,
+        "check": run.check.verdict,
+        "curves": _word(training.verdicts, run),
+        "epochs": len(run.epochs),
+        "final_train_loss": mean_loss(last) if last else None,
+        "final_eval_loss": last.eval_loss if last else None,
+        "final_eval_accuracy": last.eval_accuracy if last else None,
+        "best_eval_accuracy": best.eval_accuracy if best else None,
+        "best_epoch": best.epoch if best else None,
+        "train_seconds": sum(epoch.train_seconds for epoch in run.epochs),
+        "train_sample_seconds": sample_seconds(run, "train"),
+        "eval_sample_seconds": sample_seconds(run, "eval"),
+        "failure": run.failure,
+    }
+
+
+def _word(verdicts: Iterable[CurveVerdict], run: TrainingRun) -> str | None:
+    for verdict in verdicts:
+        if (verdict.level, verdict.initialisation) == (run.level, run.initialisation):
+            return verdict.word
+    return None
+
+
+def _energy(epoch: Epoch) -> list[Quantity]:
+    return [item for item in epoch.device if item.name == "energy"]
+
+
+def _over_epochs(
+    run: TrainingRun,
+    figures: Callable[[Epoch], Iterable[Quantity]],
+    reduced: Callable[[list[float]], float],
+) -> Row:
+    """Every figure by name, reduced over the epochs that have it."""
+    values: dict[str, list[float]] = {}
+    for epoch in run.epochs:
+        for item in figures(epoch):
+            values.setdefault(item.name, []).append(item.value)
+    return {name: reduced(found) for name, found in values.items()}
+
+
+def _alike(rows: list[Row]) -> list[Row]:
+    """The rows with the same columns each, those that only some have behind the others."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]

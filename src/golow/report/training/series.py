@@ -1,0 +1,186 @@
+"""A training's records as curves over seeds: what the figures draw and the exports sum up.
+
+A figure that is missing, NaN or infinite takes no part in mean, minimum and maximum; where no seed
+has one, the curve has a gap (NaN).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import mean, median
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golow.training.record import Epoch, Training, TrainingRun
+
+Numbers = NDArray[np.float64]
+
+# As many points as a figure of a page's width can show of the losses of a whole training.
+LOSS_POINTS = 200
+
+
+class Band(NamedTuple):
+    """Mean, minimum and maximum over seeds, one of each a point.
+
+    epochs: where the points lie, in epochs. seconds: where they lie in time of training (evaluation
+    not counted), mean over the seeds.
+    """
+
+    epochs: Numbers
+    seconds: Numbers
+    middle: Numbers
+    low: Numbers
+    high: Numbers
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not np.isfinite(self.middle).any()
+
+
+class Spread(NamedTuple):
+    """One number of a level: mean, minimum and maximum over its runs."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def runs_of(training: Training, level: str, initialisation: str | None = None) -> list[TrainingRun]:
+    """The level's runs, of one initialisation or of all, in the record's order."""
+    return [
+        run
+        for run in training.runs
+        if run.level == level and initialisation in (None, run.initialisation)
+    ]
+
+
+def epochs_of(training: Training) -> int:
+    """The last epoch that any run has finished."""
+    return max((epoch.epoch for run in training.runs for epoch in run.epochs), default=0)
+
+
+# ---------------------------------------------------------------- curves
+
+
+def accuracy(training: Training, level: str, initialisation: str) -> Band:
+    """Test accuracy after each epoch, a share."""
+    after = _Points(pieces=1, place=1.0)
+    return _band(training, level, initialisation, after, lambda epoch: [epoch.eval_accuracy])
+
+
+def training_loss(training: Training, level: str, initialisation: str) -> Band:
+    """Training loss, averaged over each of the `loss_pieces` of an epoch and put at its middle."""
+    within = _Points(pieces=loss_pieces(training), place=0.5)
+    return _band(
+        training, level, initialisation, within, lambda epoch: _means(epoch.losses, within.pieces)
+    )
+
+
+def loss_pieces(training: Training) -> int:
+    """Into how many pieces the steps of an epoch are averaged so that a curve can be read."""
+    steps = max((len(epoch.losses) for run in training.runs for epoch in run.epochs), default=1)
+    return max(1, min(steps, LOSS_POINTS // max(1, epochs_of(training))))
+
+
+class _Points(NamedTuple):
+    """How many points an epoch has, and where in its piece of the epoch each lies: 1 is its end."""
+
+    pieces: int
+    place: float
+
+
+def _band(
+    training: Training,
+    level: str,
+    initialisation: str,
+    points: _Points,
+    values: Callable[[Epoch], Sequence[float | None]],
+) -> Band:
+    """A row a run, a column a piece of an epoch; then over the rows."""
+    runs, pieces = runs_of(training, level, initialisation), points.pieces
+    shape = (max(1, len(runs)), epochs_of(training) * pieces)
+    found, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
+    for row, run in enumerate(runs):
+        for epoch in run.epochs:
+            columns = slice((epoch.epoch - 1) * pieces, epoch.epoch * pieces)
+            found[row, columns] = [math.nan if v is None else v for v in values(epoch)]
+            seconds[row, columns] = epoch.train_seconds / pieces
+    valid = np.ma.masked_invalid(found)
+    piece_seconds = np.ma.masked_invalid(seconds).mean(axis=0).filled(0.0)
+    before = np.cumsum(piece_seconds) - piece_seconds
+    middle, low, high = (
+        np.asarray(reduced.filled(np.nan), np.float64)
+        for reduced in (valid.mean(axis=0), valid.min(axis=0), valid.max(axis=0))
+    )
+    epochs = (np.arange(shape[1]) + points.place) / pieces
+    return Band(epochs, before + points.place * piece_seconds, middle, low, high)
+
+
+def _means(losses: Sequence[float], pieces: int) -> list[float]:
+    """The mean of each piece of an epoch; NaN where a piece has no step, not finite where one of
+    its steps is not."""
+    parts = np.array_split(np.asarray(losses, np.float64), pieces)
+    with np.errstate(invalid="ignore"):
+        return [float(part.mean()) if part.size else math.nan for part in parts]
+
+
+# ---------------------------------------------------------------- one number a run
+
+
+def mean_loss(epoch: Epoch) -> float | None:
+    """Mean training loss of the epoch's steps; None where it has no step."""
+    return _means(epoch.losses, 1)[0] if epoch.losses else None
+
+
+def sample_seconds(run: TrainingRun, phase: str) -> float | None:
+    """Seconds a sample in training (``train``) or evaluation (``eval``): the median of the run's
+    epochs, so that a first one that compiles or fills caches does not bend it."""
+    found = [
+        seconds / samples
+        for epoch in run.epochs
+        for seconds, samples in [_phase(epoch, phase)]
+        if seconds is not None and math.isfinite(seconds) and samples > 0
+    ]
+    return median(found) if found else None
+
+
+def sample_spread(training: Training, level: str, phase: str) -> Spread | None:
+    """`sample_seconds` over all of the level's runs; None where no run has any."""
+    found = [sample_seconds(run, phase) for run in runs_of(training, level)]
+    had = [seconds for seconds in found if seconds is not None]
+    return Spread(mean(had), min(had), max(had)) if had else None
+
+
+def best_epoch(run: TrainingRun) -> Epoch | None:
+    """The epoch of the highest test accuracy, the first of equal ones; None without evaluation."""
+    rated = [(_accuracy(epoch), -epoch.epoch, epoch) for epoch in run.epochs]
+    rated = [entry for entry in rated if math.isfinite(entry[0])]
+    return max(rated, key=lambda entry: entry[:2])[2] if rated else None
+
+
+def best_run(runs: Sequence[TrainingRun]) -> tuple[TrainingRun, Epoch] | None:
+    """The run with the best epoch of all, and that epoch; the first of equal ones."""
+    found = [(run, epoch) for run in runs if (epoch := best_epoch(run)) is not None]
+    return max(found, key=lambda entry: _accuracy(entry[1]), default=None)
+
+
+def diverged(run: TrainingRun) -> int | None:
+    """The first epoch with a training loss that is not finite; None where all are."""
+    for epoch in run.epochs:
+        if not all(map(math.isfinite, epoch.losses)):
+            return epoch.epoch
+    return None
+
+
+def _accuracy(epoch: Epoch) -> float:
+    return math.nan if epoch.eval_accuracy is None else epoch.eval_accuracy
+
+
+def _phase(epoch: Epoch, phase: str) -> tuple[float | None, int]:
+    if phase == "train":
+        return epoch.train_seconds, epoch.train_samples
+    return epoch.eval_seconds, epoch.eval_samples

@@ -1,0 +1,186 @@
+"""A training as TensorBoard logs: ``tensorboard --logdir FOLDER`` lays the runs over one another.
+
+A folder a run (LEVEL/INITIALISATION/seed-0) and one named ``model`` for the graph. Events carry
+the time of training since the training was begun, so that TensorBoard's axis "relative" is the
+time of training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from golow.record import GolowError, Quantity
+from golow.report.style import drawing
+from golow.report.training.caption import conditions, machine
+from golow.report.training.confusion import run_confusion
+from golow.report.training.series import best_epoch, mean_loss
+from golow.training.record import Epoch, Training, TrainingRun
+from golow.training.store import run_folder
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.utils.tensorboard import SummaryWriter
+
+SUFFIX = ".golow"  # of the event files, so that those of an earlier call are known and replaced
+CHECKPOINTS = ("best.safetensors", "weights.safetensors")
+BINS = 64
+
+
+def write_tensorboard(
+    training: Training, training_folder: Path, folder: Path, module: nn.Module | None = None
+) -> tuple[str, ...]:
+    """Write the logs of all runs into the folder, in place of those that golow wrote there before;
+    returns what could not be written, a note each.
+
+    training_folder: where the training lies (``runs/ID``), for its checkpoints. module: the model,
+    on the CPU, for its graph. Raises `GolowError` without TensorBoard or matplotlib, or when the
+    folder cannot be written.
+    """
+    notes: list[str] = []
+    for run in training.runs:
+        if run.epochs:
+            files = run_folder(training_folder, run.level, run.initialisation, run.seed).path
+            place = folder / files.relative_to(training_folder)
+            with _writer(place) as writer:
+                notes += _write_run(writer, training, run, files)
+    with _writer(folder / "model") as writer:
+        writer.add_text("conditions", f"{conditions(training.plan)} {machine(training.plan)}", 0)
+        if module is not None:
+            notes += _write_graph(writer, module, training.plan.dataset.shape)
+    return tuple(notes)
+
+
+@contextlib.contextmanager
+def _writer(place: Path) -> Iterator[SummaryWriter]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise GolowError(
+            "TensorBoard logs need the package tensorboard, which is not installed",
+            "pip install 'golow[tensorboard]'",
+        ) from error
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for old in place.glob(f"events.out.tfevents.*{SUFFIX}"):
+            old.unlink()
+        with SummaryWriter(str(place), filename_suffix=SUFFIX, max_queue=1000) as writer:
+            yield writer
+    except OSError as error:
+        raise GolowError(
+            f"{place} cannot be written: {error.strerror or error}",
+            "free some space or name another folder with --tensorboard.",
+        ) from error
+
+
+def _write_run(
+    writer: SummaryWriter, training: Training, run: TrainingRun, files: Path
+) -> list[str]:
+    seconds, step = _begun(training.plan.created), 0
+    for epoch in run.epochs:
+        each = epoch.train_seconds / max(1, len(epoch.losses))
+        for number, loss in enumerate(epoch.losses, 1):
+            writer.add_scalar("step/loss", loss, step + number, walltime=seconds + number * each)
+        step, seconds = step + len(epoch.losses), seconds + epoch.train_seconds
+        for tag, value in _scalars(epoch):
+            writer.add_scalar(tag, value, epoch.epoch, walltime=seconds)
+    best = best_epoch(run)
+    if best is not None:
+        picture = _picture(training, run, best)
+        writer.add_image("confusion/best epoch", picture, best.epoch, dataformats="HWC")
+    return _write_weights(writer, run, files)
+
+
+def _begun(created: str) -> float:
+    """Seconds since 1970, 0 where the record's time is not one."""
+    try:
+        return datetime.fromisoformat(created).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _scalars(epoch: Epoch) -> list[tuple[str, float]]:
+    """Tags and values of an epoch, of those that there are."""
+    found = {
+        "train/loss": mean_loss(epoch),
+        "train/seconds": epoch.train_seconds,
+        "train/samples per second": _rate(epoch.train_samples, epoch.train_seconds),
+        "train/learning rate": epoch.learning_rate,
+        "test/loss": epoch.eval_loss,
+        "test/accuracy": epoch.eval_accuracy,
+        "test/seconds": epoch.eval_seconds,
+        "test/samples per second": _rate(epoch.eval_samples, epoch.eval_seconds),
+    }
+    found |= {f"memory/{_with_unit(item)}": item.value for item in epoch.memory}
+    found |= {f"device/{_with_unit(item)}": item.value for item in epoch.device}
+    return [(tag, value) for tag, value in found.items() if value is not None]
+
+
+def _with_unit(quantity: Quantity) -> str:
+    return f"{quantity.name} ({quantity.unit})" if quantity.unit else quantity.name
+
+
+def _rate(samples: int, seconds: float | None) -> float | None:
+    return samples / seconds if seconds else None
+
+
+def _picture(training: Training, run: TrainingRun, epoch: Epoch) -> np.ndarray:
+    """The confusion matrix as uint8 [height, width, 3]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    with drawing():
+        canvas = FigureCanvasAgg(run_confusion(training, run, epoch))
+        canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
+
+
+def _write_weights(writer: SummaryWriter, run: TrainingRun, files: Path) -> list[str]:
+    """Histograms of the checkpoints that are there, at the epochs that they are of."""
+    notes: list[str] = []
+    written: set[int] = set()
+    for name in CHECKPOINTS:
+        file = files / name
+        if not file.is_file():
+            continue
+        try:
+            with safe_open(file, "numpy") as tensors:
+                epoch = int((tensors.metadata() or {})["epoch"])
+                if epoch in written:
+                    continue
+                written.add(epoch)
+                weights = {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            notes.append(f"{file}: no histograms, it cannot be read ({error})")
+            continue
+        for key, values in weights.items():
+            finite = values[np.isfinite(values)] if values.dtype.kind == "f" else ()
+            if len(finite):
+                writer.add_histogram(f"weights/{key}", finite, epoch, bins=BINS)
+            if values.dtype.kind == "f" and len(finite) < values.size:
+                lost = values.size - len(finite)
+                notes.append(f"{file}: {lost} of {values.size} values of {key} are not finite")
+    return notes
+
+
+def _write_graph(writer: SummaryWriter, module: nn.Module, shape: Sequence[int]) -> list[str]:
+    """The graph of one picture's way through the model; a note where it cannot be traced."""
+    import torch
+
+    try:
+        # torch prints the reason of a failure, which the note has, and warns of its own tracer.
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            writer.add_graph(copy.deepcopy(module), torch.zeros(1, *shape))
+    except Exception as error:  # whatever a user's module raises while it is traced
+        reason = str(error).strip().splitlines()[:1]
+        return [f"no graph of the model: {type(error).__name__}: {' '.join(reason)}"]
+    return []

@@ -1,0 +1,205 @@
+"""Studies on disk: a folder a cell, which is there whole or not at all.
+
+``NAME/study.toml``; ``NAME/cells/ENVIRONMENT/environment.json`` and, beside it, ``KEY/`` with
+``cell.json`` and the folder of its comparison. What is being measured lies in ``NAME/drafts/`` and
+is renamed when it is whole. Cells of unlike environments have different folders.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from golow.comparison import store
+from golow.comparison.store import write_whole
+from golow.measure.environment import unlike
+from golow.record import Comparison, Device, Environment, GolowError, encode
+from golow.study.record import FORMAT_VERSION, CellRecord, Study
+
+PATIENCE = 1.0  # seconds for which a study that is being run is asked for
+DIGEST_LENGTH = 8  # hexadecimal digits in the name of an environment's folder
+
+
+class StudyFolder:
+    """The folder of one study."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.cells, self.drafts = path / "cells", path / "drafts"
+        self.file = path / "study.toml"
+
+    # ------------------------------------------------------------ what is asked
+
+    def write_study(self, study: Study) -> None:
+        """From now on this is asked; cells that are there and no longer asked for are kept."""
+        with self._writing():
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_whole(self.file, to_toml(study).encode())
+
+    def study(self) -> Study:
+        """What is asked, as it was written there. Raises `GolowError` where there is no study, or
+        none that can be read."""
+        try:
+            return msgspec.convert(tomllib.loads(self.file.read_text()), Study)
+        except FileNotFoundError as error:
+            raise GolowError(
+                f"there is no study in {self.path}", "name a folder that `golow study run` wrote."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise GolowError(f"{self.file} cannot be read: {error}") from error
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No other process may run this study meanwhile; it is free again however this ends. What
+        an earlier run left half done is removed."""
+        with self._writing():
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("w")
+        with file:
+            if not _locked(file.fileno()):
+                raise GolowError(
+                    f"another golow is running the study in {self.path}",
+                    "wait until it is done, or end it.",
+                )
+            self._tidy()
+            try:
+                yield
+            finally:
+                self._tidy()
+
+    # ------------------------------------------------------------ where cells were measured
+
+    def environments(self) -> dict[str, Environment]:
+        """Every environment of which there are cells, by the name of its folder."""
+        found = {}
+        for file in sorted(self.cells.glob("*/environment.json")):
+            try:
+                found[file.parent.name] = msgspec.json.decode(file.read_bytes(), type=Environment)
+            except (OSError, msgspec.MsgspecError) as error:
+                raise GolowError(f"{file} cannot be read: {error}") from error
+        return found
+
+    def environment(self, machine: Environment, device: Device) -> str:
+        """The folder of what is measured in this environment: one that is there for one like it, or
+        a new one."""
+        for name, known in self.environments().items():
+            if not unlike(known, machine, device):
+                return name
+        name = hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
+        name = name[:DIGEST_LENGTH]
+        with self._writing():
+            (self.cells / name).mkdir(parents=True, exist_ok=True)
+            write_whole(self.cells / name / "environment.json", encode(machine))
+        return name
+
+    # ------------------------------------------------------------ cells
+
+    def records(self, environment: str) -> dict[str, CellRecord]:
+        """Every cell that is there, by its key; what cannot be read is not there."""
+        found = {}
+        for file in sorted((self.cells / environment).glob("*/cell.json")):
+            record = _read(file)
+            if record is not None and record.key == file.parent.name:
+                found[record.key] = record
+        return found
+
+    def comparison(self, record: CellRecord) -> Comparison:
+        """What was measured in a cell that is done."""
+        return store.load(self._place(record) / record.comparison)
+
+    def draft(self) -> Path:
+        """A new folder for what is being measured."""
+        with self._writing():
+            self.drafts.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(dir=self.drafts))
+
+    def keep(self, record: CellRecord, draft: Path) -> None:
+        """The draft is the cell, with this record; from now on it counts."""
+        place = self._place(record)
+        with self._writing():
+            write_whole(draft / "cell.json", encode(record))
+            draft.chmod(0o755)
+            if place.exists():  # it could not be read, or it would not have been measured again
+                shutil.rmtree(place)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            draft.rename(place)
+            _flush(place.parent)
+
+    def _tidy(self) -> None:
+        """Remove what is half written, whoever left it."""
+        shutil.rmtree(self.drafts, ignore_errors=True)
+        for file in (*self.path.glob(".study.toml.*"), *self.cells.glob("*/.environment.json.*")):
+            file.unlink(missing_ok=True)
+
+    def _place(self, record: CellRecord) -> Path:
+        return self.cells / record.environment / record.key
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise GolowError(
+                f"{self.path} cannot be written: {error.strerror or error}",
+                f"free some space; golow study resume {self.path.name} then goes on.",
+            ) from error
+
+
+def to_toml(study: Study) -> str:
+    """The study as a study file, every default written out."""
+    fields = msgspec.to_builtins(study)
+    limits = fields.pop("limits")
+    return "\n".join([*_lines(fields), "", "[limits]", *_lines(limits), ""])
+
+
+def _lines(fields: dict[str, Any]) -> list[str]:
+    """Text, numbers and lists of them are written as in JSON; what is not given is left out."""
+    return [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in fields.items()
+        if value not in (None, [])
+    ]
+
+
+def _locked(handle: int) -> bool:
+    """Take the lock of a study's folder. A process that a killed study was just about to start has
+    the lock for a moment more."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _read(file: Path) -> CellRecord | None:
+    try:
+        record = msgspec.json.decode(file.read_bytes(), type=CellRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return record if record.format_version <= FORMAT_VERSION else None
+
+
+def _flush(folder: Path) -> None:
+    """Have the folder's list of names on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

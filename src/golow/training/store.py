@@ -1,0 +1,272 @@
+"""A training on disk: a folder that a kill at any moment leaves whole.
+
+    runs/ID/plan.json                           what was asked
+    runs/ID/training.json                       verdicts and notes
+    runs/ID/LEVEL/INITIALISATION/seed-0/
+        run.json                                the check, the life cycle, what went wrong
+        epoch-0001.json ...                     one epoch each
+        state-0001.safetensors                  all that the next epoch needs, of the latest epoch
+        weights.safetensors, best.safetensors   the state dict after the latest and the best epoch
+    runs/ID/eager/INITIALISATION/rounding/      the same for the run that shows what rounding does
+
+An epoch counts when both its record and its state are there. The state is written first, the one
+before is removed last, so that a kill costs the epoch in flight and no other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from golow.comparison.store import with_errors, write_whole
+from golow.record import GolowError, Record, encode
+from golow.training.record import (
+    FORMAT_VERSION,
+    CurveVerdict,
+    Epoch,
+    Training,
+    TrainingPlan,
+    TrainingRun,
+)
+
+ROUNDING = "rounding"  # in place of a seed
+Tensors = Mapping[str, np.ndarray]
+Kind = TypeVar("Kind", bound=Record)
+
+
+class Findings(Record, frozen=True, kw_only=True):
+    """``training.json``: what is said of the runs together."""
+
+    verdicts: tuple[CurveVerdict, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class RunFolder:
+    """The files of one run. Every write raises `GolowError` when the disk does not take it."""
+
+    def __init__(self, training: Path, level: str, initialisation: str, last: str) -> None:
+        """last: ``seed-0`` and so on, or `ROUNDING`."""
+        self.training = training
+        self.path = training / level.replace(":", "-") / initialisation / last
+
+    def read(self) -> TrainingRun | None:
+        """What is there, with the epochs from the first on; None where the run was not begun."""
+        file = self.path / "run.json"
+        if not file.is_file():
+            return None
+        run = _decoded(file, with_errors(_json(file)), TrainingRun)
+        return msgspec.structs.replace(run, epochs=tuple(self._epochs()))
+
+    def resumable(self) -> tuple[Epoch, ...]:
+        """The epochs after which the training can go on. What lies beyond them is removed, and what
+        a kill has left half written."""
+        epochs = tuple(self._epochs())
+        states = [e.epoch for e in epochs if _is_whole(self.state(e.epoch))]
+        counting = epochs[: max(states, default=0)]
+        beyond = {*self.path.glob("epoch-*.json")} - {self._epoch(e.epoch) for e in counting}
+        for file in (*beyond, *self.path.glob(".*")):
+            file.unlink()
+        return counting
+
+    def write(self, run: TrainingRun) -> None:
+        """Everything but the epochs, which have files of their own."""
+        with self._writing():
+            self.path.mkdir(parents=True, exist_ok=True)
+            whole = msgspec.structs.replace(run, epochs=())
+            write_whole(self.path / "run.json", encode(whole))
+
+    def state(self, epoch: int) -> Path:
+        """Where the state after that epoch lies."""
+        return self.path / f"state-{epoch:04}.safetensors"
+
+    def draft(self) -> Path:
+        """Where a worker writes a state that is not yet one."""
+        return self.path / ".state.safetensors"
+
+    def keep_state(self, epoch: int) -> None:
+        """The draft is the state after that epoch."""
+        with self._writing():
+            with self.draft().open("rb") as file:
+                os.fsync(file.fileno())
+            self.draft().replace(self.state(epoch))
+
+    def write_weights(self, weights: Tensors, epoch: int, best: bool) -> None:
+        """The checkpoints, under the state dict's names."""
+        data = save(dict(weights), {"format": "pt", "epoch": str(epoch)})
+        with self._writing():
+            write_whole(self.path / "weights.safetensors", data)
+            if best:
+                write_whole(self.path / "best.safetensors", data)
+
+    def add(self, epoch: Epoch) -> None:
+        """The epoch's record; from now on it counts, and the state before it does not."""
+        with self._writing():
+            write_whole(self._epoch(epoch.epoch), encode(epoch))
+            for file in self.path.glob("state-*.safetensors"):
+                if file != self.state(epoch.epoch):
+                    file.unlink()
+
+    def require_room(self, size: int) -> None:
+        """Raise `GolowError` unless the disk takes so many bytes more."""
+        with self._writing():
+            write_whole(self.path / ".room", bytes(size))
+            (self.path / ".room").unlink()
+
+    def _epoch(self, number: int) -> Path:
+        return self.path / f"epoch-{number:04}.json"
+
+    def _epochs(self) -> Iterator[Epoch]:
+        number = 1
+        while (file := self._epoch(number)).is_file():
+            data = _json(file)
+            # JSON has no NaN; what was not finite was written as null.
+            data["losses"] = [math.nan if loss is None else loss for loss in data.get("losses", ())]
+            yield _decoded(file, data, Epoch)
+            number += 1
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with _writing(self.training):
+            yield
+
+
+def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
+    """A new folder for the training, with its plan; two of one second get different names."""
+    with _writing(parent):
+        for number in range(1, 1000):
+            folder = parent / (plan.id if number == 1 else f"{plan.id}-{number}")
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            plan = msgspec.structs.replace(plan, id=folder.name)
+            write_whole(folder / "plan.json", encode(plan))
+            return plan, folder
+    raise GolowError(f"there are too many trainings named {plan.id} in {parent}")
+
+
+def is_training(folder: Path) -> bool:
+    """Whether a training lies there."""
+    return (folder / "plan.json").is_file()
+
+
+def read_plan(folder: Path) -> TrainingPlan:
+    """The plan of a training's folder; raises `GolowError` where there is none."""
+    file = folder / "plan.json"
+    if not is_training(folder):
+        raise GolowError(
+            f"there is no training in {folder}", "name a folder that `golow train` wrote."
+        )
+    data = _json(file)
+    version = data.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise GolowError(
+            f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
+            "a newer golow wrote it: pip install --upgrade golow",
+        )
+    return _decoded(file, data, TrainingPlan)
+
+
+def write_findings(folder: Path, findings: Findings) -> None:
+    """What is said of all runs so far."""
+    with _writing(folder):
+        write_whole(folder / "training.json", encode(findings))
+
+
+def read_findings(folder: Path) -> Findings:
+    """The last of them; empty where none were written yet."""
+    file = folder / "training.json"
+    return _decoded(file, _json(file), Findings) if file.is_file() else Findings()
+
+
+def load(place: str | Path) -> Training:
+    """The training in that folder, as far as it has come. Raises `GolowError` for any other."""
+    folder = Path(place)
+    plan, findings = read_plan(folder), read_findings(folder)
+    runs = [run_folder(folder, *start).read() for start in starts(plan)]
+    twins = [
+        RunFolder(folder, plan.levels[0], initialisation, ROUNDING).read()
+        for initialisation in plan.initialisations
+    ]
+    return Training(
+        plan=plan,
+        runs=tuple(run for run in runs if run is not None),
+        verdicts=findings.verdicts,
+        notes=findings.notes,
+        roundings=tuple(run for run in twins if run is not None),
+    )
+
+
+def starts(plan: TrainingPlan) -> Iterator[tuple[str, str, int]]:
+    """Level, initialisation and seed of every run, in the order in which they are listed."""
+    for initialisation in plan.initialisations:
+        for seed in plan.seeds:
+            for level in plan.levels:
+                yield level, initialisation, seed
+
+
+def run_folder(training: Path, level: str, initialisation: str, seed: int) -> RunFolder:
+    """Where that run lies."""
+    return RunFolder(training, level, initialisation, f"seed-{seed}")
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """No other process may train in this folder meanwhile; it is free again however this ends."""
+    with _writing(folder):
+        file = (folder / ".lock").open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise GolowError(
+                f"another golow is training in {folder}", "wait until it is done, or end it."
+            ) from error
+        yield
+
+
+# ---------------------------------------------------------------- how it is done
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether it is a safetensors file of the length that its header says."""
+    try:
+        with safe_open(file, "numpy"):
+            return True
+    except (OSError, SafetensorError):
+        return False
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise GolowError(f"{file} cannot be read: {error}") from error
+
+
+def _decoded(file: Path, data: dict[str, Any], kind: type[Kind]) -> Kind:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise GolowError(f"{file} is no record of a training: {error}") from error
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GolowError(
+            f"{folder} cannot be written: {error.strerror or error}",
+            f"free some space; golow train --resume {folder} goes on after the last whole epoch.",
+        ) from error

@@ -1,0 +1,133 @@
+"""The folder that carries a workload to a worker; ``docs/protocol.md`` lists its files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from golow.lower.graph import Graph, decode_graph, encode_graph
+from golow.record import GolowError, ModelSource, Workload, encode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.workload.prepare import Prepared
+
+
+class Bundle:
+    """A bundle on disk; reading the description and the graph needs no framework."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def workload(self) -> Workload:
+        """The workload that the bundle carries."""
+        data = (self.folder / "workload.json").read_bytes()
+        return msgspec.json.decode(data, type=Workload)
+
+    @property
+    def graph(self) -> Graph | None:
+        """The captured graph, None where capture failed."""
+        path = self.folder / "graph.json"
+        return decode_graph(path.read_bytes()) if path.exists() else None
+
+    @property
+    def last(self) -> Bundle | None:
+        """The bundle for the last, smaller batch of an epoch; None where every batch is whole."""
+        last = Bundle(self.folder / "last")
+        return last if last.file("workload.json").exists() else None
+
+    def file(self, name: str) -> Path:
+        """Path of one of the bundle's files."""
+        return self.folder / name
+
+    def write_graph(self, graph: Graph, constants: dict[str, Tensor]) -> None:
+        """Add the captured graph and the constants that it reads."""
+        self.file("graph.json").write_bytes(encode_graph(graph))
+        _save(constants, self.file("constants.safetensors"))
+
+
+def write_bundle(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
+    """Write everything but the graph; returns the workload with its digest filled in.
+
+    The digest covers what the numbers depend on: the model's source, weights, batches and the
+    workload's own description.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _save(prepared.module.state_dict(), folder / "weights.safetensors")
+    return _write_around_weights(prepared, folder)
+
+
+def write_last(prepared: Prepared, bundle: Bundle) -> Bundle:
+    """Give the bundle its ``last/``, a bundle of its own with the same weights, for the last batch
+    of an epoch. prepared: the same workload with that smaller batch; its graph is added later."""
+    folder = bundle.file("last")
+    folder.mkdir()
+    os.link(bundle.file("weights.safetensors"), folder / "weights.safetensors")
+    return _write_around_weights(prepared, folder)[0]
+
+
+def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
+    source = _write_live_objects(prepared, folder)
+    _save(
+        {
+            f"{index}/{kind}/{position}": tensor
+            for index, batch in enumerate(prepared.batches)
+            for kind, tensors in (("input", batch.inputs), ("target", batch.targets))
+            for position, tensor in enumerate(tensors)
+        },
+        folder / "batches.safetensors",
+    )
+    workload = msgspec.structs.replace(prepared.workload, source=source, digest="")
+    digest = hashlib.sha256(msgspec.json.encode(workload))
+    for name in ("weights.safetensors", "batches.safetensors"):
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    workload = msgspec.structs.replace(workload, digest=digest.hexdigest()[:16])
+    (folder / "workload.json").write_bytes(encode(workload))
+    return Bundle(folder), prepared._replace(workload=workload)
+
+
+def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
+    """A live module or loss goes by cloudpickle, which also carries what a notebook defined."""
+    source = prepared.workload.source
+    if source.kind == "pickle":
+        data = _pickled(prepared.module, "the module")
+        (folder / "module.pkl").write_bytes(data)
+        source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
+    if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):
+        (folder / "loss.pkl").write_bytes(_pickled(prepared.loss, "the loss function"))
+    return source
+
+
+def _is_named(loss: object, name: str) -> bool:
+    """Whether a worker finds the loss by its name in torch.nn.functional."""
+    from torch.nn import functional
+
+    return getattr(functional, name, None) is loss
+
+
+def _pickled(live: object, what: str) -> bytes:
+    import cloudpickle
+
+    try:
+        data = cloudpickle.dumps(live)
+    except Exception as error:
+        raise GolowError(
+            f"{what} cannot be carried to another process: {type(error).__name__}: {error}",
+            "put it into a file and name it as file.py:Name.",
+        ) from error
+    assert isinstance(data, bytes)  # noqa: S101
+    return data
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    # Copies, because two names of a state dict may share memory, which the format refuses.
+    save_file({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, path)

@@ -1,0 +1,228 @@
+"""Where a model comes from, and the module itself: what every worker repeats for itself.
+
+A model is a name of the zoo, ``file.py:Name``, ``package.module:name``, a ``.pt2`` program or a
+live module that golow carries in the bundle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import nn
+
+from golow import models
+from golow.record import GolowError, ModelSource
+
+GOLOW = Path(__file__).parent.parent
+TORCH = Path(torch.__file__).parent
+
+
+def locate(
+    model: str | nn.Module,
+    *,
+    channels: int | None = None,
+    classes: int | None = None,
+    resolution: int | None = None,
+) -> ModelSource:
+    """Where the model comes from; raises `GolowError` when there is no such thing."""
+    given = {"in_channels": channels, "classes": classes, "resolution": resolution}
+    arguments = {name: value for name, value in given.items() if value is not None}
+    if isinstance(model, nn.Module):
+        return ModelSource(kind="pickle", name=type(model).__name__)
+    if model in models.ZOO:
+        return ModelSource(kind="zoo", name=model, arguments=arguments)
+    if channels is not None or classes is not None:
+        raise GolowError(
+            f"--channels and --classes are for the zoo; {model} decides that itself",
+            "give the input with --input CxHxW.",
+        )
+    path, _, attribute = model.rpartition(":")
+    if path.endswith(".py"):
+        return _file_source(Path(path), attribute)
+    if model.endswith(".pt2"):
+        return _program_source(Path(model))
+    if path and "/" not in path:
+        return ModelSource(kind="import", name=path, attribute=attribute)
+    if model.endswith(".py"):
+        raise GolowError(
+            f"{model} names a file but no model in it", f"write {model}:ClassName or {model}:build."
+        )
+    near = models.nearest(model)
+    raise GolowError(
+        f"there is no model {model!r} in the zoo",
+        (f"did you mean {' or '.join(near)}? " if near else "")
+        + "`golow models` lists them; your own is file.py:Name, package.module:name or file.pt2.",
+    )
+
+
+def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
+    """The module, with whatever weights its own code gives it.
+
+    folder is the bundle, where a live module was written to. Raises `GolowError` with the
+    shortened traceback of the user's own code where that fails.
+    """
+    if source.kind == "zoo":
+        try:
+            return models.build(source.name, **source.arguments)
+        except ValueError as error:
+            raise GolowError(str(error)) from error
+    if source.kind == "program":
+        return _load_program(source)
+    if source.kind == "pickle":
+        return _unpickle(source, folder)
+    module = _import_file(source) if source.kind == "file" else _import_dotted(source)
+    return _construct(module, source)
+
+
+def _file_source(path: Path, attribute: str) -> ModelSource:
+    if not path.is_file():
+        raise GolowError(f"there is no file {path}", "check the path before the colon.")
+    return ModelSource(
+        kind="file", name=str(path.resolve()), attribute=attribute, sha256=_sha256(path)
+    )
+
+
+def _program_source(path: Path) -> ModelSource:
+    if not path.is_file():
+        raise GolowError(f"there is no file {path}")
+    return ModelSource(kind="program", name=str(path.resolve()), sha256=_sha256(path))
+
+
+def _load_program(source: ModelSource) -> nn.Module:
+    try:
+        module = torch.export.load(source.name).module()
+    except Exception as error:
+        last = str(error).strip().splitlines()[:1]
+        raise GolowError(
+            f"{source.name} is no exported program that torch {torch.__version__} can read: "
+            f"{type(error).__name__}: {' '.join(last)}",
+            "write it with torch.export.save.",
+        ) from error
+    # It has no mode but the one that it was exported in, and refuses to be asked for one. Here it
+    # may be asked, as any module is, which then changes nothing.
+    for name in ("train", "eval"):
+        vars(module).pop(name, None)
+    return module.eval()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _import_file(source: ModelSource) -> ModuleType:
+    path = Path(source.name)
+    spec = importlib.util.spec_from_file_location(f"golow_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise GolowError(f"{path} cannot be imported as a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # The model's file may import its neighbours, as it does when it is run.
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # a script may end itself
+        raise GolowError(f"{path} does not import:\n{short_traceback(error)}") from error
+    return module
+
+
+def _import_dotted(source: ModelSource) -> ModuleType:
+    # A command line tool does not have the current folder on its path; its user expects it.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(source.name)
+    except (Exception, SystemExit) as error:
+        raise GolowError(
+            f"the module {source.name} does not import:\n{short_traceback(error)}",
+            "run golow from the folder that holds the package, or install it.",
+        ) from error
+
+
+def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
+    found = getattr(module, source.attribute, None)
+    if found is None:
+        names = [
+            n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)
+        ]
+        raise GolowError(
+            f"{source.name} has no {source.attribute!r}",
+            f"modules defined there: {', '.join(names) or 'none'}.",
+        )
+    if not isinstance(found, nn.Module):
+        try:
+            found = found()
+        except Exception as error:
+            raise GolowError(
+                f"{source.attribute}() does not build:\n{short_traceback(error)}",
+                "golow calls it without arguments; write a function that does the rest.",
+            ) from error
+    if not isinstance(found, nn.Module):
+        raise GolowError(
+            f"{source.attribute} gives a {type(found).__name__}, not a torch.nn.Module"
+        )
+    return found
+
+
+def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
+    import cloudpickle
+
+    if folder is None:
+        raise GolowError("a live module can only be built from its bundle")
+    data = (folder / "module.pkl").read_bytes()
+    # Unpickling runs code: only the very bytes that golow wrote are read.
+    if hashlib.sha256(data).hexdigest() != source.sha256:
+        raise GolowError("the bundle's module is not the one that golow wrote")
+    module = cloudpickle.loads(data)
+    assert isinstance(module, nn.Module)  # noqa: S101
+    return module
+
+
+def short_traceback(error: BaseException, lines: int = 12) -> str:
+    """The end of the user's own traceback: without golow's frames, and without torch's as long
+    as any other is left."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not _is_within(frame.filename, GOLOW)
+    ]
+    own = [frame for frame in frames if not _is_within(frame.filename, TORCH)] or frames
+    text = traceback.format_list(own[-4:]) + traceback.format_exception_only(error)
+    return "".join(text[-lines:]).rstrip()
+
+
+def _is_within(file: str, folder: Path) -> bool:
+    return Path(file).is_relative_to(folder)
+
+
+def random_layers(module: nn.Module) -> list[str]:
+    """Paths of the dropout layers that drop something."""
+    return [
+        path
+        for path, child in module.named_modules()
+        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0
+    ]
+
+
+@contextmanager
+def random_layers_off(module: nn.Module) -> Iterator[None]:
+    """Dropout with probability 0 for the time of the block."""
+    layers = [m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    before = [layer.p for layer in layers]
+    for layer in layers:
+        layer.p = 0.0
+    try:
+        yield
+    finally:
+        for layer, probability in zip(layers, before, strict=True):
+            layer.p = probability

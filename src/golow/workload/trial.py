@@ -1,0 +1,151 @@
+"""The first try of a module on the workload's device: it takes its batch and repeats its result.
+
+The module stays on the CPU and keeps its state; what runs are copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from golow.record import Device, GolowError, Precision
+from golow.workload.batch import Batch
+from golow.workload.source import random_layers_off, short_traceback
+
+# A GPU may add in another order each time, which a network amplifies. Relative to the largest
+# element; randomness of a person's making is far above it.
+REORDERED = 1e-3
+
+
+def require_device(device: Device, precision: Precision) -> None:
+    """Raise `GolowError` unless PyTorch can use the device here, in this precision."""
+    if device not in get_args(Device):
+        raise GolowError(f"there is no device {device!r}", "devices are cpu and cuda.")
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise GolowError(f"there is no precision {precision!r}", f"precisions are {known}.")
+    if device == "cpu":
+        if precision not in ("default", "ieee"):
+            raise GolowError(
+                f"the precision {precision} is for a GPU; on a CPU every level runs in float32",
+                "add --device cuda, or use --precision default.",
+            )
+    elif torch.version.cuda is None:
+        raise GolowError(
+            f"torch {torch.__version__} is built without CUDA and cannot use a GPU",
+            "install a CUDA build of torch; `golow doctor` says what else is missing.",
+        )
+    elif not torch.cuda.is_available():
+        raise GolowError(
+            "PyTorch finds no GPU that it can use here",
+            "look at the driver and at CUDA_VISIBLE_DEVICES; `golow doctor` says what is there.",
+        )
+
+
+def give_back_memory(device: Device) -> None:
+    """Return to the device what PyTorch keeps of it for a next time.
+
+    A workspace of cuBLAS may lie in a large block of that, which it would keep, hence the call that
+    PyTorch's notes on CUDA name. Not for a process that has captured a graph: the graph goes on to
+    use the workspaces that it was captured with.
+    """
+    if device == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+
+
+def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
+    """One forward pass without gradients; the output, on the CPU."""
+    output = _forward(module, batch, name, device)
+    return pytree.tree_map_only(Tensor, Tensor.cpu, output)
+
+
+def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> None:
+    """A second forward pass, whose output must be the first's."""
+    again = try_forward(module, batch, name, device)
+    _require_repeatable(name, "inference", first, again, device)
+
+
+def try_step(
+    module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
+) -> None:
+    """One forward pass with the loss, twice: training must be possible and repeatable."""
+    with random_layers_off(module):
+        first, second = (_loss_once(module, batch, loss, name, device) for _ in range(2))
+    _require_repeatable(name, "training", first, second, device)
+
+
+# ---------------------------------------------------------------- how it is done
+
+
+def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
+    shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
+    try:
+        with torch.no_grad():
+            inputs = tuple(t.to(device) for t in batch.inputs)
+            output = functional_call(module, _state(module, device), inputs)
+    except torch.OutOfMemoryError as error:
+        raise GolowError(
+            f"the GPU has no memory for a forward pass of {name} on {shapes}",
+            "use a smaller --batch or --resolution.",
+        ) from error
+    except Exception as error:
+        raise GolowError(
+            f"{name} does not take an input of {shapes}:\n{short_traceback(error, 3)}",
+            "say the shape of one sample with --input, or the size with --resolution.",
+        ) from error
+    leaves = pytree.tree_leaves(output)
+    if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
+        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
+        raise GolowError(
+            f"the output of {name} is no tensor: it gives {kinds}",
+            "return a tensor, or a tuple, list or dict of tensors.",
+        )
+    return output
+
+
+def _state(module: nn.Module, device: Device) -> dict[str, Tensor]:
+    """The buffers, copied since a try must not move running statistics; on a GPU all tensors."""
+    state = {name: buffer.to(device, copy=True) for name, buffer in module.named_buffers()}
+    if device != "cpu":
+        state |= {name: weight.to(device) for name, weight in module.named_parameters()}
+    return state
+
+
+def _loss_once(
+    module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
+) -> Tensor:
+    try:
+        output = _forward(module, batch, name, device)
+        value = loss(output, *(target.to(device) for target in batch.targets))
+    except GolowError:
+        raise
+    except Exception as error:
+        raise GolowError(
+            f"the loss does not take the output of {name}:\n{short_traceback(error, 3)}",
+            "name another with --loss, or give loss= and targets= in Python.",
+        ) from error
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise GolowError(f"the loss of {name} is not one number")
+    return value
+
+
+def _require_repeatable(name: str, doing: str, first: Any, second: Any, device: Device) -> None:
+    pairs = zip(pytree.tree_leaves(first), pytree.tree_leaves(second), strict=True)
+    for one, other in pairs:
+        if torch.equal(one.nan_to_num(), other.nan_to_num()):
+            continue
+        far = (one.double() - other.double()).abs().max().item()
+        allowed = REORDERED * one.double().abs().max().item() if device == "cuda" else 0.0
+        if not far <= allowed:  # also for NaN
+            raise GolowError(
+                f"{name} is random in {doing}, beyond its nn.Dropout layers: the same batch twice "
+                f"gave results that are {far:.2g} apart",
+                "levels can only be compared when the step is repeatable; use nn.Dropout modules "
+                "instead of functional.dropout.",
+            )
