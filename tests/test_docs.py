@@ -137,7 +137,7 @@ def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
 
 REFUSED = """
 import torch
-from golow.levels.scripted import program
+from golow.levels.torch.scripted import program
 class Refused(torch.nn.Module):
     def forward(self, x):
         return {str(i): x for i in range(3)}[str(x.shape)]
@@ -151,13 +151,13 @@ def test_the_example_level_runs(tmp_path: Path) -> None:
     shutil.copytree(SOURCES, package, ignore=shutil.ignore_patterns("__pycache__"))
     [(name, code)] = FILE.findall((ROOT / "docs" / "adding_a_level.md").read_text())
     (package / name).write_text(code)
-    ladder = package / "levels" / "__init__.py"
+    ladder = package / "levels" / "ladder.py"
     text = ladder.read_text()
     assert "scripted" not in text
     row = "    torchscript.LEVEL,\n"
     ladder.write_text(
         text.replace(row, f"{row}    scripted.LEVEL,\n").replace(
-            "LADDER:", "from golow.levels import scripted\n\nLADDER:", 1
+            "LADDER:", "from golow.levels.torch import scripted\n\nLADDER:", 1
         )
     )
     command = [sys.executable, "-c", "from golow.cli import main; main()", "compare"]

@@ -117,11 +117,11 @@ def test_layouts_of_a_busy_moment_serve_one_comparison(
 PLANS = """
 import gc, sys
 from pathlib import Path
-from golow.levels.onednn.builder import Builder, Switches
-from golow.levels.onednn.library import (Engine)
-from golow.levels.onednn.operators import OPERATORS
-from golow.levels.onednn.program import OneDnn
-from golow.levels.onednn import tuning
+from golow.levels.vendor.onednn.builder import Builder, Switches
+from golow.levels.vendor.onednn.library import (Engine)
+from golow.levels.vendor.onednn.operators import OPERATORS
+from golow.levels.vendor.onednn.program import OneDnn
+from golow.levels.vendor.onednn import tuning
 program = OneDnn(Path({cache!r}))
 program.load(Path({bundle!r}))
 layouts = tuning.stored(Path({cache!r}) / "layouts.json")

@@ -351,7 +351,7 @@ def test_an_installed_peer_runs_by_default(name: str) -> None:
 
 def test_a_probe_imports_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom golow.levels import LADDER\nfor level in LADDER: level.probe()\n"
+        "import sys\nfrom golow.levels.ladder import LADDER\nfor level in LADDER: level.probe()\n"
         "assert not {'torch', 'onnxruntime', 'openvino', 'onnx'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -262,7 +262,7 @@ ANOTHER_PROCESS = """
 import sys
 from pathlib import Path
 from drawn_trainings import paper_like
-from golow.report.curves import write_figures
+from golow.report.training.curves import write_figures
 small = paper_like(["eager", "cudnn"], seeds=2, epochs=2, steps=3)
 write_figures(small, Path(sys.argv[1]), ("svg",))
 assert "matplotlib.pyplot" not in sys.modules

@@ -247,7 +247,7 @@ def test_two_trainings_of_one_second_get_different_folders(
 def test_nobody_else_trains_in_the_folder(data: TrainingData, tmp_path: Path) -> None:
     _, folder = training_store.create(planned(NORMED, data), tmp_path)
     code = (
-        f"from pathlib import Path\nfrom golow import training_store as s\n"
+        f"from pathlib import Path\nfrom golow.training import store as s\n"
         f"with s.held(Path({str(folder)!r})): pass"
     )
     with training_store.held(folder):

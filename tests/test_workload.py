@@ -173,8 +173,8 @@ MAIN = """
 import sys, torch
 from pathlib import Path
 from torch import nn
-from golow.bundle import write_bundle
-from golow.workload import prepare
+from golow.workload.bundle import write_bundle
+from golow.workload.prepare import prepare
 
 SCALE = 3.0
 
