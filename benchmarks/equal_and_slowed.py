@@ -24,6 +24,7 @@ from golow.measure.race import Race, run_race
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 PAUSE = 0.01
 KINDS = {
@@ -44,7 +45,7 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
-        prepared = prepare(nn.Linear(256, 256, bias=False), torch.randn(256, 256))
+        prepared = prepare(Request(nn.Linear(256, 256, bias=False), torch.randn(256, 256)))
         bundle, _ = write_bundle(prepared, Path(folder) / "bundle")
         for seed in range(given.races):
             for kind, options in KINDS.items():

@@ -24,6 +24,7 @@ from torch import nn
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 ITERATIONS = 1000  # the most that a block has
 BLOCKS = 200
@@ -32,7 +33,7 @@ BLOCKS = 200
 def main() -> None:
     """Measure, and print the table."""
     with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(nn.Linear(8, 8, bias=False), torch.randn(8, 8))
+        prepared = prepare(Request(nn.Linear(8, 8, bias=False), torch.randn(8, 8)))
         bundle, _ = write_bundle(prepared, Path(folder) / "bundle")
         command = (sys.executable, "-m", "golow.worker.plant", "--products", "0")
         with Worker("nothing", command, threads=1) as worker:

@@ -7,11 +7,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from golow.comparison.compare import capture
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer
 from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.captured import capture
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 NETWORKS = Path(__file__).parent / "networks.py"
 
@@ -19,12 +20,14 @@ NETWORKS = Path(__file__).parent / "networks.py"
 def network_bundle(folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8) -> Bundle:
     """`networks.Network`, with its graph; the step is large enough to show what goes wrong."""
     prepared = prepare(
-        f"{NETWORKS}:Network",
-        mode=mode,
-        batch=batch,
-        input_shape=(3, 16, 16),
-        optimizer=Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.01),
-        threads=threads,
+        Request(
+            f"{NETWORKS}:Network",
+            mode=mode,
+            batch=batch,
+            input_shape=(3, 16, 16),
+            optimizer=Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.01),
+            threads=threads,
+        )
     )
     bundle, prepared = write_bundle(prepared, folder)
     captured = capture(prepared)
@@ -34,12 +37,12 @@ def network_bundle(folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8
 
 def linear_bundle(folder: Path) -> Bundle:
     """`networks.Linear` for inference, which the tiny worker in C can run."""
-    prepared = prepare(f"{NETWORKS}:Linear", batch=4, input_shape=(16,))
+    prepared = prepare(Request(f"{NETWORKS}:Linear", batch=4, input_shape=(16,)))
     return write_bundle(prepared, folder)[0]
 
 
 def product_bundle(folder: Path) -> Bundle:
     """``y = x W^T``, which `golow.worker.plant` serves."""
     torch.manual_seed(0)
-    prepared = prepare(nn.Linear(64, 64, bias=False), torch.randn(8, 64))
+    prepared = prepare(Request(nn.Linear(64, 64, bias=False), torch.randn(8, 64)))
     return write_bundle(prepared, folder)[0]

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bundles import NETWORKS
-from golow.comparison.compare import capture
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, Precision
 from golow.workload.bundle import Bundle, write_bundle, write_last
+from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
+from golow.workload.request import Request
 from golow.workload.source import build_module
 
 BATCH, ROWS = 8, 27  # three whole batches and one of three rows
@@ -73,13 +74,15 @@ def make_course(
 
     def prepared(mode: Mode, batch: int) -> Prepared:
         return prepare(
-            f"{NETWORKS}:Network",
-            mode=mode,
-            batch=batch,
-            input_shape=(3, 16, 16),
-            optimizer=OPTIMIZER,
-            device=device,
-            precision=precision,
+            Request(
+                f"{NETWORKS}:Network",
+                mode=mode,
+                batch=batch,
+                input_shape=(3, 16, 16),
+                optimizer=OPTIMIZER,
+                device=device,
+                precision=precision,
+            )
         )
 
     last = prepared("train", ROWS % BATCH)

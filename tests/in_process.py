@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from golow.comparison.compare import capture
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, Pass, apply
 from golow.lower.vendor import vendor_passes
 from golow.record import Mode, Optimizer
+from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
+from golow.workload.request import Request
 from golow.workload.source import random_layers_off
 
 Tensors = dict[str, np.ndarray]
@@ -66,7 +67,9 @@ def lower(
 ) -> Network:
     """Prepare, capture and lower, as `golow.compare` does. further: passes of one level alone."""
     prepared = prepare(
-        module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
+        Request(
+            module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
+        )
     )
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)

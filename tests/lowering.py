@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from golow.comparison.compare import capture
 from golow.lower.graph import Graph, Node, decode_graph, encode_graph
 from golow.lower.passes import CLEAN_UP, Pass, apply, stages
 from golow.lower.rewriting import changes_in_place
@@ -15,7 +14,9 @@ from golow.lower.translation import Captured
 from golow.lower.vendor import vendor_passes
 from golow.lower.verify import interpret
 from golow.record import Mode, Optimizer
+from golow.workload.captured import capture
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
 
@@ -26,7 +27,7 @@ class Case:
     def __init__(self, module: nn.Module, *inputs: Tensor, mode: Mode = "infer") -> None:
         seed_statistics(module)
         targets = torch.arange(len(inputs[0])) % 2 if mode == "train" else None
-        prepared = prepare(module, inputs, mode=mode, targets=targets)
+        prepared = prepare(Request(module, inputs, mode=mode, targets=targets))
         self.captured: Captured = capture(prepared)
         self.graph = self.captured.graph
         state, batch = prepared.module.state_dict(), prepared.batches[0]

@@ -18,6 +18,7 @@ from golow.record import GolowError
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import Prepared, prepare
+from golow.workload.request import Request
 
 FILE = """
 import torch
@@ -96,7 +97,7 @@ def imports_forgotten() -> Iterator[None]:
 def refusal(model: str | nn.Module, inputs: Any = None, **asked: Any) -> GolowError:
     """Why that cannot be prepared."""
     with pytest.raises(GolowError) as raised:
-        prepare(model, inputs, **asked)
+        prepare(Request(model, inputs, **asked))
     print(raised.value.message, raised.value.hint, sep="\n")
     return raised.value
 

@@ -8,7 +8,6 @@ import msgspec
 
 from bundles import network_bundle
 from conformance import Subject
-from golow.comparison.compare import capture
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
 from golow.lower.graph import decode_graph
@@ -16,6 +15,7 @@ from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.captured import capture
 from golow.workload.prepare import Prepared
 
 

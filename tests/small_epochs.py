@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.comparison.compare import capture
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, Precision
 from golow.worker.feed import Feed, augmented, normalised
 from golow.workload.bundle import Bundle, write_bundle, write_last
+from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
+from golow.workload.request import Request
 from golow.workload.source import build_module, random_layers_off
 
 OPTIMIZER = Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.01)
@@ -55,13 +56,15 @@ def short_bundle(
         given = torch.randn(batch, 1, 28, 28) if isinstance(model, nn.Module) else None
         size = batch if given is None else None
         return prepare(
-            model,
-            given,
-            mode=mode,
-            batch=size,
-            optimizer=OPTIMIZER,
-            device=device,
-            precision=precision,
+            Request(
+                model,
+                given,
+                mode=mode,
+                batch=size,
+                optimizer=OPTIMIZER,
+                device=device,
+                precision=precision,
+            )
         )
 
     whole = prepared(BATCH)

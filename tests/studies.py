@@ -27,7 +27,8 @@ from golow.record import (
 from golow.study.cells import cells
 from golow.study.forecast import Outlook
 from golow.study.local import LocalExecutor
-from golow.study.loop import SilentStudy, StudyObserver, StudyRun
+from golow.study.loop import StudyRun
+from golow.study.observer import SilentStudy, StudyObserver
 from golow.study.places import Place, places
 from golow.study.record import Cell, CellRecord, Study, StudyLimits
 from golow.study.store import StudyFolder

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from bundles import network_bundle
+from golow.check.checked_level import CheckedLevel
 from golow.check.rule import Check
 from golow.check.standard import Standard
-from golow.comparison.entrant import Entrant, Silent
 from golow.levels.ladder import Choice, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.record import Mode
@@ -23,43 +23,41 @@ from golow.workload.bundle import Bundle
 from planted import INFERENCE, TRAINING
 
 
-class Court(NamedTuple):
+class CheckFixture(NamedTuple):
     """A workload with its standard, and the worker that is held against it."""
 
     standard: Standard
-    entrant: Entrant
+    level: CheckedLevel
 
     def verdict(self, plant: str) -> Check:
         """Of the worker with this error planted; the same process, loaded anew."""
-        assert self.entrant.worker is not None
-        bundle = self.entrant.bundle.folder
+        assert self.level.worker is not None
+        bundle = self.level.bundle.folder
         planted = bundle.with_name(f"{bundle.name}-planted")
         shutil.copytree(bundle, planted)
         (planted / "plant").write_text(plant)
         try:
-            self.entrant.worker.load(planted)
-            return self.standard.judge(self.entrant.worker.outputs).check
+            self.level.worker.load(planted)
+            return self.standard.judge(self.level.worker.outputs).check
         finally:
             shutil.rmtree(planted)
 
 
 @pytest.fixture(scope="module")
-def courts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mode], Court]]:
-    """The court of each mode, called together when it is first wanted."""
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mode], CheckFixture]]:
+    """The fixture of each mode, made when it is first needed."""
     with ExitStack() as stack:
 
         @cache
-        def court(mode: Mode) -> Court:
+        def fixture(mode: Mode) -> CheckFixture:
             folder = tmp_path_factory.mktemp(mode)
             bundle = network_bundle(folder / "bundle", mode, threads=1)
             standard = Standard(bundle, folder, Starter())
-            entrant = stack.enter_context(
-                Entrant(planted_level(), bundle, folder, folder, Starter())
-            )
-            assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
-            return Court(standard, entrant)
+            level = stack.enter_context(CheckedLevel(planted_level(), bundle, folder, Starter()))
+            assert level.start(standard, False, "1 of 1"), level.check.reason
+            return CheckFixture(standard, level)
 
-        yield court
+        yield fixture
 
 
 def planted_level() -> Choice:
@@ -72,8 +70,8 @@ def planted_level() -> Choice:
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
-def test_what_is_right_matches(courts: Callable[[Mode], Court], mode: Mode) -> None:
-    check = courts(mode).verdict("nothing")
+def test_what_is_right_matches(fixtures: Callable[[Mode], CheckFixture], mode: Mode) -> None:
+    check = fixtures(mode).verdict("nothing")
     assert (check.verdict, check.reason) == ("match", "")
     assert all(tensor.passed for tensor in check.tensors)
     kinds = {tensor.name.split("/")[1] for tensor in check.tensors}
@@ -83,17 +81,19 @@ def test_what_is_right_matches(courts: Callable[[Mode], Court], mode: Mode) -> N
 
 @pytest.mark.parametrize("plant", INFERENCE)
 def test_an_error_planted_in_inference_is_found(
-    courts: Callable[[Mode], Court], plant: str
+    fixtures: Callable[[Mode], CheckFixture], plant: str
 ) -> None:
-    check = courts("infer").verdict(plant)
+    check = fixtures("infer").verdict(plant)
     print(f"{plant}: {check.reason}")
     assert check.verdict == "differs"
     assert INFERENCE[plant][1] in check.reason
 
 
 @pytest.mark.parametrize("plant", TRAINING)
-def test_an_error_planted_in_training_is_found(courts: Callable[[Mode], Court], plant: str) -> None:
-    check = courts("train").verdict(plant)
+def test_an_error_planted_in_training_is_found(
+    fixtures: Callable[[Mode], CheckFixture], plant: str
+) -> None:
+    check = fixtures("train").verdict(plant)
     print(f"{plant}: {check.reason}")
     assert check.verdict == "differs"
     assert TRAINING[plant][1] in check.reason

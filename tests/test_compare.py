@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 import golow
+from golow import api
 from golow.comparison import compare as comparison
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
@@ -383,8 +384,8 @@ def test_the_public_names_are_what_they_say() -> None:
     """However often, and whatever was imported before."""
     for _ in range(2):
         assert callable(golow.compare)
-        assert golow.compare is comparison.compare
-        assert golow.Interrupted is comparison.Interrupted
+        assert golow.compare is api.compare
+        assert golow.Interrupted is api.Interrupted
         assert callable(golow.load)
     with pytest.raises(AttributeError, match="no attribute 'compere'"):
         golow.compere  # noqa: B018

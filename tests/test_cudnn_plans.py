@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from golow.comparison.compare import capture
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.branches import joins, runs_beside
 from golow.levels.vendor.cudnn.builder import Builder
@@ -31,7 +30,9 @@ from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.plan import Operand
 from golow.record import Mode, Precision
+from golow.workload.captured import capture
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from many_networks import CASES, Two, same
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
@@ -69,7 +70,7 @@ def lowered(model: str | nn.Module, mode: Mode, shape: tuple[int, ...]) -> Graph
     inputs = torch.randn(shape) if len(shape) > 1 else None
     size = shape[0] if inputs is None else None
     batch = 4 if inputs is None else None
-    prepared = prepare(model, inputs, mode=mode, batch=batch, resolution=size)
+    prepared = prepare(Request(model, inputs, mode=mode, batch=batch, resolution=size))
     return apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
 
 

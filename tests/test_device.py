@@ -21,6 +21,7 @@ from golow.record import Device, GolowError, Precision, WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from golow.workload.trial import require_device
 
 GREEDY = Path(__file__).parent / "workers" / "greedy.py"
@@ -62,7 +63,7 @@ def test_a_torch_with_cuda_and_no_gpu_is_told_from_one_without(
 
 @pytest.mark.parametrize("precision", ["default", "ieee"])
 def test_a_cpu_takes_both_names_of_its_precision(precision: Precision) -> None:
-    prepared = prepare("lenet5", precision=precision)
+    prepared = prepare(Request("lenet5", precision=precision))
     assert (prepared.workload.device, prepared.workload.precision) == ("cpu", precision)
 
 
@@ -207,6 +208,6 @@ def require_out_of_memory_recorded(cache: Path, device: Device) -> None:
 def test_the_callers_module_and_tensors_stay_as_they_are() -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    prepared = prepare(module, torch.randn(3, 4), mode="train", loss="mse_loss")
+    prepared = prepare(Request(module, torch.randn(3, 4), mode="train", loss="mse_loss"))
     for state in (module.state_dict(), prepared.module.state_dict()):
         assert all(torch.equal(state[name], tensor) for name, tensor in before.items())

@@ -28,6 +28,7 @@ from golow.worker.limits import Limits
 from golow.worker.protocol import LoadReport
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from test_precision import in_precision
 
 Check = Callable[[Students], None]
@@ -177,7 +178,7 @@ def test_random_layers_are_on(course: Course, tmp_path: Path) -> None:
     """Nothing is learnt at a rate of 0: what changes the losses is dropout alone."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(768, 32), nn.Dropout(0.5), nn.Linear(32, 10))
     prepared = prepare(
-        module, torch.rand(BATCH, 3, 16, 16), mode="train", targets=torch.arange(BATCH)
+        Request(module, torch.rand(BATCH, 3, 16, 16), mode="train", targets=torch.arange(BATCH))
     )
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
     student = InProcess(TorchProgram())

@@ -24,6 +24,7 @@ from golow.worker.process import worker_environment
 from golow.worker.protocol import CopiesReport
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from test_device import require_out_of_memory_recorded
 from test_precision import in_precision
 from workers_kept import kept_loaded
@@ -173,7 +174,7 @@ def test_a_precision_is_in_force(
         (Product(), (256, 512), product),
         (Convolution(), (8, 64, 32, 32), convolution),
     ):
-        prepared = prepare(module, torch.randn(shape), device="cuda", precision=precision)
+        prepared = prepare(Request(module, torch.randn(shape), device="cuda", precision=precision))
         folder = tmp_path / type(module).__name__
         bundle, _ = write_bundle(prepared, folder)
         exact = outputs("eager:float64", bundle, folder.with_suffix(".double"))
@@ -198,7 +199,7 @@ def test_eager_and_its_reference_leave_the_card_to_each_other(
     variant: str, size: int, tmp_path: Path
 ) -> None:
     """Neither keeps what its convolution's output took."""
-    prepared = prepare(Convolution(), torch.randn(64, 64, 128, 128), device="cuda")
+    prepared = prepare(Request(Convolution(), torch.randn(64, 64, 128, 128), device="cuda"))
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
     program = eager.program(variant)
     program.load(bundle.folder)
@@ -217,7 +218,7 @@ def test_what_the_first_try_took_is_given_back() -> None:
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
-    prepare(network, torch.randn(128, 3, 128, 128), device="cuda")  # of 512 MiB
+    prepare(Request(network, torch.randn(128, 3, 128, 128), device="cuda"))  # of 512 MiB
     assert torch.cuda.memory_reserved() - before < 2**28
 
 
@@ -245,13 +246,15 @@ def test_a_graph_trains_as_eager_does_without_dropout_and_draws_anew_with_it(
     torch.manual_seed(0)
     settings = Optimizer(learning_rate=0.0, momentum=momentum)
     prepared = prepare(
-        Dropped(),
-        torch.randn(32, 16),
-        mode="train",
-        targets=torch.randint(10, (32,)),
-        optimizer=settings,
-        device="cuda",
-        precision=precision,
+        Request(
+            Dropped(),
+            torch.randn(32, 16),
+            mode="train",
+            targets=torch.randint(10, (32,)),
+            optimizer=settings,
+            device="cuda",
+            precision=precision,
+        )
     )
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
     program = cudagraph.program("")
@@ -337,13 +340,13 @@ def test_a_batch_too_large_for_the_gpu_is_explained() -> None:
             return x.expand(2**40, -1).contiguous()
 
     with pytest.raises(golow.GolowError, match="the GPU has no memory") as raised:
-        prepare(Large(), torch.randn(1, 64), device="cuda")
+        prepare(Request(Large(), torch.randn(1, 64), device="cuda"))
     assert "--batch" in raised.value.hint
 
 
 def test_a_module_on_the_gpu_stays_there() -> None:
     module = nn.Linear(4, 4).cuda()
-    prepared = prepare(module, torch.randn(2, 4, device="cuda"), device="cuda")
+    prepared = prepare(Request(module, torch.randn(2, 4, device="cuda"), device="cuda"))
     assert module.weight.is_cuda
     assert not prepared.module.get_parameter("weight").is_cuda
     assert not prepared.batches[0].inputs[0].is_cuda

@@ -12,8 +12,9 @@ from statistics import median
 import pytest
 
 from bundles import product_bundle
+from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.comparison.entrant import Entrant, Silent
+from golow.comparison.entrant import Entrant
 from golow.levels.ladder import Choice, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.measure.block import MOST_ATTEMPTS, Attempt, Retries, Setting, clean_block, enqueue
@@ -129,12 +130,13 @@ def test_an_entrant_on_a_device(bundle: Bundle, tmp_path: Path, card: Card) -> N
     """From its start to its figures; what no driver tells here is missing, not wrong."""
     command = (sys.executable, *queued(50, 3000))
     choice = Choice(Level("eager", "", "", lambda: Probe(True), lambda *_: Launch(command)), "")
-    with Entrant(choice, bundle, tmp_path, tmp_path, Starter(), card=card) as entrant:
+    with CheckedLevel(choice, bundle, tmp_path, Starter(), card=card) as level:
+        entrant = Entrant(level)
         standard = Standard(bundle, tmp_path, Starter())
-        assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
-        assert entrant.worker is not None
+        worker = level.start(standard, False, "1 of 1")
+        assert worker is not None, level.check.reason
         race = run_race(
-            [entrant.worker],
+            [worker],
             baseline="eager",
             seed=0,
             time_limit=0.5,
@@ -142,9 +144,9 @@ def test_an_entrant_on_a_device(bundle: Bundle, tmp_path: Path, card: Card) -> N
             card=card,
         )
         entrant.finish(race, ["eager"])
-        assert entrant.check.verdict == "match", entrant.check.reason
-        assert (entrant.device_bytes() > 0) == (card.used_bytes() is not None)
-    assert entrant.device_bytes() == 0
+        assert level.check.verdict == "match", level.check.reason
+        assert (level.device_bytes() > 0) == (card.used_bytes() is not None)
+    assert level.device_bytes() == 0
     assert entrant.device[0].name == "enqueue"
     memory = {quantity.name for quantity in entrant.memory}
     assert {"resident", "allocated_peak"} <= memory

@@ -14,7 +14,8 @@ SOURCES = Path(golow.__file__).parent
 # The rooms of docs/architecture.md from the ground up. A room imports itself and what stands in
 # lower rows; rooms of one row do not know each other.
 ROWS = [
-    {"record", "files"},
+    {"record"},
+    {"files", "observer"},
     {"models", "data"},
     {"lower"},
     {"workload"},

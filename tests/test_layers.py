@@ -29,6 +29,7 @@ from golow.record import LayerTime, Mode, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from networks import Pause
 
 MODES: list[Mode] = ["infer", "train"]
@@ -42,7 +43,9 @@ def loaded(bundle: Bundle) -> TorchProgram:
 
 
 def bundle_of(model: Any, folder: Path, mode: Mode, **settings: Any) -> Bundle:
-    return write_bundle(prepare(model, mode=mode, threads=1, **settings), folder / "bundle")[0]
+    return write_bundle(
+        prepare(Request(model, mode=mode, threads=1, **settings)), folder / "bundle"
+    )[0]
 
 
 def by_place(layers: tuple[LayerTime, ...]) -> dict[tuple[str, str], float]:

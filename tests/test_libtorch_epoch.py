@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bundles import NETWORKS
-from golow.comparison.compare import capture
 from golow.levels.libtorch import prepare as prepare_level
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Device, Mode, Optimizer, WorkerFailure, encode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last
+from golow.workload.captured import capture
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 SHAPE = (3, 16, 16)
 ROWS, BATCH = 29, 8  # the last batch has 5
@@ -84,7 +85,9 @@ def bundle_of(
 ) -> Bundle:
     """A bundle as golow writes it; with ``whole``, the one for the last batch of its epochs."""
     prepared = prepare(
-        f"{NETWORKS}:Network", mode=mode, batch=batch, input_shape=SHAPE, optimizer=OPTIMIZER
+        Request(
+            f"{NETWORKS}:Network", mode=mode, batch=batch, input_shape=SHAPE, optimizer=OPTIMIZER
+        )
     )
     bundle = write_last(prepared, whole) if whole else write_bundle(prepared, folder)[0]
     captured = capture(prepared)

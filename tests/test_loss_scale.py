@@ -12,14 +12,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from golow.comparison.compare import write_graph
 from golow.levels import ladder
 from golow.levels.torch.graph import CapturedProgram
 from golow.record import Device, Optimizer
 from golow.worker.client import Worker
 from golow.workload.batch import Batch
 from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from test_epoch import CapturedOnCpu
 from test_precision import in_precision
 
@@ -39,11 +40,13 @@ def steep_bundle(folder: Path, device: Device) -> Bundle:
     nn.init.zeros_(module.bias)
     targets = torch.zeros(4, dtype=torch.int64)
     prepared = prepare(
-        module,
-        torch.ones(4, FEATURES),
-        mode="train",
-        targets=targets,
-        optimizer=Optimizer(learning_rate=1.0, momentum=0.9),
+        Request(
+            module,
+            torch.ones(4, FEATURES),
+            mode="train",
+            targets=targets,
+            optimizer=Optimizer(learning_rate=1.0, momentum=0.9),
+        )
     )
     batches = tuple(Batch((torch.full((4, FEATURES), x),), (targets,)) for x in (LARGE, SMALL))
     workload = msgspec.structs.replace(prepared.workload, batches=len(batches))

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from golow.comparison.compare import capture
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import BUILT, GRAPH, LAYOUTS, tuning
 from golow.levels.vendor.onednn.builder import Builder, Switches
@@ -22,7 +21,9 @@ from golow.lower.graph import decode_graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from golow.workload.bundle import Bundle
+from golow.workload.captured import capture
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
 
 pytestmark = pytest.mark.skipif(
@@ -150,7 +151,9 @@ class Little(nn.Module):
 
 @pytest.mark.parametrize("mode", ["infer", pytest.param("train", marks=pytest.mark.slow)])
 def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> None:
-    bundle = written(prepare(Little(), torch.randn(2, 3, 9, 9), mode=mode), tmp_path / "bundle")
+    bundle = written(
+        prepare(Request(Little(), torch.randn(2, 3, 9, 9), mode=mode)), tmp_path / "bundle"
+    )
     subject = subject_of(bundle, tmp_path / "cache")
     choose_layouts(folder_of(subject), "blocked")
     code = PLANS.format(cache=subject.command[-1], bundle=str(bundle.folder))
@@ -180,7 +183,7 @@ def test_no_large_step_runs_reference_code(
     model: str, layout: tuning.LayoutName, mode: Mode
 ) -> None:
     """oneDNN's reference code is hundreds of times slower and otherwise goes unnoticed."""
-    prepared = prepare(model, mode=mode, batch=2, resolution=64)
+    prepared = prepare(Request(model, mode=mode, batch=2, resolution=64))
     clean = apply(capture(prepared).graph, CLEAN_UP)
     graph = apply(clean, onednn.passes(prepared.workload))
     tag = tuning.tag_of(layout)

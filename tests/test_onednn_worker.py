@@ -22,14 +22,15 @@ from conformance import (
     Subject,
     dies_with_its_parent,
 )
+from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.comparison.entrant import Entrant, Silent
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.levels.vendor import onednn
 from golow.record import Mode
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of, written
 from workers_kept import kept_loaded, require_threads
 
@@ -121,7 +122,7 @@ def test_every_layer_is_in_its_answer(mode: Mode, workshop: Path) -> None:
 
 @needs_package
 def test_another_models_bundle_is_refused(workshop: Path, tmp_path: Path) -> None:
-    other = write_bundle(prepare("mlp", batch=2), tmp_path / "other")[0]
+    other = write_bundle(prepare(Request("mlp", batch=2)), tmp_path / "other")[0]
     subject = make_subject("infer", workshop)
     choose_layouts(folder_of(subject), "any")
     with Conversation(subject) as worker:
@@ -178,16 +179,16 @@ def test_a_model_of_the_zoo_matches(
     model: str, batch: int, resolution: int | None, mode: Mode, tmp_path: Path
 ) -> None:
     """With all layouts mixed, which no measurement would choose."""
-    prepared = prepare(model, mode=mode, batch=batch, resolution=resolution)
+    prepared = prepare(Request(model, mode=mode, batch=batch, resolution=resolution))
     bundle = written(prepared, tmp_path / "bundle")
     choose_layouts(
         folder_of(subject_of(bundle, tmp_path / "cache")), "blocked", "any", "channels_last"
     )
     choice, starter = ladder.choose("onednn", mode), Starter()
     standard = Standard(bundle, tmp_path, starter)
-    with Entrant(choice, bundle, tmp_path, tmp_path / "cache", starter) as entrant:
-        assert entrant.start(standard, False, Silent(), "1 of 1"), entrant.check.reason
-        assert (entrant.check.verdict, entrant.check.reason) == ("match", "")
+    with CheckedLevel(choice, bundle, tmp_path / "cache", starter) as level:
+        assert level.start(standard, False, "1 of 1"), level.check.reason
+        assert (level.check.verdict, level.check.reason) == ("match", "")
 
 
 @needs_package
@@ -234,7 +235,7 @@ def test_an_unsupported_operation_is_named_and_survived(name: str, tmp_path: Pat
     layer, shape, part = REFUSED[name]
     x = torch.randn(shape, dtype=next(iter(layer.parameters()), torch.empty(0)).dtype)
     module = nn.Sequential(nn.ReLU(), nn.Sequential(layer))
-    bundle = written(prepare(module, x), tmp_path / "bundle")
+    bundle = written(prepare(Request(module, x)), tmp_path / "bundle")
     with Conversation(subject_of(bundle, tmp_path / "cache")) as worker:
         answer = worker.ask(do="load", bundle=str(bundle.folder))
         assert worker.ask(do="dance")["error"] == "unknown_request"

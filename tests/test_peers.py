@@ -28,6 +28,7 @@ from golow.record import Unsupported
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from workers_kept import kept_loaded, require_threads
 
 NAMES = ("onnxruntime", "openvino")
@@ -129,7 +130,7 @@ def test_a_worker_refuses_a_bundle_that_was_not_exported(
     name: str, workshop: Path, tmp_path: Path
 ) -> None:
     """It has one exported model, and says so instead of running that on other weights."""
-    other = write_bundle(prepare("mlp", batch=2), tmp_path / "other")[0]
+    other = write_bundle(prepare(Request("mlp", batch=2)), tmp_path / "other")[0]
     with Conversation(make_subject(name, workshop)) as worker:
         answer = worker.ask(do="load", bundle=str(other.folder))
         assert (answer["ok"], answer["error"]) == (False, "failed")
@@ -230,7 +231,7 @@ def test_several_inputs_and_a_tree_of_outputs(name: str, workshop: Path, tmp_pat
     torch.manual_seed(0)
     inputs = (torch.randn(4, 4), torch.randn(4, 4), torch.randint(0, 10, (4,)))
     module = Nested().eval()
-    bundle = write_bundle(prepare(module, inputs, threads=1), tmp_path / "bundle")[0]
+    bundle = write_bundle(prepare(Request(module, inputs, threads=1)), tmp_path / "bundle")[0]
     with Conversation(subject_of(name, bundle, workshop / "cache")) as worker:
         worker.load()
         found = worker.outputs(0)
@@ -281,7 +282,7 @@ class Bessel(nn.Module):
 
 @exporting_peer
 def test_an_operation_that_cannot_be_exported_is_named(name: str, tmp_path: Path) -> None:
-    bundle = write_bundle(prepare(Bessel(), torch.randn(4, 4)), tmp_path / "bundle")[0]
+    bundle = write_bundle(prepare(Request(Bessel(), torch.randn(4, 4))), tmp_path / "bundle")[0]
     with pytest.raises(Unsupported, match="bessel_j0") as raised:
         ladder.choose(name, "infer").level.prepare(bundle, "", tmp_path / "cache")
     assert len(raised.value.reason) < 300
@@ -305,7 +306,8 @@ class Net(torch.nn.Module):
 def test_an_exporter_that_dies_is_a_failure_with_its_log(name: str, tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     bundle = write_bundle(
-        prepare(f"{tmp_path / 'deadly.py'}:Net", batch=2, input_shape=(4,)), tmp_path / "bundle"
+        prepare(Request(f"{tmp_path / 'deadly.py'}:Net", batch=2, input_shape=(4,))),
+        tmp_path / "bundle",
     )[0]
     with pytest.raises(golow.GolowError, match="ended with status -9") as raised:
         ladder.choose(name, "infer").level.prepare(bundle, "", tmp_path / "cache")

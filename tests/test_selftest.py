@@ -18,6 +18,7 @@ from golow.worker.client import Worker
 from golow.worker.scheduling import run_queue_wait_ns
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from noise import SyntheticMachine, VirtualWorker
 from processes import all_gone, family
 
@@ -127,7 +128,7 @@ def test_one_finding_that_fails_is_enough() -> None:
 
 def test_the_plant_runs_without_a_framework(tmp_path: Path) -> None:
     """What costs a second to start would hide what is planted in it."""
-    prepared = prepare(nn.Linear(8, 8, bias=False), torch.randn(4, 8))
+    prepared = prepare(Request(nn.Linear(8, 8, bias=False), torch.randn(4, 8)))
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
     command = (sys.executable, "-m", "golow.worker.plant", "--products", "0")
     with Worker("plant", command, threads=1) as worker:
@@ -139,7 +140,7 @@ def test_the_plant_runs_without_a_framework(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_the_plant_serves_its_own_workload_only(tmp_path: Path, mode: str) -> None:
     module = nn.Linear(8, 8, bias=mode == "infer")
-    prepared = prepare(module, torch.randn(4, 8), mode=mode)  # type: ignore[arg-type]
+    prepared = prepare(Request(module, torch.randn(4, 8), mode=mode))  # type: ignore[arg-type]
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
     command = (sys.executable, "-m", "golow.worker.plant")
     with (

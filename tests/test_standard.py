@@ -27,6 +27,7 @@ from golow.record import WorkerFailure
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 Array = npt.NDArray[np.float64]
 FEW = settings(max_examples=40, deadline=None)  # each writes and reads files
@@ -273,7 +274,9 @@ class Hungry(torch.nn.Module):
 def test_the_reference_tries_once_more_without_memory_and_eager_does_not(tmp_path: Path) -> None:
     """Eager is timed, and so runs with PyTorch's own settings alone."""
     hungry, file = tmp_path / "hungry", tmp_path / "outputs"
-    bundle, _ = write_bundle(prepare(Hungry(hungry), torch.randn(4, 8)), tmp_path / "bundle")
+    bundle, _ = write_bundle(
+        prepare(Request(Hungry(hungry), torch.randn(4, 8))), tmp_path / "bundle"
+    )
     for name in ("eager:float64", "eager"):
         level, variant = ladder.choose(name, "infer", "cpu")
         launch = level.prepare(bundle, variant, tmp_path)

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import golow
+from golow.api import Result
 from golow.comparison import store
-from golow.comparison.compare import Result
 from golow.measure.environment import environment
 from golow.record import (
     FORMAT_VERSION,

@@ -20,8 +20,9 @@ from golow.study import places as places_module
 from golow.study.attempt import Attempt, Lost
 from golow.study.forecast import Outlook
 from golow.study.local import LocalExecutor
-from golow.study.loop import Finished, SilentStudy
+from golow.study.loop import Finished
 from golow.study.memory import WORKERS_OWN_BYTES, held_bytes
+from golow.study.observer import SilentStudy
 from golow.study.places import CORES_A_CELL, MOST_ON_A_CARD, TURNS, Place, places
 from golow.study.record import Cell, CellRecord, Machine, StudyLimits
 from studies import Heard, records, run, study

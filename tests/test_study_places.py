@@ -10,13 +10,15 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+import golow
 import studies
 from golow.measure.cards import visible_cards
 from golow.measure.environment import environment, unlike
 from golow.record import GolowError
-from golow.study.loop import SilentStudy
+from golow.study.observer import SilentStudy
 from golow.study.places import places
-from golow.study.run import executor, run_study
+from golow.study.run import executor
+from golow.study.settings import StudySettings
 from golow.study.store import StudyFolder
 
 UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
@@ -85,7 +87,7 @@ def test_a_cell_of_a_study_of_threads_has_all_cores_of_its_card(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("GOLOW_CACHE", str(tmp_path / "cache"))
     asked, folder = studies.study(device="cuda", threads=threads), StudyFolder(tmp_path)
-    with executor(asked, folder, 1, None, SilentStudy(), studies.PROGRAM) as found:
+    with executor(asked, folder, StudySettings(program=studies.PROGRAM), SilentStudy()) as found:
         assert found.at_a_time == 12 // each
         assert len(found.environment.affinity) == each
 
@@ -155,7 +157,7 @@ def test_a_cell_on_a_gpu_names_its_card(tmp_path: Path) -> None:
         resolution=(8,),
         limits=studies.StudyLimits(interval=0.5, seconds=0.5),
     )
-    result = run_study(asked, out=tmp_path)
+    result = golow.run_study(asked, out=tmp_path)
     [record] = result.records.values()
     assert (record.state, record.reason) == ("done", "")
     [card, *_] = visible_cards()

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from golow.api import load_study
 from golow.commands.study import study_app
-from golow.study.run import load_study
 from processes import mentioning, soon
 
 NET = """\

@@ -20,14 +20,14 @@ from torch import nn
 
 import golow
 import training_subjects
+from golow.api import TrainingResult
 from golow.data.image_file import open_images
 from golow.levels.starter import Starter
 from golow.levels.vendor import onednn
 from golow.record import Optimizer
 from golow.training import verdict
-from golow.training.learner import Standing
+from golow.training.observer import SilentTraining, TrainingProgress
 from golow.training.record import Augmentation, Epoch, TrainingRun
-from golow.training.train import SilentTraining, TrainingResult
 from golow.training.verdict import Pair
 from golow.training.verdict.pair import Judgement
 from golow.worker.client import Worker
@@ -59,13 +59,13 @@ class Watch(SilentTraining):
 
     def __init__(self) -> None:
         self.stages: list[str] = []
-        self.standings: list[Standing] = []
+        self.heard: list[TrainingProgress] = []
 
     def stage(self, text: str) -> None:
         self.stages.append(text)
 
-    def trained(self, standing: Standing) -> None:
-        self.standings.append(standing)
+    def trained(self, progress: TrainingProgress) -> None:
+        self.heard.append(progress)
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,7 @@ def test_seeds_that_share_their_workers_train_as_if_each_had_its_own(
     )
     assert begun[:2] == ["eager:float64", "eager"], "those of the check"
     assert begun[2:] == ["eager", "eager", "torchscript", "torchscript"]
-    order = list(dict.fromkeys((standing.level, standing.seed) for standing in watch.standings))
+    order = list(dict.fromkeys((progress.level, progress.seed) for progress in watch.heard))
     assert order == [
         ("eager", 1),
         ("eager (rounding)", 1),
@@ -276,13 +276,13 @@ def test_seeds_that_share_their_workers_train_as_if_each_had_its_own(
 
 
 def test_the_observer_hears_every_epoch_of_every_run(trained: TrainingResult, watch: Watch) -> None:
-    whole = [s for s in watch.standings if s.batch == s.batches]
+    whole = [s for s in watch.heard if s.batch == s.batches]
     runs = ["eager", "eager (rounding)", "torchscript", "right", *ERRORS]
     assert [s.level for s in whole] == [name for name in runs for _ in range(EPOCHS)]
     last = whole[-1]
     assert (last.epoch, last.epochs, last.batches, last.seconds_left) == (EPOCHS, EPOCHS, 12, 0)
     assert last.accuracy == run_of(trained, last.level).epochs[-1].eval_accuracy
-    assert all(s.samples_per_second > 0 for s in watch.standings)
+    assert all(s.samples_per_second > 0 for s in watch.heard)
     assert "right (4 of 9): checking" in watch.stages
 
 

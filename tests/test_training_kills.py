@@ -19,16 +19,18 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from golow.comparison.entrant import Entrant
+from golow.check.checked_level import CheckedLevel
 from golow.levels.choices import choices
 from golow.levels.starter import Starter
 from golow.record import Check, GolowError, Optimizer
 from golow.training.bundle import TrainingBundles
-from golow.training.learner import Course, Learner, Standing
+from golow.training.learner import Learner
+from golow.training.observer import SilentTraining, TrainingProgress
 from golow.training.plan import make_plan
 from golow.training.record import Augmentation, Schedule, TrainingRun
+from golow.training.request import TrainingRequest
+from golow.training.run_spec import RunSpec
 from golow.training.store import RunFolder
-from golow.training.train import SilentTraining
 from golow.training.workers import Workers
 from processes import is_gone, mentioning, soon
 from training_subjects import NORMED, digits, softmax_worker
@@ -40,22 +42,17 @@ class Subject(NamedTuple):
     """All that a run needs but its folder."""
 
     bundles: TrainingBundles
-    course: Course
+    spec: RunSpec
     scratch: Path
 
     def workers(self, *options: str) -> Workers:
         """Of a level whose workers have these options."""
         own = {"mine": softmax_worker(*options)}
         *_, choice = choices(["eager"], own, "train", "cpu")
-        entrant = Entrant(
-            choice,
-            self.bundles.train,
-            self.scratch,
-            self.scratch,
-            Starter(),
-            known=Check(verdict="match"),
+        level = CheckedLevel(
+            choice, self.bundles.train, self.scratch, Starter(), known=Check(verdict="match")
         )
-        return Workers(entrant, self.bundles.infer, SilentTraining())
+        return Workers(level, self.bundles.infer)
 
     def learn(
         self, folder: Path, *options: str, observer: SilentTraining | None = None
@@ -73,41 +70,34 @@ class Subject(NamedTuple):
         observer: SilentTraining | None = None,
     ) -> TrainingRun:
         """The same by workers that others may have had before."""
-        course = self.course._replace(
+        spec = self.spec._replace(
             seed=seed,
             start=self.bundles.start("own", seed),
             folder=RunFolder(folder, "mine", "own", f"seed-{seed}"),
         )
         if isinstance(observer, Disturbing):
             observer.workers = workers
-        return Learner(workers, course, observer or SilentTraining()).learn(None, "1 of 1")
+        return Learner(workers, spec, observer or SilentTraining()).learn(None, "1 of 1")
 
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = tmp_path_factory.mktemp("kills")
     data = digits(folder)
-    plan = make_plan(
-        NORMED,
-        data.facts,
-        choices(["eager"], {}, "train", "cpu"),
-        {},
+    request = TrainingRequest(
+        model=NORMED,
+        dataset="digits",
         epochs=EPOCHS,
-        seeds=[0],
         batch=480,
         initialisations=["own"],
         optimizer=Optimizer(learning_rate=0.05),
         schedule=Schedule(kind="cosine"),
         augmentation=Augmentation(flip=True, padding=1),
-        device="cpu",
-        precision="default",
         threads=1,
-        data_root=None,
-        voc_label="first",
-        allow_differs=False,
     )
+    plan = make_plan(request, data.facts, choices(["eager"], {}, "train", "cpu"))
     bundles = TrainingBundles(plan, NORMED, data, folder)
-    course = Course(
+    spec = RunSpec(
         plan=plan,
         data=data,
         initialisation="own",
@@ -117,7 +107,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
         folder=RunFolder(folder, "mine", "own", "seed-0"),
         scratch=folder,
     )
-    return Subject(bundles, course, folder)
+    return Subject(bundles, spec, folder)
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +210,8 @@ class Filling(Disturbing):
     def __init__(self, of_worker: bool, size: int) -> None:
         self.of_worker, self.size = of_worker, size
 
-    def trained(self, standing: Standing) -> None:
-        if standing.epoch == 3:
+    def trained(self, progress: TrainingProgress) -> None:
+        if progress.epoch == 3:
             process = self.workers.trainer.pid if self.of_worker else 0
             limit = (self.size, resource.RLIM_INFINITY)
             resource.prlimit(process, resource.RLIMIT_FSIZE, limit)
@@ -269,9 +259,9 @@ def test_a_worker_that_cannot_write_on_a_full_disk_is_not_at_fault(
         observer = Filling(of_worker=True, size=2000)
         told = observer.trained
 
-        def both(standing: Standing) -> None:
-            told(standing)
-            if standing.epoch == 3:
+        def both(progress: TrainingProgress) -> None:
+            told(progress)
+            if progress.epoch == 3:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 
         observer.trained = both  # type: ignore[method-assign]
@@ -293,8 +283,8 @@ class Killing(Disturbing):
     def __init__(self, who: str) -> None:
         self.who = who
 
-    def trained(self, standing: Standing) -> None:
-        if (standing.epoch, standing.batch) == (2, standing.batches):
+    def trained(self, progress: TrainingProgress) -> None:
+        if (progress.epoch, progress.batch) == (2, progress.batches):
             kill(self.workers, self.who)
 
 
@@ -345,9 +335,9 @@ def test_a_worker_that_dies_does_not_take_the_next_run_with_it(
 def test_where_layers_draw_at_random_each_run_has_new_workers(
     subject: Subject, tmp_path: Path
 ) -> None:
-    start = subject.course.start
+    start = subject.spec.start
     workload = msgspec.structs.replace(start.workload, random_layers=("dropout",))
-    drawing = subject.course._replace(
+    drawing = subject.spec._replace(
         start=start._replace(workload=workload),
         folder=RunFolder(tmp_path, "mine", "own", "seed-0"),
     )

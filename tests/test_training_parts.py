@@ -19,12 +19,13 @@ from drawn_trainings import epoch, run
 from golow import cli
 from golow.levels.choices import choices
 from golow.models.initialise import initialise
-from golow.record import GolowError, Optimizer
+from golow.record import GolowError
 from golow.training import store as training_store
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData, open_data
 from golow.training.plan import make_plan
-from golow.training.record import Augmentation, Schedule, TrainingPlan
+from golow.training.record import TrainingPlan
+from golow.training.request import TrainingRequest
 from golow.workload.bundle import Bundle
 from golow.workload.source import build_module
 from training_subjects import NORMED, PLAIN, digits
@@ -37,25 +38,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
 
 def planned(model: str | nn.Module, data: TrainingData, batch: int | None = 128) -> TrainingPlan:
     own = "default" if isinstance(model, str) and ":" not in model else "own"
-    return make_plan(
-        model,
-        data.facts,
-        choices(["eager", "torchscript"], {}, "train", "cpu"),
-        {},
+    request = TrainingRequest(
+        model=model,
+        dataset="digits",
         epochs=2,
         seeds=[3, 4],
         batch=batch,
         initialisations=[own, "kaiming"],
-        optimizer=Optimizer(),
-        schedule=Schedule(),
-        augmentation=Augmentation(),
-        device="cpu",
-        precision="default",
         threads=1,
-        data_root=None,
-        voc_label="first",
-        allow_differs=False,
     )
+    chosen = choices(["eager", "torchscript"], {}, "train", "cpu")
+    return make_plan(request, data.facts, chosen)
 
 
 # ---------------------------------------------------------------- where every level starts

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from drawn_trainings import epoch, paper_like, run, training
 from golow.record import Check, Quantity
-from golow.report.training.progress import TrainingProgress, standing_text
+from golow.report.training.progress import TrainingProgressDisplay, progress_text
 from golow.report.training.table import render
-from golow.training.learner import Standing
+from golow.training.observer import TrainingProgress
 from golow.training.pieces import FASTER, Pace
 from golow.training.record import CurveVerdict, Training, TrainingRun
 
@@ -88,16 +88,16 @@ def test_a_training_of_which_nothing_was_trained_is_shown_too() -> None:
     assert "0 of 4 runs finished" in shown(Training(plan=plan, runs=()))
 
 
-STANDING = Standing("eager", "default", 0, 2, 10, 40, 469, 0.25, 0.975, 12345.6, 75.0)
+PROGRESS = TrainingProgress("eager", "default", 0, 2, 10, 40, 469, 0.25, 0.975, 12345.6, 75.0)
 
 
 def test_progress_is_a_line_an_epoch_where_there_is_no_terminal() -> None:
     text = io.StringIO()
-    with TrainingProgress(Console(file=text, width=60)) as progress:
+    with TrainingProgressDisplay(Console(file=text, width=60)) as progress:
         progress.stage("eager (1 of 4): loading")
         progress.counted("mnist train", 1000, 60000)
-        progress.trained(STANDING)
-        progress.trained(STANDING._replace(batch=469))
+        progress.trained(PROGRESS)
+        progress.trained(PROGRESS._replace(batch=469))
     lines = text.getvalue().splitlines()
     assert lines[0].startswith("eager (1 of 4): loading")
     assert lines[1] == (
@@ -109,16 +109,16 @@ def test_progress_is_a_line_an_epoch_where_there_is_no_terminal() -> None:
 def test_progress_on_a_terminal_draws_a_bar_and_leaves_a_line_a_run() -> None:
     text = io.StringIO()
     console = Console(file=text, width=110, force_terminal=True, color_system=None)
-    with TrainingProgress(console) as progress:
+    with TrainingProgressDisplay(console) as progress:
         progress.counted("mnist train", 1000, 60000)
-        progress.trained(STANDING)
-        progress.trained(STANDING._replace(epoch=10, batch=469, seconds_left=0.0))
+        progress.trained(PROGRESS)
+        progress.trained(PROGRESS._replace(epoch=10, batch=469, seconds_left=0.0))
         progress.stage("torchscript (2 of 4): loading")
     drawn = text.getvalue()
     assert "preparing mnist train" in drawn
     assert "1,000 of 60,000 samples" in drawn
     assert "━" in drawn
-    assert f"eager (seed 0)  {standing_text(STANDING._replace(epoch=10, seconds_left=0))}" in drawn
+    assert f"eager (seed 0)  {progress_text(PROGRESS._replace(epoch=10, seconds_left=0))}" in drawn
 
 
 def test_the_pace_comes_to_a_second_a_piece() -> None:

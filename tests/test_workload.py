@@ -19,6 +19,7 @@ from golow.record import Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from model_files import (
     FILE,
     assert_computes,
@@ -44,7 +45,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_class_of_a_file(file: Path, tmp_path: Path) -> None:
-    prepared = prepare(f"{file}:Net", batch=3, input_shape=(16,))
+    prepared = prepare(Request(f"{file}:Net", batch=3, input_shape=(16,)))
     workload = prepared.workload
     assert (workload.model, workload.source.kind, workload.parameters) == ("Net", "file", 68)
     assert workload.inputs[0].shape == (3, 16)
@@ -55,13 +56,13 @@ def test_a_class_of_a_file(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ready", "build"])
 def test_an_instance_or_a_function_of_a_file(file: Path, name: str) -> None:
-    assert prepare(f"{file}:{name}", input_shape=(16,)).workload.model == name
+    assert prepare(Request(f"{file}:{name}", input_shape=(16,))).workload.model == name
 
 
 def test_a_file_may_import_its_neighbours(file: Path, tmp_path: Path) -> None:
     file.write_text("from neighbour import Inner as Net\n")
     (tmp_path / "neighbour.py").write_text(FILE.replace("Net", "Inner"))
-    assert_computes(prepare(f"{file}:Net", input_shape=(16,)), tmp_path)
+    assert_computes(prepare(Request(f"{file}:Net", input_shape=(16,))), tmp_path)
 
 
 def test_a_dotted_path_from_the_current_folder(
@@ -73,7 +74,7 @@ def test_a_dotted_path_from_the_current_folder(
     (package / "__init__.py").write_text("")
     file.rename(package / "models.py")
     monkeypatch.chdir(tmp_path)
-    prepared = prepare("mypackage.models:build", input_shape=(16,))
+    prepared = prepare(Request("mypackage.models:build", input_shape=(16,)))
     assert (prepared.workload.model, prepared.workload.source.kind) == ("build", "import")
     assert_computes(prepared, tmp_path)
 
@@ -82,7 +83,7 @@ def test_an_exported_program(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Linear(16, 4), nn.Dropout(0.5), nn.ReLU()).eval()
     program = torch.export.export(module, (torch.randn(4, 16),))
     torch.export.save(program, tmp_path / "mine.pt2")
-    prepared = prepare(str(tmp_path / "mine.pt2"), batch=4, input_shape=(16,))
+    prepared = prepare(Request(str(tmp_path / "mine.pt2"), batch=4, input_shape=(16,)))
     workload = prepared.workload
     assert (workload.model, workload.source.kind) == ("mine", "program")
     assert workload.initialisation == "as given"
@@ -109,7 +110,7 @@ class Live(nn.Module):
 
 def test_a_live_module_with_two_inputs_and_two_outputs(tmp_path: Path) -> None:
     module = Live()
-    prepared = prepare(module, (torch.randn(4, 16), torch.arange(4)))
+    prepared = prepare(Request(module, (torch.randn(4, 16), torch.arange(4))))
     assert [t.dtype for t in prepared.workload.inputs] == ["float32", "int64"]
     found = eager_outputs(prepared, tmp_path)
     assert set(found) == {"0/output/0", "0/output/1", "1/output/0", "1/output/1"}
@@ -143,7 +144,7 @@ def device_taken() -> Iterator[None]:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_the_device_is_taken_while_the_model_is_tried(mode: Mode) -> None:
     Watched.seen.clear()
-    prepare(Watched(), torch.randn(2, 4), mode=mode, on_device=device_taken())
+    prepare(Request(Watched(), torch.randn(2, 4), mode=mode), device_taken())
     assert Watched.seen
     assert all(Watched.seen)
     assert not Watched.taken
@@ -155,13 +156,15 @@ def test_the_callers_module_stays_as_it_is(training: bool) -> None:
     module = Live().train(training)
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     inputs = (torch.randn(4, 16), torch.arange(4))
-    prepare(module, inputs)
+    prepare(Request(module, inputs))
     prepare(
-        module,
-        inputs,
-        mode="train",
-        initialisation="kaiming",
-        loss=lambda output: output[0].sum(),
+        Request(
+            module,
+            inputs,
+            mode="train",
+            initialisation="kaiming",
+            loss=lambda output: output[0].sum(),
+        )
     )
     assert module.training is training
     assert module.norm.training is training
@@ -175,6 +178,7 @@ from pathlib import Path
 from torch import nn
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 SCALE = 3.0
 
@@ -190,7 +194,10 @@ def my_loss(output, target):
     return SCALE * (output - target).square().mean()
 
 torch.manual_seed(0)
-prepared = prepare(Mine(), torch.ones(2, 16), mode="train", loss=my_loss, targets=torch.ones(2, 4))
+asked = Request(
+    Mine(), torch.ones(2, 16), mode="train", loss=my_loss, targets=torch.ones(2, 4)
+)
+prepared = prepare(asked)
 write_bundle(prepared, Path(sys.argv[1]))
 module = prepared.module
 print(my_loss(module(torch.ones(2, 16)), torch.ones(2, 4)).item())
@@ -222,7 +229,7 @@ def test_a_module_that_cannot_travel(tmp_path: Path) -> None:
 
 def test_equal_workloads_have_one_digest(file: Path, tmp_path: Path) -> None:
     def digest(**asked: Any) -> str:
-        prepared = prepare(f"{file}:Net", input_shape=(16,), **asked)
+        prepared = prepare(Request(f"{file}:Net", input_shape=(16,), **asked))
         return write_bundle(prepared, tmp_path / "bundle")[1].workload.digest
 
     assert digest() == digest()
@@ -287,7 +294,7 @@ def test_example_inputs_that_do_not_fit(inputs: Any, asked: dict[str, Any], mess
 )
 def test_every_batch_is_another(inputs: Tensor) -> None:
     """A level that answered with the batch before would be found, whatever the example."""
-    batches = prepare(nn.Identity(), inputs).batches
+    batches = prepare(Request(nn.Identity(), inputs)).batches
     assert len(batches) == 4
     for index, batch in enumerate(batches):
         assert batch.inputs[0].dtype == inputs.dtype
@@ -301,7 +308,9 @@ def test_every_batch_is_another(inputs: Tensor) -> None:
 def test_weights_of_a_file(file: Path, tmp_path: Path) -> None:
     state = {"fc.weight": torch.randn(4, 16), "fc.bias": torch.randn(4)}
     save_file(state, tmp_path / "mine.safetensors")
-    prepared = prepare(f"{file}:Net", input_shape=(16,), weights=tmp_path / "mine.safetensors")
+    prepared = prepare(
+        Request(f"{file}:Net", input_shape=(16,), weights=tmp_path / "mine.safetensors")
+    )
     assert prepared.workload.initialisation == "weights of mine.safetensors"
     assert torch.equal(prepared.module.state_dict()["fc.weight"], state["fc.weight"])
 
@@ -340,14 +349,14 @@ def test_weights_that_do_not_fit(
 
 
 def test_the_loss_by_its_name(file: Path) -> None:
-    prepared = prepare(f"{file}:Net", input_shape=(16,), mode="train", loss="mse_loss")
+    prepared = prepare(Request(f"{file}:Net", input_shape=(16,), mode="train", loss="mse_loss"))
     assert (prepared.workload.loss, prepared.loss) == ("mse_loss", nn.functional.mse_loss)
     assert prepared.batches[0].targets[0].shape == (8, 4)
     assert prepared.workload.targets[0].dtype == "float32"
 
 
 def test_classes_fit_the_output(file: Path) -> None:
-    prepared = prepare(f"{file}:Net", input_shape=(16,), mode="train", batch=32)
+    prepared = prepare(Request(f"{file}:Net", input_shape=(16,), mode="train", batch=32))
     labels = torch.cat([batch.targets[0] for batch in prepared.batches])
     assert prepared.workload.loss == "cross_entropy"
     assert labels.dtype == torch.int64
@@ -357,7 +366,7 @@ def test_classes_fit_the_output(file: Path) -> None:
 def test_one_class_a_pixel() -> None:
     """Segmentation: the output has classes and places."""
     module = nn.Conv2d(3, 5, 1)
-    prepared = prepare(module, torch.randn(2, 3, 6, 6), mode="train")
+    prepared = prepare(Request(module, torch.randn(2, 3, 6, 6), mode="train"))
     assert prepared.workload.targets[0].shape == (2, 6, 6)
 
 
@@ -369,7 +378,9 @@ def test_the_callers_targets_and_loss(tmp_path: Path) -> None:
     def weighted(output: Tensor, target: Tensor) -> Tensor:
         return (weight * (output - target).abs()).sum()
 
-    prepared = prepare(module, torch.ones(4, 16), mode="train", loss=weighted, targets=targets)
+    prepared = prepare(
+        Request(module, torch.ones(4, 16), mode="train", loss=weighted, targets=targets)
+    )
     assert prepared.workload.loss == "weighted"
     assert torch.equal(prepared.batches[0].targets[0], targets)
     assert torch.equal(prepared.batches[1].targets[0], targets.roll(1, 0))
@@ -381,7 +392,7 @@ def test_the_callers_targets_and_loss(tmp_path: Path) -> None:
 def test_the_optimizer_is_the_callers(file: Path) -> None:
     optimizer = Optimizer(learning_rate=0.5, momentum=0.0, weight_decay=1e-4)
     asked = {"input_shape": (16,), "mode": "train", "optimizer": optimizer}
-    assert prepare(f"{file}:Net", **asked).workload.optimizer == optimizer
+    assert prepare(Request(f"{file}:Net", **asked)).workload.optimizer == optimizer
 
 
 @pytest.mark.parametrize(

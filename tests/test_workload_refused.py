@@ -10,6 +10,7 @@ import pytest
 
 from golow.record import GolowError
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 from model_files import FILE, assert_computes, imports_forgotten, refusal, written_models
 
 
@@ -139,9 +140,9 @@ class Layers(nn.Sequential):
 
 def test_dropout_layers_are_known(file: Path) -> None:
     file.write_text(RANDOM.format(training=""))
-    trained = prepare(f"{file}:Layers", input_shape=(16,), mode="train")
+    trained = prepare(Request(f"{file}:Layers", input_shape=(16,), mode="train"))
     assert trained.workload.random_layers == ("1", "3")
-    assert prepare(f"{file}:Layers", input_shape=(16,)).workload.random_layers == ()
+    assert prepare(Request(f"{file}:Layers", input_shape=(16,))).workload.random_layers == ()
 
 
 def test_a_step_that_is_random_otherwise_is_refused(file: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_step_that_is_random_otherwise_is_refused(file: Path) -> None:
     refused = refusal(f"{file}:Functional", input_shape=(16,), mode="train")
     assert "is random in training, beyond its nn.Dropout layers" in refused.message
     assert "instead of functional.dropout" in refused.hint
-    prepare(f"{file}:Functional", input_shape=(16,))  # in inference it drops nothing
+    prepare(Request(f"{file}:Functional", input_shape=(16,)))  # in inference it drops nothing
 
 
 def test_inference_that_is_random_is_refused(file: Path) -> None:
@@ -162,8 +163,8 @@ def test_inference_that_is_random_is_refused(file: Path) -> None:
 
 def test_what_is_not_a_number_is_not_random(file: Path) -> None:
     file.write_text(FILE.replace("return self.fc(x)", "return self.fc(x) * float('nan')"))
-    prepare(f"{file}:Net", input_shape=(16,))
-    prepare(f"{file}:Net", input_shape=(16,), mode="train")
+    prepare(Request(f"{file}:Net", input_shape=(16,)))
+    prepare(Request(f"{file}:Net", input_shape=(16,), mode="train"))
 
 
 def test_what_a_model_prints_does_no_harm(file: Path, tmp_path: Path) -> None:
@@ -171,4 +172,4 @@ def test_what_a_model_prints_does_no_harm(file: Path, tmp_path: Path) -> None:
     speech = "print('at work'); import os; os.write(1, b'{}\\n')"
     loud = textwrap.dedent(FILE).replace("return self.fc(x)", f"{speech}; return self.fc(x)")
     file.write_text(f"print('imported')\n{loud}")
-    assert_computes(prepare(f"{file}:Net", input_shape=(16,)), tmp_path)
+    assert_computes(prepare(Request(f"{file}:Net", input_shape=(16,))), tmp_path)

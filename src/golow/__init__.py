@@ -11,13 +11,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from golow.comparison.compare import Interrupted, Result, compare
-    from golow.comparison.store import load
+    from golow.api import (
+        Interrupted,
+        Result,
+        StudyResult,
+        TrainingInterrupted,
+        TrainingResult,
+        compare,
+        load,
+        load_study,
+        load_training,
+        resume,
+        run_study,
+        train,
+    )
     from golow.record import GolowError, Optimizer
-    from golow.study.run import StudyResult, load_study, run_study
     from golow.training.record import Augmentation, Schedule
-    from golow.training.store import load as load_training
-    from golow.training.train import TrainingInterrupted, TrainingResult, resume, train
 
 __all__ = [
     "Augmentation",
@@ -38,28 +47,16 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
+# Records are where all parts find them; everything else is in golow.api.
+_RECORDS = {
     "Augmentation": "golow.training.record",
     "GolowError": "golow.record",
-    "Interrupted": "golow.comparison.compare",
     "Optimizer": "golow.record",
-    "Result": "golow.comparison.compare",
     "Schedule": "golow.training.record",
-    "StudyResult": "golow.study.run",
-    "TrainingInterrupted": "golow.training.train",
-    "TrainingResult": "golow.training.train",
-    "compare": "golow.comparison.compare",
-    "load": "golow.comparison.store",
-    "load_study": "golow.study.run",
-    "load_training": "golow.training.store",
-    "resume": "golow.training.train",
-    "run_study": "golow.study.run",
-    "train": "golow.training.train",
 }
-_NAMES_THERE = {"load_training": "load"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'golow' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), _NAMES_THERE.get(name, name))
+    return getattr(import_module(_RECORDS.get(name, "golow.api")), name)

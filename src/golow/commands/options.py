@@ -93,3 +93,15 @@ def workers(given: list[str]) -> dict[str, list[str]]:
             raise GolowError(f"--worker {text!r} is not NAME=COMMAND", '--worker "mine=./runtime"')
         found[name] = shlex.split(command)
     return found
+
+
+def shape(text: str | None) -> tuple[int, ...] | None:
+    """One sample's shape, of 3x224x224; raises `GolowError` for anything else."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(size) for size in text.lower().split("x"))
+    except ValueError:
+        raise GolowError(
+            f"{text!r} is no shape", "write one sample's shape as 3x224x224, without the batch."
+        ) from None

@@ -16,8 +16,8 @@ from golow.record import GolowError
 from golow.report.console import wide_console
 
 if TYPE_CHECKING:
+    from golow.api import StudyResult
     from golow.study.record import Study
-    from golow.study.run import StudyResult
 
 study_app = typer.Typer(
     help="Grids over models, batch sizes, resolutions, precisions and thread counts.",
@@ -122,10 +122,10 @@ def resume(
 @study_app.command()
 def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
     """Say how many cells are done, failed, skipped and waiting, and how long is left."""
+    from golow.api import load_study
     from golow.report.study.table import render_status
     from golow.study.forecast import outlook, so_far_at_a_time
     from golow.study.memory import limit_bytes
-    from golow.study.run import load_study
 
     result = load_study(_folder(study, out), environment)
     allowed = limit_bytes(result.study.limits.memory, None)
@@ -139,9 +139,9 @@ def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None)
 @study_app.command()
 def show(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
     """Show the time of every level over eager's, over the grid."""
+    from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
     from golow.report.study.table import render_grid
-    from golow.study.run import load_study
 
     result, console = load_study(_folder(study, out), environment), wide_console()
     cells = (
@@ -207,11 +207,12 @@ def _run(
     no_skip: bool,
     budget: float | None,
 ) -> None:
-    from golow.report.study.progress import StudyProgress
-    from golow.study.run import find_study, run_study
+    from golow.api import run_study
+    from golow.report.study.progress import StudyProgressDisplay
+    from golow.study.run import find_study
 
     asked = find_study(study, out, device.value if device is not None else None)
-    with StudyProgress(Console(stderr=True)) as progress:
+    with StudyProgressDisplay(Console(stderr=True)) as display:
         try:
             result = run_study(
                 asked,
@@ -220,10 +221,10 @@ def _run(
                 ray=ray,
                 skip=not no_skip,
                 budget=budget,
-                observer=progress,
+                observer=display,
             )
         except KeyboardInterrupt:
-            progress.close()
+            display.close()
             print(f"golow study resume {out / asked.name} goes on", file=sys.stderr)
             raise typer.Exit(130) from None
     _say_what_became(result)
@@ -254,7 +255,7 @@ def _where(result: StudyResult) -> str:
 
 def _begun(out: Path) -> Iterator[tuple[str, Study, str]]:
     """The studies of the folder, and how far each is."""
-    from golow.study.run import load_study
+    from golow.api import load_study
 
     for file in sorted(out.glob("*/study.toml")):
         try:

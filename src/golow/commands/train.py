@@ -26,8 +26,8 @@ from golow.commands.options import (
 from golow.record import GolowError, Optimizer
 
 if TYPE_CHECKING:
-    from golow.training.learner import TrainingObserver
-    from golow.training.train import TrainingResult
+    from golow.api import TrainingResult
+    from golow.training.observer import TrainingObserver
 
 
 class ScheduleName(StrEnum):
@@ -132,8 +132,8 @@ def train(
     Ends with status 0 when every level that can train here did, and none trained another network;
     1 when one differs or failed.
     """
-    from golow.report.training.progress import TrainingProgress
-    from golow.training import train as training
+    from golow import api
+    from golow.report.training.progress import TrainingProgressDisplay
     from golow.training.record import Augmentation, Schedule
 
     if figures is not None:
@@ -144,8 +144,8 @@ def train(
     def run(observer: TrainingObserver) -> TrainingResult:
         if resume is not None:
             _require_alone(model, dataset)
-            return training.resume(resume, observer=observer)
-        return training.train(
+            return api.resume(resume, observer=observer)
+        return api.train(
             _required(model, "a model", "golow train lenet5 --dataset digits"),
             dataset=_required(dataset, "a data set", "--dataset digits; `golow data list`"),
             levels=names(levels),
@@ -175,11 +175,11 @@ def train(
             observer=observer,
         )
 
-    with TrainingProgress(Console(stderr=True)) as progress:
+    with TrainingProgressDisplay(Console(stderr=True)) as display:
         try:
-            result = run(progress)
-        except training.TrainingInterrupted as stopped:
-            progress.close()
+            result = run(display)
+        except api.TrainingInterrupted as stopped:
+            display.close()
             stopped.result.table()
             print(f"golow train --resume {stopped.result.folder} goes on", file=sys.stderr)
             raise typer.Exit(130) from None

@@ -21,16 +21,17 @@ import torch
 from torch import nn
 
 from golow.check.standard import Standard
-from golow.comparison.entrant import Observer, Silent
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.measure.environment import environment
 from golow.measure.race import Race, run_race
+from golow.observer import Observer, Silent
 from golow.record import Check, GolowError, Record, WorkerFailure
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
+from golow.workload.request import Request
 
 SLOWER = 0.05
 SLOWER_RANGE = (1.03, 1.07)
@@ -122,7 +123,7 @@ def _bundle(folder: Path) -> Bundle:
     one another at the end of a product would be a second thing under test."""
     torch.manual_seed(0)
     module = nn.Linear(SIZE, SIZE, bias=False)
-    prepared = prepare(module, torch.randn(SIZE, SIZE), threads=1)
+    prepared = prepare(Request(module, torch.randn(SIZE, SIZE), threads=1))
     return write_bundle(prepared, folder / "bundle")[0]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from golow.comparison.compare import capture
 from golow.data.places import default_cache
 from golow.levels import ladder
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, stages
 from golow.lower.plan import Plan
 from golow.record import GolowError
+from golow.workload.captured import capture
 from golow.workload.prepare import Prepared
 
 

@@ -17,10 +17,12 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from golow.measure import nvml
-from golow.record import Device, Environment
+from golow.record import Device, Environment, ModelSource
+from golow.worker.process import thread_settings
 
 KERNEL_FLAGS = re.compile(
     r"sse4_2|avx2?|avx_vnni|avx512\w*|amx_\w+|fma|f16c|\w*bf16\w*|asimd\w*|sve\w*|i8mm"
@@ -81,6 +83,14 @@ def environment(model_file: Path | None = None, root: Path = Path("/")) -> Envir
         thread_settings=_thread_settings(),
         model_git=git_state(model_file) if model_file is not None else {},
     )
+
+
+def environment_of(source: ModelSource, threads: int) -> Environment:
+    """The environment of a workload's runs: with the git state of the model's own file, and the
+    thread settings that the workers get."""
+    machine = environment(Path(source.name) if source.kind in ("file", "program") else None)
+    settings = {**machine.thread_settings, **thread_settings(threads)}
+    return msgspec.structs.replace(machine, thread_settings=settings)
 
 
 def unlike(first: Environment, second: Environment, device: Device = "cpu") -> list[str]:

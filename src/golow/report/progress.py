@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 from rich.status import Status
 
 
-class Progress:
+class ProgressDisplay:
     """An observer of a comparison.
 
     A spinner while something is built or loaded, redrawn once a second. During the race nothing

@@ -120,26 +120,33 @@ class _Stages:
 
 def _compared(cell: Cell) -> Comparison:
     from golow.comparison.compare import compare
+    from golow.comparison.settings import ComparisonSettings
+    from golow.measure.cores import default_threads
     from golow.worker.turn import Turn
+    from golow.workload.request import Request
 
-    result = compare(
+    request = Request(
         cell.model,
         mode=cell.mode,
         batch=cell.batch,
         resolution=cell.resolution,
         channels=cell.channels,
         classes=cell.classes,
-        levels=cell.levels,
-        threads=cell.threads,
+        threads=cell.threads or default_threads(),
         device=cell.device,
         precision=cell.precision,
+    )
+    settings = ComparisonSettings(
+        levels=cell.levels,
         interval=cell.interval,
         time_limit=cell.seconds,
         brief=True,
         turn=Turn(Path(os.environ[TURNS])) if TURNS in os.environ else None,
-        observer=_Stages(),
     )
-    return result.comparison
+    comparison = compare(request, settings, _Stages())
+    if comparison.race.stopped_because == "interrupted":
+        raise KeyboardInterrupt  # a part of a comparison is no outcome
+    return comparison
 
 
 def _saved(comparison: Comparison, folder: Path) -> str:

@@ -23,7 +23,8 @@ from golow.record import Device, Environment, GolowError, Record
 from golow.study.attempt import PROGRAM, Lost
 from golow.study.forecast import Devices
 from golow.study.local import LocalExecutor
-from golow.study.loop import Finished, SilentStudy
+from golow.study.loop import Finished
+from golow.study.observer import SilentStudy
 from golow.study.places import places
 from golow.study.record import Cell, CellRecord, Study
 

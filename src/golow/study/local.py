@@ -18,7 +18,8 @@ from golow.record import Environment
 from golow.study.attempt import PROGRAM, Attempt
 from golow.study.forecast import Devices
 from golow.study.lock import DeviceLock
-from golow.study.loop import Finished, StudyObserver
+from golow.study.loop import Finished
+from golow.study.observer import StudyObserver
 from golow.study.places import Place
 from golow.study.record import Cell
 

@@ -21,6 +21,7 @@ from golow.study.attempt import Lost
 from golow.study.cells import key
 from golow.study.forecast import Devices, Outlook, outlook
 from golow.study.memory import held_bytes, limit_bytes, too_early, too_large
+from golow.study.observer import StudyObserver
 from golow.study.record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.study.store import StudyFolder
 
@@ -63,50 +64,6 @@ class Executor(Protocol):
 
     def wait(self) -> Sequence[Finished]:
         """Block until something has happened; the attempts that are over, if any."""
-
-
-class StudyObserver(Protocol):
-    """Hears how far a study is; the command line draws it."""
-
-    def outlook(self, outlook: Outlook) -> None:
-        """What is to come, before the first cell."""
-
-    def waiting(self, device: str, holder: str) -> None:
-        """Another study measures on the device."""
-
-    def began(self, cell: Cell) -> None:
-        """A cell is being measured."""
-
-    def stage(self, cell: Cell, text: str) -> None:
-        """How far it is."""
-
-    def lost(self, cell: Cell, reason: str) -> None:
-        """What a cell brought says nothing of it, for that reason; it is measured again."""
-
-    def ended(self, record: CellRecord, outlook: Outlook) -> None:
-        """A cell has its record; what is still to come."""
-
-
-class SilentStudy:
-    """An observer that says nothing."""
-
-    def outlook(self, outlook: Outlook) -> None:
-        """Say nothing."""
-
-    def waiting(self, device: str, holder: str) -> None:
-        """Say nothing."""
-
-    def began(self, cell: Cell) -> None:
-        """Say nothing."""
-
-    def stage(self, cell: Cell, text: str) -> None:
-        """Say nothing."""
-
-    def lost(self, cell: Cell, reason: str) -> None:
-        """Say nothing."""
-
-    def ended(self, record: CellRecord, outlook: Outlook) -> None:
-        """Say nothing."""
 
 
 class StudyRun:

@@ -19,14 +19,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from golow import models
 from golow.check.standard import moved_weights, working_rounding
-from golow.comparison.compare import write_graph
 from golow.lower.capture import first_names
 from golow.record import GolowError, Mode, TensorType, Workload
 from golow.training.data import TrainingData
 from golow.training.record import TrainingPlan
 from golow.workload.batch import Batch
 from golow.workload.bundle import write_bundle, write_last
+from golow.workload.captured import write_graph
 from golow.workload.prepare import BATCHES, Prepared, fresh_module, prepare
+from golow.workload.request import Request
 
 OWN = "own"  # the initialisation that a model's constructor does
 
@@ -110,7 +111,7 @@ class TrainingBundles:
         batches = self._data.batches(BATCHES, plan.batch, seed)
         zoo = isinstance(self._model, str) and self._model in models.ZOO
         facts = plan.dataset
-        prepared = prepare(
+        request = Request(
             self._model,
             batches[0].inputs,
             targets=batches[0].targets if mode == "train" else None,
@@ -125,6 +126,7 @@ class TrainingBundles:
             device=plan.device,
             precision=plan.precision,
         )
+        prepared = prepare(request)
         if mode == "infer":
             batches = tuple(Batch(batch.inputs) for batch in batches)
         data = f"{facts.name}: {facts.source}"

@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from torch import nn
-
 from golow import models
-from golow.comparison.compare import environment_of
-from golow.data.voc import VocLabel
 from golow.levels import ladder
 from golow.levels.choices import choices, command_of
 from golow.levels.ladder import Choice
 from golow.measure.cores import default_threads
+from golow.measure.environment import environment_of
 from golow.models.initialise import INITIALISATIONS
-from golow.record import Device, GolowError, Optimizer, Precision
+from golow.record import Device, GolowError, Precision
 from golow.training.bundle import OWN
-from golow.training.record import FORMAT_VERSION, Augmentation, DatasetFacts, Schedule, TrainingPlan
+from golow.training.record import FORMAT_VERSION, DatasetFacts, TrainingPlan
+from golow.training.request import TrainingRequest
 from golow.training.schedule import require_sense
 from golow.workload.source import locate
 from golow.workload.trial import require_device
@@ -48,56 +46,38 @@ def choose(
     return choices(levels, workers, "train", device)
 
 
-def require_possible(
-    model: str | nn.Module,
-    epochs: int,
-    seeds: Sequence[int],
-    initialisations: Sequence[str],
-    schedule: Schedule,
-    augmentation: Augmentation,
-) -> None:
+def require_possible(request: TrainingRequest) -> None:
     """Raise `GolowError` for what cannot be trained."""
-    locate(model)
+    locate(request.model)
+    epochs, seeds, padding = request.epochs, request.seeds, request.augmentation.padding
     if epochs < 1:
         raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise GolowError(f"the seeds {list(seeds)} are not different whole numbers from 0 on")
-    for name in initialisations:
+    for name in initialisations_of(request):
         if name not in INITIALISATIONS and name != OWN:
             known = ", ".join((*INITIALISATIONS, OWN))
             raise GolowError(f"there is no initialisation {name!r}", f"names: {known}.")
-    if not 0 <= augmentation.padding <= LARGEST_PADDING:
-        raise GolowError(f"a padding of {augmentation.padding} is not 0 to {LARGEST_PADDING}")
-    require_sense(schedule, epochs)
+    if not 0 <= padding <= LARGEST_PADDING:
+        raise GolowError(f"a padding of {padding} is not 0 to {LARGEST_PADDING}")
+    require_sense(request.schedule, epochs)
 
 
-def usual_initialisation(model: str | nn.Module) -> str:
-    """PyTorch's for the zoo, which is without weights; a model of one's own has its own."""
-    return "default" if isinstance(model, str) and model in models.ZOO else OWN
+def initialisations_of(request: TrainingRequest) -> tuple[str, ...]:
+    """Those that were asked for. Else PyTorch's for the zoo, which is without weights; a model of
+    one's own has its own."""
+    if request.initialisations:
+        return tuple(request.initialisations)
+    model = request.model
+    return ("default",) if isinstance(model, str) and model in models.ZOO else (OWN,)
 
 
 def make_plan(
-    model: str | nn.Module,
-    dataset: DatasetFacts,
-    chosen: Sequence[Choice],
-    workers: Mapping[str, str | Sequence[str]],
-    *,
-    epochs: int,
-    seeds: Sequence[int],
-    batch: int | None,
-    initialisations: Sequence[str],
-    optimizer: Optimizer,
-    schedule: Schedule,
-    augmentation: Augmentation,
-    device: Device,
-    precision: Precision,
-    threads: int | None,
-    data_root: str | Path | None,
-    voc_label: VocLabel,
-    allow_differs: bool,
+    request: TrainingRequest, dataset: DatasetFacts, chosen: Sequence[Choice]
 ) -> TrainingPlan:
     """The plan, of this moment and this machine."""
-    created, threads = datetime.now(UTC), threads or default_threads()
+    model, created = request.model, datetime.now(UTC)
+    threads = request.threads or default_threads()
     title = model if isinstance(model, str) else type(model).__name__
     name = re.sub(r"[^\w.-]+", "-", f"{Path(title).name}-{Path(dataset.name).name}")
     return TrainingPlan(
@@ -107,22 +87,22 @@ def make_plan(
         model=title,
         dataset=dataset,
         levels=tuple(choice.name for choice in chosen),
-        initialisations=tuple(initialisations),
-        seeds=tuple(seeds),
-        epochs=epochs,
-        batch=_batch(batch, dataset),
-        optimizer=optimizer,
-        schedule=schedule,
-        augmentation=augmentation,
-        precision=precision,
-        device=device,
+        initialisations=initialisations_of(request),
+        seeds=tuple(request.seeds),
+        epochs=request.epochs,
+        batch=_batch(request.batch, dataset),
+        optimizer=request.optimizer,
+        schedule=request.schedule,
+        augmentation=request.augmentation,
+        precision=request.precision,
+        device=request.device,
         threads=threads,
         environment=environment_of(locate(model), threads),
-        data_root=str(Path(data_root).absolute()) if data_root else "",
-        voc_label=voc_label,
-        workers={own: command_of(given) for own, given in workers.items()},
-        allow_differs=allow_differs,
-        live=isinstance(model, nn.Module),
+        data_root=str(Path(request.data_root).absolute()) if request.data_root else "",
+        voc_label=request.voc_label,
+        workers={own: command_of(given) for own, given in request.workers.items()},
+        allow_differs=request.allow_differs,
+        live=not isinstance(model, str),
     )
 
 

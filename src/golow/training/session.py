@@ -11,19 +11,20 @@ from pathlib import Path
 
 import msgspec
 
+from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.comparison.compare import environment_of
-from golow.comparison.entrant import Entrant
 from golow.levels.ladder import BASELINE, Choice
 from golow.levels.starter import Starter
-from golow.measure.environment import unlike
+from golow.measure.environment import environment_of, unlike
 from golow.measure.nvml import Card
 from golow.record import Check, GolowError
 from golow.training import store as training_store
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData
-from golow.training.learner import Course, Learner, TrainingObserver
+from golow.training.learner import Learner
+from golow.training.observer import TrainingObserver
 from golow.training.record import Training, TrainingPlan, TrainingRun
+from golow.training.run_spec import RunSpec
 from golow.training.store import ROUNDING, Findings, RunFolder, run_folder, starts
 from golow.training.verdict import verdicts
 from golow.training.workers import Workers
@@ -60,8 +61,8 @@ class Session:
             try:
                 standard = self._standard(known)
                 for choice in chosen:
-                    entrant = self._entrant(choice, card, known)
-                    with Workers(entrant, self.bundles.infer, self.observer) as workers:
+                    level = self._level(choice, card, known)
+                    with Workers(level, self.bundles.infer) as workers:
                         self._train(workers, standard, places)
             except KeyboardInterrupt:
                 interrupted = True
@@ -88,19 +89,19 @@ class Session:
 
     def _train(self, workers: Workers, standard: Standard | None, places: Iterator[int]) -> None:
         """A level, from every start from which it is not trained yet."""
-        for course in self._courses(workers.entrant.name):
-            learner, place = Learner(workers, course, self.observer), next(places)
+        for spec in self._specs(workers.level.name):
+            learner, place = Learner(workers, spec, self.observer), next(places)
             if not learner.done:
                 learner.learn(standard, f"{place} of {self._runs}")
                 self._conclude()
 
-    def _courses(self, level: str) -> Iterator[Course]:
+    def _specs(self, level: str) -> Iterator[RunSpec]:
         """Every run of a level. After its first one from an initialisation eager trains once more,
         from weights that are a few roundings away."""
         plan = self.plan
         for initialisation in plan.initialisations:
             for seed in plan.seeds:
-                course = Course(
+                spec = RunSpec(
                     plan=plan,
                     data=self.data,
                     initialisation=initialisation,
@@ -110,16 +111,16 @@ class Session:
                     folder=run_folder(self.folder, level, initialisation, seed),
                     scratch=self.scratch,
                 )
-                yield course
+                yield spec
                 if level == BASELINE and seed == plan.seeds[0] and self._rounding_tells:
-                    yield self._moved(course)
+                    yield self._moved(spec)
 
-    def _moved(self, course: Course) -> Course:
-        moved = self.bundles.moved(course.initialisation, course.seed)
-        return course._replace(
-            start=course.start._replace(state=moved),
-            epochs=min(self.plan.epochs, -(-ROUNDING_STEPS // course.batches)),
-            folder=RunFolder(self.folder, BASELINE, course.initialisation, ROUNDING),
+    def _moved(self, spec: RunSpec) -> RunSpec:
+        moved = self.bundles.moved(spec.initialisation, spec.seed)
+        return spec._replace(
+            start=spec.start._replace(state=moved),
+            epochs=min(self.plan.epochs, -(-ROUNDING_STEPS // spec.batches)),
+            folder=RunFolder(self.folder, BASELINE, spec.initialisation, ROUNDING),
         )
 
     @property
@@ -133,13 +134,13 @@ class Session:
         twins = len(self.plan.initialisations) if self._rounding_tells else 0
         return len(list(starts(self.plan))) + twins
 
-    def _entrant(self, choice: Choice, card: Card | None, known: Mapping[str, Check]) -> Entrant:
-        return Entrant(
+    def _level(self, choice: Choice, card: Card | None, known: Mapping[str, Check]) -> CheckedLevel:
+        return CheckedLevel(
             choice,
             self.bundles.train,
-            self.scratch,
             self.cache,
             self.starter,
+            self.observer,
             card=card,
             known=known.get(choice.name),
         )

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Self
 
+from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.comparison.entrant import Entrant, Observer
 from golow.levels.ladder import Choice
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 
 
 class Workers:
-    """Both of one level; the entrant has the one that trains. They end with the block."""
+    """Both workers of a level; they end with the block. inference: the bundle that evaluates."""
 
-    def __init__(self, entrant: Entrant, inference: Bundle, observer: Observer) -> None:
-        self.entrant = entrant
-        self._inference, self._observer = inference, observer
+    def __init__(self, level: CheckedLevel, inference: Bundle) -> None:
+        self.level = level
+        self._inference = inference
         self._evaluator: Worker | None = None
 
     def __enter__(self) -> Self:
@@ -29,35 +29,35 @@ class Workers:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def ready(self, standard: Standard | None, allow_differs: bool, place: str) -> bool:
-        """Start the one that trains, unless both are there; says whether the level may train."""
+    def ready(self, standard: Standard | None, allow_differs: bool, place: str) -> Worker | None:
+        """The worker that trains, a new one unless both are there; None where the level may not
+        train."""
         if self._live:
-            return True
+            return self.trainer
         self.close()
-        return self.entrant.start(standard, allow_differs, self._observer, place)
+        return self.level.start(standard, allow_differs, place)
 
     @property
-    def trainer(self) -> Worker:
-        """The level as it trains, once it is ready."""
-        assert self.entrant.worker is not None  # noqa: S101
-        return self.entrant.worker
+    def trainer(self) -> Worker | None:
+        """The level as it trains, while there is a worker."""
+        return self.level.worker
 
     def evaluator(self) -> Worker:
         """The level as it infers: the same variant, or its plain form where that only trains."""
         if self._evaluator is None:
-            level, variant = choice = self.entrant.choice
+            level, variant = choice = self.level.choice
             if "infer" not in choice.modes:
                 variant = ""
             name = Choice(level, variant).name
-            self._observer.stage(f"{name}: starting the worker that evaluates")
-            launch = level.prepare(self._inference, variant, self.entrant.cache)
-            self._evaluator = self.entrant.starter.worker(name, launch, self._inference)
+            self.level.observer.stage(f"{name}: starting the worker that evaluates")
+            launch = level.prepare(self._inference, variant, self.level.cache)
+            self._evaluator = self.level.starter.worker(name, launch, self._inference)
             self._evaluator.load(self._inference.folder)
         return self._evaluator
 
     def close(self) -> None:
         """End both; the next run begins with new ones."""
-        self.entrant.close()
+        self.level.close()
         if self._evaluator is not None:
             self._evaluator.close()
             self._evaluator = None
@@ -65,5 +65,5 @@ class Workers:
     @property
     def _live(self) -> bool:
         """Whether both are there. One that has ended by itself since the last run has no memory."""
-        there = [worker for worker in (self.entrant.worker, self._evaluator) if worker is not None]
+        there = [worker for worker in (self.trainer, self._evaluator) if worker is not None]
         return len(there) == 2 and all("resident" in worker.resident_bytes() for worker in there)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,17 +18,9 @@ from torch.utils import _pytree as pytree
 from golow import models
 from golow.data import images
 from golow.models.initialise import initialise
-from golow.record import (
-    Device,
-    GolowError,
-    Mode,
-    ModelSource,
-    Optimizer,
-    Precision,
-    TensorType,
-    Workload,
-)
+from golow.record import GolowError, Mode, ModelSource, TensorType, Workload
 from golow.workload.batch import Batch
+from golow.workload.request import Loss, Request
 from golow.workload.source import build_module, locate, random_layers
 from golow.workload.trial import (
     give_back_memory,
@@ -37,8 +29,6 @@ from golow.workload.trial import (
     try_inference,
     try_step,
 )
-
-Loss = Callable[..., Tensor]
 
 # Losses of torch.nn.functional that take (output, class indices).
 CLASSIFICATION_LOSSES = ("cross_entropy", "nll_loss")
@@ -54,98 +44,89 @@ class Prepared(NamedTuple):
     loss: Loss | None
 
 
-def prepare(
-    model: str | nn.Module,
-    example_inputs: Tensor | Sequence[Tensor] | None = None,
-    *,
-    mode: Mode = "infer",
-    batch: int | None = None,
-    resolution: int | None = None,
-    input_shape: tuple[int, ...] | None = None,
-    channels: int | None = None,
-    classes: int | None = None,
-    weights: str | Path | None = None,
-    initialisation: str | None = None,
-    seed: int = 0,
-    loss: str | Loss | None = None,
-    targets: Tensor | Sequence[Tensor] | None = None,
-    optimizer: Optimizer | None = None,
-    threads: int = 1,
-    device: Device = "cpu",
-    precision: Precision = "default",
-    on_device: AbstractContextManager[None] | None = None,
-) -> Prepared:
+def prepare(request: Request, on_device: AbstractContextManager[None] | None = None) -> Prepared:
     """Build the model, its weights and its batches, and try one forward pass on the device.
 
-    input_shape is one sample's, without the batch; ``example_inputs`` (with the batch dimension)
-    replaces the real images where the model takes something else. on_device: entered while the
-    model is tried there. Module and batches are on the CPU, whatever the device. Raises
-    `GolowError` with what to type next when any of it does not fit.
+    on_device: entered while the model is tried there. Module and batches are on the CPU, whatever
+    the device. Raises `GolowError` with what to type next when any of it does not fit.
     """
-    if mode not in ("infer", "train"):
-        raise GolowError(f"there is no mode {mode!r}", "modes are infer and train.")
-    if batch is not None and batch < 1:
-        raise GolowError(f"a batch of {batch} has no sample in it", "use --batch 1 or more.")
-    if threads < 1:
-        raise GolowError(f"{threads} threads compute nothing", "use --threads 1 or more.")
-    require_device(device, precision)
-    source = locate(model, channels=channels, classes=classes, resolution=resolution)
-    shape = _sample_shape(source, input_shape, resolution) if example_inputs is None else None
+    _require_sense(request)
+    source = locate(
+        request.model,
+        channels=request.channels,
+        classes=request.classes,
+        resolution=request.resolution,
+    )
+    shape = _sample_shape(source, request) if request.example_inputs is None else None
     source = _fitted(source, shape)
-    module, how = fresh_module(model, source, weights, initialisation, seed)
-    module.train(mode == "train")
-    if mode == "train" and source.kind == "program":
+    module, how = fresh_module(
+        request.model, source, request.weights, request.initialisation, request.seed
+    )
+    module.train(request.mode == "train")
+    if request.mode == "train" and source.kind == "program":
         raise GolowError(
             f"{source.name} is an exported program, which cannot be trained",
             "name the model's own source: file.py:Name.",
         )
-
-    loss_name, loss_function = resolve_loss(loss, mode)
+    loss_name, loss = resolve_loss(request.loss, request.mode)
     if shape is not None:
-        made = _image_batches(shape, batch or 8, seed)
+        made = _image_batches(shape, request.batch or 8, request.seed)
         data = "handwritten digits (UCI), resized, mean 0 and variance 1"
     else:
-        made = _example_batches(example_inputs, targets, batch)
+        made = _example_batches(request)
         data = "the caller's example inputs"
 
     def with_targets(batches: tuple[Batch, ...], output: Any) -> tuple[Batch, ...]:
-        if loss_function is None:
+        if loss is None:
             return tuple(Batch(batch.inputs) for batch in batches)
-        return _fit_targets(batches, output, loss_name, shape is None, seed)
+        return _fit_targets(batches, output, loss_name, shape is None, request.seed)
 
     first = next(made)
     with on_device or nullcontext():
-        output = try_forward(module, first, source.name, device)
+        output = try_forward(module, first, source.name, request.device)
         [tried] = with_targets((first,), output)
-        if loss_function is None:
-            try_inference(module, tried, output, source.name, device)
+        if loss is None:
+            try_inference(module, tried, output, source.name, request.device)
         else:
-            try_step(module, tried, loss_function, source.name, device)
-        give_back_memory(device)  # what the tries took, the levels need
+            try_step(module, tried, loss, source.name, request.device)
+        give_back_memory(request.device)  # what the tries took, the levels need
     # The others after that: what does not fit on the device should not fill the host first.
     batches = with_targets((first, *made), output)
 
     workload = Workload(
         model=source.attribute or Path(source.name).stem,
         source=source,
-        mode=mode,
+        mode=request.mode,
         batch=batches[0].inputs[0].shape[0],
         inputs=tuple(_type(t) for t in batches[0].inputs),
         targets=tuple(_type(t) for t in batches[0].targets),
-        device=device,
-        precision=precision,
+        device=request.device,
+        precision=request.precision,
         loss=loss_name,
-        optimizer=optimizer or Optimizer(),
+        optimizer=request.optimizer,
         initialisation=how,
-        seed=seed,
-        weights=str(weights or ""),
+        seed=request.seed,
+        weights=str(request.weights or ""),
         data=data,
         batches=len(batches),
-        threads=threads,
+        threads=request.threads,
         parameters=sum(p.numel() for p in module.parameters()),
-        random_layers=tuple(random_layers(module)) if mode == "train" else (),
+        random_layers=tuple(random_layers(module)) if request.mode == "train" else (),
     )
-    return Prepared(workload, module, batches, loss_function)
+    return Prepared(workload, module, batches, loss)
+
+
+def _require_sense(request: Request) -> None:
+    """Raise `GolowError` for what cannot be run, whatever the model is."""
+    if request.mode not in ("infer", "train"):
+        raise GolowError(f"there is no mode {request.mode!r}", "modes are infer and train.")
+    if request.batch is not None and request.batch < 1:
+        raise GolowError(
+            f"a batch of {request.batch} has no sample in it", "use --batch 1 or more."
+        )
+    if request.threads < 1:
+        raise GolowError(f"{request.threads} threads compute nothing", "use --threads 1 or more.")
+    require_device(request.device, request.precision)
 
 
 # ---------------------------------------------------------------- weights, inputs, targets
@@ -219,9 +200,8 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         raise GolowError(f"{path} does not fit the model: {lines}") from error
 
 
-def _sample_shape(
-    source: ModelSource, input_shape: tuple[int, ...] | None, resolution: int | None
-) -> tuple[int, ...]:
+def _sample_shape(source: ModelSource, request: Request) -> tuple[int, ...]:
+    input_shape, resolution = request.input_shape, request.resolution
     if input_shape is not None and resolution is not None:
         raise GolowError("--input and --resolution both say the shape", "give one of them.")
     if input_shape is not None:
@@ -260,18 +240,14 @@ def _image_batches(shape: tuple[int, ...], batch: int, seed: int) -> Iterator[Ba
         yield Batch((torch.from_numpy(x),), (torch.from_numpy(y),))
 
 
-def _example_batches(
-    inputs: Tensor | Sequence[Tensor] | None,
-    targets: Tensor | Sequence[Tensor] | None,
-    batch: int | None,
-) -> Iterator[Batch]:
+def _example_batches(request: Request) -> Iterator[Batch]:
     """The caller's batch, and more made of it, because a level must not see one batch only.
 
     Samples change places (the elements of a single one do), and floating point inputs are scaled a
     little, so that every batch has another right answer.
     """
-    given = _tensors(inputs, "example_inputs")
-    wanted = _tensors(targets, "targets") if targets is not None else ()
+    given, batch = _tensors(request.example_inputs, "example_inputs"), request.batch
+    wanted = _tensors(request.targets, "targets")
     if not given:
         raise GolowError("example_inputs is empty")
     rows = given[0].shape[0] if given[0].dim() else 0

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from golow.comparison.compare import capture
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch.program import TorchProgram
 from golow.lower.passes import CLEAN_UP, apply
 from golow.workload.bundle import write_bundle
+from golow.workload.captured import capture
 from golow.workload.prepare import Prepared
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STYLES = {"done": "green", "failed": "red", "skipped": "dim"}
 
 
-class StudyProgress:
+class StudyProgressDisplay:
     """An observer of a study. The bar is redrawn when something has happened and never else: the
     study must not take a core from what it measures."""
 

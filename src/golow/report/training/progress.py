@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bar
 
-from golow.report.progress import Progress
+from golow.report.progress import ProgressDisplay
 from golow.report.units import seconds_text
 
 if TYPE_CHECKING:
-    from golow.training.learner import Standing
+    from golow.training.observer import TrainingProgress
 
 
-class TrainingProgress(Progress):
+class TrainingProgressDisplay(ProgressDisplay):
     """An observer of a training: stages as for a comparison, a bar for the run that trains."""
 
     def __init__(self, console: Console) -> None:
@@ -31,15 +31,15 @@ class TrainingProgress(Progress):
         """So many samples are prepared."""
         self._draw(f"preparing {what}", f"{done:,} of {total:,} samples", done, total)
 
-    def trained(self, standing: Standing) -> None:
+    def trained(self, progress: TrainingProgress) -> None:
         """A piece of an epoch is done, or an epoch."""
         self._finish_stage()
-        name, told = title(standing), standing_text(standing)
-        whole = standing.batch == standing.batches
+        name, told = title(progress), progress_text(progress)
+        whole = progress.batch == progress.batches
         if self._console.is_terminal:
-            done = (standing.epoch - 1) * standing.batches + standing.batch
-            self._draw(name, told, done, standing.epochs * standing.batches)
-            if whole and standing.epoch == standing.epochs:
+            done = (progress.epoch - 1) * progress.batches + progress.batch
+            self._draw(name, told, done, progress.epochs * progress.batches)
+            if whole and progress.epoch == progress.epochs:
                 self._finish_run()
                 self._console.print(f"{name}  {told}", highlight=False, soft_wrap=True)
         elif whole:
@@ -72,17 +72,17 @@ class TrainingProgress(Progress):
             self._run = None
 
 
-def title(standing: Standing) -> str:
+def title(progress: TrainingProgress) -> str:
     """Which run it is."""
-    start = f"{standing.initialisation}, " if standing.initialisation != "default" else ""
-    return f"{standing.level} ({start}seed {standing.seed})"
+    start = f"{progress.initialisation}, " if progress.initialisation != "default" else ""
+    return f"{progress.level} ({start}seed {progress.seed})"
 
 
-def standing_text(standing: Standing) -> str:
+def progress_text(progress: TrainingProgress) -> str:
     """Epoch, loss, accuracy, speed and, before the end, the time that is left."""
-    accuracy = "" if standing.accuracy is None else f", accuracy {standing.accuracy:.2%}"
-    left = f", {seconds_text(standing.seconds_left)} left" if standing.seconds_left > 0 else ""
+    accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.2%}"
+    left = f", {seconds_text(progress.seconds_left)} left" if progress.seconds_left > 0 else ""
     return (
-        f"epoch {standing.epoch}/{standing.epochs}, loss {standing.loss:.4f}{accuracy}, "
-        f"{standing.samples_per_second:,.0f} samples/s{left}"
+        f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.4f}{accuracy}, "
+        f"{progress.samples_per_second:,.0f} samples/s{left}"
     )

@@ -1,4 +1,4 @@
-"""One level of a comparison: what becomes of it is its own verdict."""
+"""One level, built, loaded and checked: what goes wrong is its own verdict."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bundles import product_bundle
+from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.comparison.entrant import Entrant, Silent
 from golow.levels.ladder import Choice, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.record import Unsupported
@@ -27,9 +27,9 @@ def standard(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Standa
     return Standard(bundle, tmp_path_factory.mktemp("standard"), Starter())
 
 
-def entrant(bundle: Bundle, prepare: Callable[[Bundle, str, Path], Launch]) -> Entrant:
+def mine(bundle: Bundle, prepare: Callable[[Bundle, str, Path], Launch]) -> CheckedLevel:
     choice = Choice(Level("mine", "", "", lambda: Probe(True), prepare), "")
-    return Entrant(choice, bundle, bundle.folder.parent, bundle.folder.parent, Starter())
+    return CheckedLevel(choice, bundle, bundle.folder.parent, Starter())
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -37,8 +37,8 @@ def test_what_differs_is_timed_only_where_that_is_allowed(
     bundle: Bundle, standard: Standard, allowed: bool
 ) -> None:
     plant = (sys.executable, "-m", "golow.worker.plant", "--products", "1", "--shift", "1")
-    with entrant(bundle, lambda *_: Launch(plant)) as wrong:
-        assert wrong.start(standard, allowed, Silent(), "1 of 1") == allowed
+    with mine(bundle, lambda *_: Launch(plant)) as wrong:
+        assert (wrong.start(standard, allowed, "1 of 1") is not None) == allowed
         assert (wrong.worker is not None) == allowed
     assert wrong.check.verdict == "differs"
 
@@ -47,8 +47,8 @@ def test_a_fault_of_the_levels_own_code_is_its_result(bundle: Bundle, standard: 
     def broken(bundle: Bundle, variant: str, cache: Path) -> Launch:
         return {}["no such operator"]  # type: ignore[no-any-return]
 
-    with entrant(bundle, broken) as failed:
-        assert not failed.start(standard, False, Silent(), "1 of 1")
+    with mine(bundle, broken) as failed:
+        assert failed.start(standard, False, "1 of 1") is None
     assert failed.check.verdict == "failed"
     assert failed.check.reason == "KeyError: 'no such operator'"
     assert 'return {}["no such operator"]' in failed.log
@@ -58,7 +58,7 @@ def test_what_a_level_does_not_support_is_named(bundle: Bundle, standard: Standa
     def unsupported(bundle: Bundle, variant: str, cache: Path) -> Launch:
         raise Unsupported("mine", "aten.roll has no kernel", "roll_1", "layer1.0")
 
-    with entrant(bundle, unsupported) as refused:
-        assert not refused.start(standard, False, Silent(), "1 of 1")
+    with mine(bundle, unsupported) as refused:
+        assert refused.start(standard, False, "1 of 1") is None
     assert refused.check.verdict == "unavailable"
     assert refused.check.reason == "aten.roll has no kernel (node roll_1, layer layer1.0)"

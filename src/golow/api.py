@@ -1,0 +1,400 @@
+"""The public API: what Python users call, and what they hold afterwards.
+
+The programs return plain records. Only this module and the commands join them with reports, and
+import what a call needs when it is called: PyTorch is not needed to read a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.comparison import store
+from golow.measure.cores import default_threads
+from golow.observer import Observer, Silent
+from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Precision, Run
+from golow.study.attempt import PROGRAM
+from golow.study.cells import key
+from golow.study.observer import SilentStudy, StudyObserver
+from golow.study.record import CellRecord, Study
+from golow.study.run import STUDIES, find_study
+from golow.study.run import run_study as measure_study
+from golow.study.settings import StudySettings
+from golow.study.state import StudyState, read_state
+from golow.study.store import StudyFolder
+from golow.training import store as training_store
+from golow.training.observer import SilentTraining, TrainingObserver
+from golow.training.record import Augmentation, Schedule, Training
+from golow.training.request import TrainingRequest
+from golow.worker.limits import Limits
+from golow.worker.turn import Turn
+
+if TYPE_CHECKING:
+    import pandas
+    from torch import Tensor, nn
+
+    from golow.data.voc import VocLabel
+    from golow.training.train import TrainingOutcome
+    from golow.workload.request import Loss
+
+
+# ---------------------------------------------------------------- comparisons
+
+
+class Result(NamedTuple):
+    """What `compare` returns: the record, and ways to look at it."""
+
+    comparison: Comparison
+
+    def table(self) -> None:
+        """Print the table and the advice."""
+        from golow.report.comparison.table import render
+
+        render(self.comparison)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        return _frame(store.to_rows(self.comparison))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the records into a new folder under this one; returns that folder."""
+        return store.save(self.comparison, Path(folder))
+
+    def run(self, level: str) -> Run:
+        """The record of one level; raises KeyError for one that did not take part."""
+        for run in self.comparison.runs:
+            if run.level == level:
+                return run
+        raise KeyError(level)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came; ``result`` holds what had been measured by then."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+def compare(
+    model: str | nn.Module,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    workers: Mapping[str, str | Sequence[str]] | None = None,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    weights: str | Path | None = None,
+    initialisation: str | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    optimizer: Optimizer | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: Device = "cpu",
+    precision: Precision = "default",
+    cold: bool = False,
+    interval: float = 0.02,
+    time_limit: float = 60.0,
+    allow_differs: bool = False,
+    by_layer: bool = False,
+    brief: bool = False,
+    cache: Path | None = None,
+    limits: Limits | None = None,
+    turn: Turn | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Run the model at every level, prove that they agree, measure what each costs.
+
+    model: a name of the zoo, ``file.py:Name``, ``package.module:name``, ``file.pt2`` or a module.
+    example_inputs: a tensor or tuple of tensors with the batch dimension first, for models that do
+    not take images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them,
+    all that can run here unless given. workers: commands of your own that speak the protocol, by
+    name. interval: relative width to which each ratio's 95% interval is narrowed, within time_limit
+    seconds of racing, or five times that where five rounds take longer. threads: of every level;
+    one a physical core unless given. device and precision: of every level; a GPU is ``cuda``. cold:
+    empty the GPU's L2 before each timed iteration. by_layer: after the race, time each level step
+    by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
+    to it are not looked at. turn: where several comparisons share a GPU, this one's place among
+    them.
+
+    Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
+    Ctrl-C. What goes wrong in a level is that level's result.
+    """
+    from golow.comparison.compare import compare as run
+    from golow.comparison.settings import ComparisonSettings
+    from golow.workload.request import Request
+
+    request = Request(
+        model,
+        example_inputs,
+        mode=mode,
+        batch=batch,
+        resolution=resolution,
+        input_shape=input_shape,
+        channels=channels,
+        classes=classes,
+        weights=weights,
+        initialisation=initialisation,
+        loss=loss,
+        targets=targets,
+        optimizer=optimizer or Optimizer(),
+        seed=seed,
+        threads=threads or default_threads(),
+        device=device,
+        precision=precision,
+    )
+    settings = ComparisonSettings(
+        levels=levels,
+        workers=workers or {},
+        cold=cold,
+        interval=interval,
+        time_limit=time_limit,
+        allow_differs=allow_differs,
+        by_layer=by_layer,
+        brief=brief,
+        cache=cache,
+        limits=limits,
+        turn=turn,
+    )
+    result = Result(run(request, settings, observer or Silent()))
+    if result.comparison.race.stopped_because == "interrupted":
+        raise Interrupted(result)
+    return result
+
+
+def load(place: str | Path) -> Comparison:
+    """The comparison of a folder, or of its ``comparison.json``; older formats are brought up."""
+    return store.load(place)
+
+
+# ---------------------------------------------------------------- trainings
+
+
+class TrainingResult(NamedTuple):
+    """What `train` returns: the record, ways to look at it, and the folder that it lies in."""
+
+    training: Training
+    folder: Path
+
+    @property
+    def good(self) -> bool:
+        """Whether no level failed, and none trained another network than eager."""
+        training = self.training
+        return not (
+            any(run.failure or run.check.verdict in ("differs", "failed") for run in training.runs)
+            or any(verdict.word == "differs" for verdict in training.verdicts)
+        )
+
+    def table(self) -> None:
+        """Print the table and the verdicts."""
+        from golow.report.training.table import render
+
+        render(self.training)
+
+    def figures(self, folder: str | Path) -> list[Path]:
+        """Draw all figures into the folder. Needs ``pip install golow[figures]``."""
+        from golow.report.training.curves import write_figures
+
+        return write_figures(self.training, Path(folder))
+
+    def tensorboard(self, folder: str | Path) -> tuple[str, ...]:
+        """Write TensorBoard's logs into the folder; returns notes on what could not be written.
+        Needs ``pip install golow[tensorboard]``."""
+        from golow.report.training.tensorboard import write_tensorboard
+        from golow.workload.source import build_module
+
+        source = next((run.workload.source for run in self.training.runs), None)
+        module = build_module(source) if source is not None and source.kind != "pickle" else None
+        return write_tensorboard(self.training, self.folder, Path(folder), module)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row an epoch; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        from golow.report.training.export import epoch_rows
+
+        return _frame(epoch_rows(self.training))
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C came; ``result`` holds what had been trained by then, and `resume` goes on."""
+
+    def __init__(self, result: TrainingResult) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+def train(
+    model: str | nn.Module,
+    *,
+    dataset: str,
+    levels: Sequence[str] | None = None,
+    workers: Mapping[str, str | Sequence[str]] | None = None,
+    epochs: int = 10,
+    seeds: Sequence[int] = (0,),
+    batch: int | None = None,
+    resolution: int | None = None,
+    initialisations: Sequence[str] | None = None,
+    optimizer: Optimizer | None = None,
+    schedule: Schedule | None = None,
+    augmentation: Augmentation | None = None,
+    device: Device = "cpu",
+    precision: Precision = "default",
+    threads: int | None = None,
+    data_root: str | Path | None = None,
+    voc_label: VocLabel = "first",
+    out: str | Path = "runs",
+    allow_differs: bool = False,
+    cache: Path | None = None,
+    limits: Limits | None = None,
+    observer: TrainingObserver | None = None,
+) -> TrainingResult:
+    """Train the model at every level on the same batches; say whether they trained the same.
+
+    model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module that takes
+    [N, C, H, W] and gives one score a class. dataset: a name that `golow data list` shows, or
+    ``folder:PATH``. levels: eager, torchscript, libtorch and the vendor's unless given; eager is
+    always first. workers: commands of your own that speak the protocol, by name. seeds: each
+    decides the initial weights and the order of the samples. batch: 128 unless given, or all
+    samples where there are fewer. resolution: side of the pictures, the data set's own unless given
+    or too small for the model. initialisations: names of golow's, or ``own`` for what the model's
+    constructor does. out: the folder in which the training gets a folder of its own.
+
+    Raises `GolowError` for what the caller can mend, `TrainingInterrupted` on Ctrl-C. What goes
+    wrong in a level is that level's result.
+    """
+    from golow.training.train import train as run
+
+    request = TrainingRequest(
+        model=model,
+        dataset=dataset,
+        levels=levels,
+        workers=workers or {},
+        epochs=epochs,
+        seeds=seeds,
+        batch=batch,
+        resolution=resolution,
+        initialisations=initialisations,
+        optimizer=optimizer or Optimizer(),
+        schedule=schedule or Schedule(),
+        augmentation=augmentation or Augmentation(),
+        device=device,
+        precision=precision,
+        threads=threads,
+        data_root=data_root,
+        voc_label=voc_label,
+        allow_differs=allow_differs,
+    )
+    observer = observer or SilentTraining()
+    return _exported(run(request, Path(out), observer, cache=cache, limits=limits))
+
+
+def resume(
+    folder: str | Path,
+    model: nn.Module | None = None,
+    *,
+    cache: Path | None = None,
+    limits: Limits | None = None,
+    observer: TrainingObserver | None = None,
+) -> TrainingResult:
+    """Go on with the training in that folder, each run after its last whole epoch.
+
+    What had failed is tried again. model: the module, where the training began with a live one.
+    Raises as `train` does; also where the model or the data set is not what it was.
+    """
+    from golow.training.train import resume as run
+
+    observer = observer or SilentTraining()
+    return _exported(run(Path(folder), model, observer, cache=cache, limits=limits))
+
+
+def load_training(place: str | Path) -> Training:
+    """The training in that folder, as far as it has come. Raises `GolowError` for any other."""
+    return training_store.load(place)
+
+
+def _exported(outcome: TrainingOutcome) -> TrainingResult:
+    """Write the tables of a training into its folder; raises `TrainingInterrupted` after Ctrl-C."""
+    from golow.report.training.export import write_export
+
+    write_export(outcome.training, outcome.folder)
+    result = TrainingResult(outcome.training, outcome.folder)
+    if outcome.interrupted:
+        raise TrainingInterrupted(result)
+    return result
+
+
+# ---------------------------------------------------------------- studies
+
+
+class StudyResult(StudyState):
+    """What `run_study` returns: a study as far as it has come, in one environment.
+
+    asked: every cell, in the order of measuring; records: those that have one, by key.
+    environments: of all cells in the folder, by name, and how many each has.
+    """
+
+    __slots__ = ()
+
+    def comparison(self, record: CellRecord) -> Comparison:
+        """What was measured in a cell that is done."""
+        return StudyFolder(self.folder).comparison(record)
+
+    def comparisons(self) -> Iterator[Comparison]:
+        """Of all cells that are done, in the order of the study."""
+        for cell in self.asked:
+            record = self.records.get(key(cell))
+            if record is not None and record.state == "done":
+                yield self.comparison(record)
+
+
+def run_study(
+    study: str | Path | Study,
+    *,
+    device: Device | None = None,
+    out: str | Path = STUDIES,
+    jobs: int = 1,
+    ray: str | None = None,
+    skip: bool = True,
+    budget: float | None = None,
+    observer: StudyObserver | None = None,
+    program: Sequence[str] = PROGRAM,
+) -> StudyResult:
+    """Measure every cell of a study that has no record yet; what happens to a cell is its record.
+
+    study: a name that `golow study list` lists, a TOML file, or a `Study`. device: instead of the
+    study's own. out: the folder of studies, in which this one has its folder. jobs: so many cells
+    at a time, on different GPUs or disjoint cores. ray: ``auto`` or the address of a Ray cluster,
+    which then measures. skip: cells that are certain to need too much memory are not tried.
+    budget: seconds after which no further cell is begun. program: what Python runs for a cell.
+
+    Calling it again goes on: after an interruption the cell in flight is lost, and nothing else.
+    Raises `GolowError` for what the caller can mend, such as a full disk.
+    """
+    settings = StudySettings(jobs=jobs, ray=ray, skip=skip, budget=budget, program=program)
+    asked = find_study(study, Path(out), device)
+    return StudyResult(*measure_study(asked, Path(out), settings, observer or SilentStudy()))
+
+
+def load_study(folder: str | Path, environment: str | None = None) -> StudyResult:
+    """The study in that folder, as far as it has come.
+
+    environment: the name of the one whose cells are wanted; the one with the most cells unless
+    given. Raises `GolowError` where there is no such study or environment.
+    """
+    return StudyResult(*read_state(Path(folder), environment))
+
+
+# ---------------------------------------------------------------- what they share
+
+
+def _frame(rows: Sequence[Mapping[str, object]]) -> pandas.DataFrame:
+    try:
+        import pandas
+    except ImportError as error:
+        raise GolowError("pandas is not installed", "pip install 'golow[pandas]'") from error
+    return pandas.DataFrame(rows)

@@ -1,0 +1,230 @@
+"""One level of a workload, built, loaded and checked: how comparisons and trainings start levels.
+
+Whatever goes wrong on the way becomes the level's verdict with a reason. Nothing is raised but
+Ctrl-C, so one level's failure never costs another its figures.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from golow.check.standard import Outputs, Standard
+from golow.levels.ladder import Choice, Launch
+from golow.levels.starter import Starter
+from golow.measure.held_memory import HeldMemory
+from golow.measure.nvml import Card
+from golow.observer import Observer, Silent
+from golow.record import Check, GolowError, Quantity, Record, Unsupported, WorkerFailure
+from golow.worker.client import Worker
+from golow.worker.process import reset_resident_peak
+from golow.workload.bundle import Bundle
+
+FIRST_ITERATIONS = 5
+
+
+class _Built(Record, frozen=True, kw_only=True):
+    """The seconds of a build that happens in a loading worker; the file lies beside its cache."""
+
+    seconds: float
+
+
+class CheckedLevel:
+    """A level with its worker and its verdict; the worker ends with the block.
+
+    card: the GPU that the worker runs on, None on a CPU. known: the verdict of an earlier check,
+    which is then not repeated.
+    """
+
+    def __init__(
+        self,
+        choice: Choice,
+        bundle: Bundle,
+        cache: Path,
+        starter: Starter,
+        observer: Observer | None = None,
+        *,
+        card: Card | None = None,
+        known: Check | None = None,
+    ) -> None:
+        self.choice, self.bundle, self.cache, self.starter = choice, bundle, cache, starter
+        self.name = choice.name
+        self.observer: Observer = observer or Silent()
+        self.card = card
+        self.check = known or Check(verdict="failed", reason="it was not reached")
+        self.launch: Launch | None = None
+        self.worker: Worker | None = None
+        self.notes: list[str] = []
+        self.log = ""
+        self.seconds: dict[str, float] = {}
+        self.first_iterations: tuple[int, ...] = ()
+        self._memory = HeldMemory(card)
+        self._checked = known is not None
+        self._refused = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def outputs(self, place: str) -> Outputs:
+        """What the level computes, for the check; it is loaded when that is first needed.
+
+        To be called before anything runs on the GPU: what the check itself holds there is not the
+        level's.
+        """
+        self._memory.read_before()
+
+        def written(batches: list[int], learning_rate: float, file: Path) -> None:
+            self._loaded(place).outputs(batches, learning_rate, file)
+
+        return written
+
+    def start(self, standard: Standard | None, allow_differs: bool, place: str) -> Worker | None:
+        """Build, load and check, each unless it is done; the worker if the level may run, else
+        None. A level that may not run is not tried again.
+
+        standard: needed unless the verdict is known. place: for the observer, as ``2 of 5``.
+        """
+        if self._refused:
+            return None
+        with self.recorded():
+            worker = self._loaded(place)
+            if standard is not None and not self._checked:
+                self._judge(worker, standard, place)
+            if self.check.verdict == "match" or (allow_differs and self.check.verdict == "differs"):
+                reset_resident_peak(worker.pid)  # the check's own memory is not the level's
+                self._memory.read_ready(worker)
+                return worker
+        self.close()
+        self._refused = True
+        return None
+
+    def dismiss(self) -> None:
+        """Ask the worker to end, if there is one, without waiting for it."""
+        if self.worker is not None:
+            self.worker.dismiss()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+            self._memory.forget()
+
+    def resident_bytes(self) -> int:
+        """Resident set of the worker now, 0 where there is none."""
+        return self.worker.resident_bytes().get("resident", 0) if self.worker else 0
+
+    def device_bytes(self) -> int:
+        """GPU memory of the worker now; 0 where there is none, or the driver tells nothing."""
+        return self._memory.on_device(self.worker)[1] if self.worker else 0
+
+    def held_memory(self) -> Iterator[Quantity]:
+        """Bytes that the worker holds now; nothing where there is none."""
+        if self.worker is not None:
+            yield from self._memory.quantities(self.worker)
+
+    def life(self) -> Iterator[Quantity]:
+        """What the level costs before it runs steadily, as far as measured; seconds and bytes."""
+        for name, seconds in self.seconds.items():
+            yield Quantity(name=name, unit="s", value=seconds)
+        if self.launch is not None and self.launch.artifact_bytes is not None:
+            yield Quantity(name="artifact", unit="B", value=self.launch.artifact_bytes)
+        if self.first_iterations:
+            first = self.first_iterations[0] / 1e9
+            yield Quantity(name="first_iteration", unit="s", value=first)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Turn an error inside the block into the level's verdict."""
+        try:
+            yield
+        except Unsupported as error:
+            where = f" (node {error.node}, layer {error.module})" if error.node else ""
+            self.check = Check(verdict="unavailable", reason=f"{error.reason}{where}")
+        except GolowError as error:
+            self.check = Check(verdict="failed", reason=f"{error.message} {error.hint}".strip())
+        except WorkerFailure as error:
+            self.fail(error)
+        except Exception as error:  # a fault of the level's own code is its result too
+            reason = f"{type(error).__name__}: {error}"
+            self.fail(WorkerFailure("failed", reason, traceback.format_exc()))
+
+    def fail(self, failure: WorkerFailure) -> None:
+        """The verdict is ``failed``. A level that matched before keeps the figures of its check."""
+        self.check = msgspec.structs.replace(self.check, verdict="failed", reason=failure.message)
+        self.log = failure.log
+
+    # ------------------------------------------------------------ how it is done
+
+    def _loaded(self, place: str) -> Worker:
+        """The worker, built and loaded unless that is done; raises what goes wrong there."""
+        if self.launch is None:
+            self.launch = self._build(place)
+        if self.worker is None:
+            self.worker = self._load(self.launch, place)
+        return self.worker
+
+    def _build(self, place: str) -> Launch:
+        level, variant = self.choice
+        probe = level.probe()
+        if not probe.available:
+            raise Unsupported(self.name, f"{probe.missing}; {probe.fix}")
+        self.observer.stage(f"{self.name} ({place}): building")
+        graph = self.bundle.graph if level.from_graph else None
+        if graph is not None:
+            self.seconds["capture"] = sum(done.seconds for done in graph.history)
+        launch = level.prepare(self.bundle, variant, self.cache)
+        if launch.built_by_loading is not None:
+            launch = self._built_by_loading(launch, launch.built_by_loading)
+        self.seconds["build"] = launch.build_seconds
+        return launch
+
+    def _built_by_loading(self, launch: Launch, built: Path) -> Launch:
+        """Load once for the build alone, so that what is measured afterwards is a warm start."""
+        cached = built.exists()
+        if not cached:
+            turn = self.starter.turn
+            alone = turn.alone() if launch.build_measures else nullcontext()
+            with alone, self.starter.worker(self.name, launch, self.bundle) as builder:
+                seconds = builder.build(self.bundle.folder).phases.get("build", 0.0)
+            built.parent.mkdir(parents=True, exist_ok=True)
+            built.write_bytes(msgspec.json.encode(_Built(seconds=seconds)))
+        seconds = msgspec.json.decode(built.read_bytes(), type=_Built).seconds
+        size = sum(f.stat().st_size for f in built.parent.rglob("*") if f.is_file())
+        return launch._replace(build_seconds=seconds, cached=cached, artifact_bytes=size)
+
+    def _load(self, launch: Launch, place: str) -> Worker:
+        self.observer.stage(f"{self.name} ({place}): loading")
+        if not self._memory.has_before:
+            self._memory.read_before()
+        # Kept at once: a worker that does not load is closed too.
+        self.worker = worker = self.starter.worker(self.name, launch, self.bundle)
+        report = worker.load(self.bundle.folder)
+        ready = time.perf_counter() - worker.started
+        building = 0.0 if launch.built_by_loading else report.phases.get("build", 0.0)
+        self.seconds["build"] = self.seconds["build"] or building
+        self.seconds["load"] = report.phases.get("load", 0.0)
+        if not self.starter.turn.is_shared:  # else the machine is busy, and it was started ahead
+            self.seconds["ready"] = ready - building
+        self.notes = list(dict.fromkeys([*self.notes, *report.notes]))
+        if launch.artifact_bytes is None:
+            self.launch = launch._replace(artifact_bytes=report.artifact_bytes)
+        first = (worker.time(1, 0) for _ in range(FIRST_ITERATIONS))
+        # On a device the host's time ends when the iteration is enqueued.
+        self.first_iterations = tuple((sample.device_ns or sample.host_ns)[0] for sample in first)
+        return worker
+
+    def _judge(self, worker: Worker, standard: Standard, place: str) -> None:
+        self.observer.stage(f"{self.name} ({place}): checking")
+        self.check, notes = standard.judge(worker.outputs)
+        self.notes += notes
+        self._checked = True

@@ -1,0 +1,148 @@
+"""``golow compare``: a model down the levels."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from golow.commands.options import (
+    Batch,
+    Channels,
+    Classes,
+    DeviceName,
+    DeviceOption,
+    Init,
+    Input,
+    LevelNames,
+    LossOption,
+    Model,
+    ModeName,
+    ModeOption,
+    PrecisionName,
+    PrecisionOption,
+    Resolution,
+    Seed,
+    Threads,
+    Weights,
+    Workers,
+    names,
+    shape,
+    workers,
+)
+from golow.record import GolowError, Optimizer
+from golow.report.console import WIDTH
+
+if TYPE_CHECKING:
+    from golow.api import Result
+
+
+def compare(
+    model: Model,
+    mode: ModeOption = ModeName.infer,
+    batch: Batch = None,
+    resolution: Resolution = None,
+    input: Input = None,
+    levels: LevelNames = None,
+    worker: Workers = None,
+    channels: Channels = None,
+    classes: Classes = None,
+    weights: Weights = None,
+    init: Init = None,
+    loss: LossOption = None,
+    learning_rate: Annotated[float, typer.Option(help="Of SGD.")] = 0.001,
+    momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
+    seed: Seed = 0,
+    threads: Threads = None,
+    device: DeviceOption = DeviceName.cpu,
+    precision: PrecisionOption = PrecisionName.default,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Empty the GPU's L2 cache before each timed iteration.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(help="Relative width to which each ratio's interval is narrowed.")
+    ] = 0.02,
+    time_limit: Annotated[
+        float,
+        typer.Option(help="Seconds of racing; up to 5 times that for 5 rounds of a slow model."),
+    ] = 60.0,
+    allow_differs: Annotated[
+        bool, typer.Option(help="Time levels too whose numbers differ; they are marked.")
+    ] = False,
+    by_layer: Annotated[
+        bool, typer.Option("--by-layer", help="Also say where each level's time goes.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
+    json: Annotated[
+        str | None, typer.Option(help="Also write all as one JSON file; - is standard output.")
+    ] = None,
+) -> None:
+    """Take a model down the levels: prove that they agree, measure what each costs.
+
+    Ends with status 0 when every level that can run here matches, 1 when one differs or failed.
+    """
+    from golow import api
+    from golow.comparison import store
+    from golow.report.progress import ProgressDisplay
+
+    store.require_writable(out)
+    with ProgressDisplay(Console(stderr=True)) as display:
+        try:
+            result = api.compare(
+                model,
+                mode=mode.value,
+                batch=batch,
+                resolution=resolution,
+                input_shape=shape(input),
+                levels=names(levels),
+                workers=workers(worker or []),
+                channels=channels,
+                classes=classes,
+                weights=weights,
+                initialisation=init,
+                loss=loss,
+                optimizer=Optimizer(
+                    learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+                ),
+                seed=seed,
+                threads=threads,
+                device=device.value,
+                precision=precision.value,
+                cold=cold,
+                interval=interval,
+                time_limit=time_limit,
+                allow_differs=allow_differs,
+                by_layer=by_layer,
+                observer=display,
+            )
+        except api.Interrupted as stopped:
+            display.close()
+            _show_and_save(stopped.result, out, json)
+            raise typer.Exit(130) from None
+    _show_and_save(result, out, json)
+    bad = any(run.check.verdict in ("differs", "failed") for run in result.comparison.runs)
+    raise typer.Exit(1 if bad else 0)
+
+
+def _show_and_save(result: Result, out: Path, json: str | None) -> None:
+    """Show first: a full disk must not cost the figures that are on the screen."""
+    from golow.comparison.store import write_whole
+    from golow.record import encode
+    from golow.report.comparison.table import render
+
+    to_pipe = json == "-"
+    render(result.comparison, Console(stderr=True, width=WIDTH, markup=False) if to_pipe else None)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(result.comparison))
+        sys.stdout.flush()
+    elif json is not None:
+        try:
+            write_whole(Path(json), encode(result.comparison))
+        except OSError as error:
+            raise GolowError(f"{json} cannot be written: {error.strerror}") from error
+    folder = result.save(out)
+    print(f"record: {folder}", file=sys.stderr if to_pipe else sys.stdout)

@@ -1,0 +1,14 @@
+"""``golow doctor``: which levels can run here."""
+
+from __future__ import annotations
+
+from golow.report.console import wide_console
+
+
+def doctor() -> None:
+    """Say which levels can run here, what is missing, and how trustworthy the machine is."""
+    from golow.levels.ladder import LADDER
+    from golow.measure.environment import environment
+    from golow.report.comparison.lists import doctor_report
+
+    doctor_report(wide_console(), LADDER, environment())

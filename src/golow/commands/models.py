@@ -1,0 +1,13 @@
+"""``golow models``: the zoo as a table."""
+
+from __future__ import annotations
+
+from golow.report.console import wide_console
+
+
+def models() -> None:
+    """List the models of the zoo."""
+    from golow.models import ZOO
+    from golow.report.comparison.lists import models_table
+
+    wide_console().print(models_table(ZOO))

@@ -1,0 +1,34 @@
+"""``golow show``: recorded comparisons and trainings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def show(
+    records: Annotated[
+        list[Path], typer.Argument(help="Folders that `golow compare` or `golow train` wrote.")
+    ],
+    anyway: Annotated[bool, typer.Option(help="Show unlike runs side by side.")] = False,
+    by_layer: Annotated[
+        bool, typer.Option("--by-layer", help="Also show where each level's time went.")
+    ] = False,
+) -> None:
+    """Show recorded comparisons and trainings; several comparisons only if machine, versions and
+    workload are alike."""
+    from golow.comparison import store
+    from golow.report.comparison.table import render
+    from golow.report.training import table as training
+    from golow.training import store as training_store
+
+    trainings = [path for path in records if training_store.is_training(path)]
+    for path in trainings:
+        training.render(training_store.load(path))
+    comparisons = [store.load(path) for path in records if path not in trainings]
+    if comparisons and not anyway:
+        store.require_alike(comparisons)
+    for comparison in comparisons:
+        render(comparison, by_layer=by_layer)

@@ -1,0 +1,25 @@
+"""What a program tells of its progress while it runs; the command line draws it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Is told how far a program has come."""
+
+    def stage(self, text: str) -> None:
+        """A step begins that may take seconds."""
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        """A round of the race is done; widest is the widest relative interval so far."""
+
+
+class Silent:
+    """An observer that does nothing."""
+
+    def stage(self, text: str) -> None:
+        """Do nothing."""
+
+    def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
+        """Do nothing."""

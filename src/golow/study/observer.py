@@ -1,0 +1,52 @@
+"""What a study tells of its progress while it runs; the command line draws it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from golow.study.forecast import Outlook
+from golow.study.record import Cell, CellRecord
+
+
+class StudyObserver(Protocol):
+    """Is told how far a study has come."""
+
+    def outlook(self, outlook: Outlook) -> None:
+        """What is to come, before the first cell."""
+
+    def waiting(self, device: str, holder: str) -> None:
+        """Another study measures on the device."""
+
+    def began(self, cell: Cell) -> None:
+        """A cell is being measured."""
+
+    def stage(self, cell: Cell, text: str) -> None:
+        """A step of the cell begins."""
+
+    def lost(self, cell: Cell, reason: str) -> None:
+        """An attempt at the cell is void for that reason; the cell is measured again."""
+
+    def ended(self, record: CellRecord, outlook: Outlook) -> None:
+        """A cell has its record; what is still to come."""
+
+
+class SilentStudy:
+    """An observer that does nothing."""
+
+    def outlook(self, outlook: Outlook) -> None:
+        """Do nothing."""
+
+    def waiting(self, device: str, holder: str) -> None:
+        """Do nothing."""
+
+    def began(self, cell: Cell) -> None:
+        """Do nothing."""
+
+    def stage(self, cell: Cell, text: str) -> None:
+        """Do nothing."""
+
+    def lost(self, cell: Cell, reason: str) -> None:
+        """Do nothing."""
+
+    def ended(self, record: CellRecord, outlook: Outlook) -> None:
+        """Do nothing."""

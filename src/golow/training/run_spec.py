@@ -1,0 +1,57 @@
+"""What one run of a training is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from golow.record import GolowError
+from golow.training import schedule
+from golow.training.bundle import Start
+from golow.training.data import TrainingData
+from golow.training.record import TrainingPlan
+from golow.training.store import ROUNDING, RunFolder
+
+
+class RunSpec(NamedTuple):
+    """A run from one start; the same for every level but for the folder.
+
+    epochs: how many of the plan's epochs to train. scratch: a folder for temporary files.
+    """
+
+    plan: TrainingPlan
+    data: TrainingData
+    initialisation: str
+    seed: int
+    start: Start
+    epochs: int
+    folder: RunFolder
+    scratch: Path
+
+    @property
+    def remark(self) -> str:
+        """What tells the run from others of its level, initialisation and seed."""
+        return " (rounding)" if self.folder.path.name == ROUNDING else ""
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch, a smaller last one included."""
+        return -(-self.plan.dataset.train_samples // self.plan.batch)
+
+    def rates(self, epoch: int) -> tuple[float, ...]:
+        """The learning rates of the epoch's batches."""
+        plan = self.plan
+        rate = plan.optimizer.learning_rate
+        return schedule.rates(
+            plan.schedule, rate, epoch=epoch, epochs=plan.epochs, batches=self.batches
+        )
+
+    def write_order(self, epoch: int) -> Path:
+        """Write the epoch's order; returns the file, which the next epoch's replaces."""
+        file = self.scratch / "order.safetensors"
+        try:
+            self.data.write_order(file, self.seed, epoch, self.plan.augmentation)
+        except GolowError as error:
+            hint = f"free some space; golow train --resume {self.folder.training} goes on."
+            raise GolowError(error.message, hint) from error
+        return file

@@ -1,0 +1,49 @@
+"""What is asked for: the model, its inputs, and how it is run. Importing this imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golow.record import Device, Mode, Optimizer, Precision
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Loss = Callable[..., "Tensor"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A workload as its user describes it; `golow.workload.prepare` checks it and makes it.
+
+    model: a name of the zoo, ``file.py:Name``, ``package.module:name``, ``file.pt2`` or a module.
+    example_inputs and targets: tensors with the batch dimension first, where the model does not
+    take images; golow's own images and their labels are used without them. batch: 8 unless given.
+    input_shape: of one sample, without the batch; resolution: the side of a square image.
+    channels, classes: of a model of the zoo. weights: a .safetensors file of the state dict.
+    initialisation: a name of `golow.models.initialise`. loss: a name of torch.nn.functional, or a
+    function of the output and the targets. seed: of weights and order of images. threads: of every
+    level.
+    """
+
+    model: str | nn.Module
+    example_inputs: Tensor | Sequence[Tensor] | None = None
+    _: KW_ONLY
+    mode: Mode = "infer"
+    batch: int | None = None
+    resolution: int | None = None
+    input_shape: tuple[int, ...] | None = None
+    channels: int | None = None
+    classes: int | None = None
+    weights: str | Path | None = None
+    initialisation: str | None = None
+    loss: str | Loss | None = None
+    targets: Tensor | Sequence[Tensor] | None = None
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    seed: int = 0
+    threads: int = 1
+    device: Device = "cpu"
+    precision: Precision = "default"
