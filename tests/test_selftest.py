@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from golow.comparison import selftest as testing
-from golow.comparison.selftest import Finding, Trust, selftest
+from golow.comparison.selftest import Finding, SelftestResult, selftest
 from golow.measure.race import Race, run_race
 from golow.record import Check, Unsupported
 from golow.worker.client import Worker
@@ -41,9 +41,9 @@ class Watch:
 def test_the_selftest_finds_what_it_planted(capfd: pytest.CaptureFixture[str]) -> None:
     """A real run, too short for the times; what needs no calm machine is certain all the same."""
     watch, before = Watch(), set(family(os.getpid()))
-    trust = selftest(watch, time_limit=8)
-    findings = {finding.name: finding for finding in trust.findings}
-    for finding in trust.findings:
+    result = selftest(watch, time_limit=8)
+    findings = {finding.name: finding for finding in result.findings}
+    for finding in result.findings:
         print(f"{finding.name}: {finding.expected} | {finding.found} | {finding.passed}")
     assert list(findings) == [
         "the clock",
@@ -62,8 +62,8 @@ def test_the_selftest_finds_what_it_planted(capfd: pytest.CaptureFixture[str]) -
     readable = run_queue_wait_ns(os.getpid()) is not None
     assert findings["waiting for a core"].passed == readable
     assert findings["every core burnt meanwhile"].passed == readable
-    assert all(finding.explanation and finding.expected for finding in trust.findings)
-    assert trust.trusted == all(finding.passed for finding in trust.findings)
+    assert all(finding.explanation and finding.expected for finding in result.findings)
+    assert result.trusted == all(finding.passed for finding in result.findings)
     assert len(watch.stages) == 3
     assert watch.rounds >= 2
     assert all_gone(*(set(family(os.getpid())) - before))  # nothing burns on
@@ -119,8 +119,8 @@ def test_a_wrong_answer_that_matches_is_no_pass() -> None:
 def test_one_finding_that_fails_is_enough() -> None:
     good = Finding(name="a", expected="b", found="b", passed=True, explanation="c")
     bad = Finding(name="a", expected="b", found="c", passed=False, explanation="c")
-    assert Trust(findings=(good, good)).trusted
-    assert not Trust(findings=(good, bad)).trusted
+    assert SelftestResult(findings=(good, good)).trusted
+    assert not SelftestResult(findings=(good, bad)).trusted
 
 
 # ---------------------------------------------------------------- the plant

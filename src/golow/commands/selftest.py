@@ -11,10 +11,10 @@ from golow.report.console import wide_console
 def selftest() -> None:
     """Time workers of known cost here, under two minutes: can numbers be trusted?"""
     from golow.comparison.selftest import selftest as run
-    from golow.report.comparison.lists import trust_report
+    from golow.report.comparison.lists import selftest_report
     from golow.report.progress import ProgressDisplay
 
     with ProgressDisplay(Console(stderr=True)) as display:
-        trust = run(display)
-    trust_report(wide_console(), trust)
-    raise typer.Exit(0 if trust.trusted else 1)
+        result = run(display)
+    selftest_report(wide_console(), result)
+    raise typer.Exit(0 if result.trusted else 1)

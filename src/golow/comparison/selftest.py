@@ -61,7 +61,7 @@ class Finding(Record, frozen=True, kw_only=True):
     explanation: str
 
 
-class Trust(Record, frozen=True, kw_only=True):
+class SelftestResult(Record, frozen=True, kw_only=True):
     """What the selftest found."""
 
     findings: tuple[Finding, ...]
@@ -72,7 +72,7 @@ class Trust(Record, frozen=True, kw_only=True):
         return all(finding.passed for finding in self.findings)
 
 
-def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Trust:
+def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> SelftestResult:
     """Plant errors of known size, and see whether golow finds them here.
 
     It takes at most about ``time_limit`` seconds and twenty more. Raises `GolowError` where the
@@ -102,7 +102,7 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Tru
         observer.stage("racing again while every core is burnt")
         with _burning_cores(environment().affinity):
             burnt = _race(racing[:2], BURNT_SHARE * time_limit, observer)
-    return Trust(
+    return SelftestResult(
         findings=(
             _clock(),
             _wait(calm),
@@ -154,8 +154,8 @@ def _burning_cores(cores: tuple[int, ...]) -> Iterator[None]:
             stack.enter_context(process)
             stack.callback(process.kill)
             _pin(process.pid, core)
-            assert process.stdout is not None  # noqa: S101
-            process.stdout.readline()  # it burns from now on
+            if process.stdout is not None:
+                process.stdout.readline()  # it burns from now on
         yield
 
 

@@ -27,7 +27,7 @@ from golow.study.cells import key
 from golow.study.family import MARK, end_family
 from golow.study.places import Place
 from golow.study.record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
-from golow.worker.process import out_of_memory_kills
+from golow.worker.process import out_of_memory_kills, pipes
 
 PROGRAM = ("-m", "golow.study.cell")
 """What Python is told to run for a cell, unless a test has it otherwise."""
@@ -76,9 +76,9 @@ class Attempt:
             )
         except OSError as error:
             raise _not_started(draft, error) from error
-        assert self._process.stdout is not None  # noqa: S101
-        self._output: int | None = self._process.stdout.fileno()
-        os.set_blocking(self._process.stdout.fileno(), False)
+        self._stdin, stdout = pipes(self._process)
+        self._output: int | None = stdout.fileno()
+        os.set_blocking(stdout.fileno(), False)
         self._end_of_process = _end_of(self._process)
         with suppress(OSError):  # it may have ended
             os.sched_setaffinity(self._process.pid, place.environment.affinity)
@@ -94,9 +94,8 @@ class Attempt:
             (self.draft / "request.json").write_bytes(encode(cell))
         except OSError as error:
             raise _not_started(self.draft, error) from error
-        assert self._process.stdin is not None  # noqa: S101
         with suppress(BrokenPipeError):  # it has died: `finish` tells how
-            os.write(self._process.stdin.fileno(), b"\n")
+            os.write(self._stdin.fileno(), b"\n")
 
     @property
     def pid(self) -> int:
@@ -160,8 +159,7 @@ class Attempt:
         It is told by the end of its input, and does it itself: a second Ctrl-C cannot leave it half
         done. What does not hear is killed.
         """
-        assert self._process.stdin is not None  # noqa: S101
-        self._process.stdin.close()
+        self._stdin.close()
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -237,9 +235,8 @@ class Attempt:
             self._log.close()
             if self._end_of_process is not None:
                 os.close(self._end_of_process)
-            for stream in (self._process.stdin, self._process.stdout):
-                if stream is not None:
-                    stream.close()
+            for stream in pipes(self._process):
+                stream.close()
 
 
 def _not_started(draft: Path, error: OSError) -> GolowError:

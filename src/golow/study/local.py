@@ -78,7 +78,8 @@ class LocalExecutor:
     def start(self, cell: Cell, needs: int | None) -> None:
         """Begin to measure the cell at a free place."""
         place = self._free_place(needs)
-        assert place is not None  # noqa: S101
+        if place is None:
+            raise ValueError("no place is free: ask has_room first")
         attempt = self._waiting_at(place) or self._process(place)
         attempt.begin(cell, self._seconds, needs)
         for other in self._beside(place):

@@ -70,7 +70,7 @@ class DeviceLock:
             return False
         self._handle = handle
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
-        self._write(msgspec.json.encode(Holder(name=name, process=os.getpid(), since=since)))
+        _write(handle, msgspec.json.encode(Holder(name=name, process=os.getpid(), since=since)))
         return True
 
     def holder(self) -> str:
@@ -83,13 +83,13 @@ class DeviceLock:
     def release(self) -> None:
         """Give it back."""
         if self._handle is not None:
-            self._write(b"")
+            _write(self._handle, b"")
             os.close(self._handle)
             self._handle = None
 
-    def _write(self, text: bytes) -> None:
-        """The text is for people: a full disk must not cost the lock."""
-        assert self._handle is not None  # noqa: S101
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, text, 0)
+
+def _write(handle: int, text: bytes) -> None:
+    """The text is for people: a full disk must not cost the lock."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, text, 0)

@@ -7,13 +7,14 @@ import os
 import selectors
 import subprocess
 
+from golow.worker.process import pipes
+
 
 class Lines:
     """Both pipes of a process. unread: what has come and was not taken."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None and process.stdout is not None  # noqa: S101
-        self._to, self._from = process.stdin, process.stdout
+        self._to, self._from = pipes(process)
         self.unread = b""
 
     @property

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -41,6 +42,13 @@ def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> 
         paths = (path or str(Path.cwd()) for path in sys.path)
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return {**environment, **extra}
+
+
+def pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    """Standard input and output of a process that was started with pipes for both."""
+    if process.stdin is None or process.stdout is None:
+        raise ValueError("the process was started without pipes")
+    return process.stdin, process.stdout
 
 
 def thread_settings(threads: int) -> dict[str, str]:

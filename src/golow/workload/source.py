@@ -184,7 +184,8 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
     if hashlib.sha256(data).hexdigest() != source.sha256:
         raise GolowError("the bundle's module is not the one that golow wrote")
     module = cloudpickle.loads(data)
-    assert isinstance(module, nn.Module)  # noqa: S101
+    if not isinstance(module, nn.Module):
+        raise GolowError(f"the bundle carries a {type(module).__name__}, not a torch.nn.Module")
     return module
 
 

@@ -15,7 +15,7 @@ from golow.record import Environment
 from golow.report.units import bytes_text
 
 if TYPE_CHECKING:
-    from golow.comparison.selftest import Trust
+    from golow.comparison.selftest import SelftestResult
     from golow.levels.ladder import Level
     from golow.models import Entry
 
@@ -72,19 +72,19 @@ def doctor_report(console: Console, ladder: Sequence[Level], machine: Environmen
     console.print("`golow selftest` says whether numbers taken here can be trusted.")
 
 
-def trust_report(console: Console, trust: Trust) -> None:
+def selftest_report(console: Console, result: SelftestResult) -> None:
     """The selftest's findings and its word."""
     table = _table("what was planted", "expected", "found", "")
-    for finding in trust.findings:
+    for finding in result.findings:
         word = Text("ok", style="green") if finding.passed else Text("NOT OK", style="bold red")
         table.add_row(finding.name, finding.expected, finding.found, word)
     console.print(table)
-    for finding in trust.findings:
+    for finding in result.findings:
         if not finding.passed:
             console.print(f"{finding.name}: {finding.explanation}")
     console.print(
         Text("Numbers taken here can be trusted.", style="bold green")
-        if trust.trusted
+        if result.trusted
         else Text("Numbers taken here now cannot be trusted.", style="bold red")
     )
 

@@ -37,13 +37,23 @@ class Measure(NamedTuple):
     least_spread: float
 
 
-class Comparison(NamedTuple):
-    """The difference of the means with its interval, the tolerance, and whether the level's seeds
-    are farther apart than eager's by more than chance."""
+class Difference(NamedTuple):
+    """The difference of the means with its 95% interval, the tolerance, and whether the level's
+    seeds are farther apart than eager's by more than chance."""
 
-    difference: Quantity
+    value: float
+    low: float
+    high: float
     tolerance: float
     erratic: bool
+
+    def figures(self, name: str) -> tuple[Quantity, Quantity]:
+        """The difference of that number and the tolerance, for the record."""
+        low, high = self.low, self.high
+        return (
+            Quantity(name=f"{name}_difference", unit="", value=self.value, low=low, high=high),
+            Quantity(name=f"{name}_tolerance", unit="", value=self.tolerance),
+        )
 
 
 def by_seeds(pairs: Sequence[Pair]) -> Judgement:
@@ -55,8 +65,7 @@ def by_seeds(pairs: Sequence[Pair]) -> Judgement:
     judged: list[Judgement] = []
     for measure in _measures(pairs):
         found = compared(pairs, measure)
-        tolerance = Quantity(name=f"{measure.name}_tolerance", unit="", value=found.tolerance)
-        figures += [found.difference, tolerance]
+        figures += found.figures(measure.name)
         judged.append(_word(measure.name, found))
     words = [judgement.word for judgement in judged]
     if "differs" in words or "unclear" in words:
@@ -66,7 +75,7 @@ def by_seeds(pairs: Sequence[Pair]) -> Judgement:
     return Judgement("same", reason, tuple(figures))
 
 
-def compared(pairs: Sequence[Pair], measure: Measure) -> Comparison:
+def compared(pairs: Sequence[Pair], measure: Measure) -> Difference:
     """One number of the level's runs and of eager's; at least two pairs."""
     level = np.array([measure.of(pair.level) for pair in pairs])
     eager = np.array([measure.of(pair.eager) for pair in pairs])
@@ -75,16 +84,10 @@ def compared(pairs: Sequence[Pair], measure: Measure) -> Comparison:
     spread = math.hypot(*spreads) / math.sqrt(2)
     value = float(level.mean() - eager.mean())
     reach = float(student.ppf(_TWO_SIDED_95, freedom)) * spread * math.sqrt(2 / count)
-    difference = Quantity(
-        name=f"{measure.name}_difference",
-        unit="",
-        value=value,
-        low=value - reach,
-        high=value + reach,
-    )
     tolerance = float(student.ppf(_TWO_SIDED_98, freedom)) * spread * math.sqrt(2)
     chance = math.sqrt(float(fisher.ppf(_UNLIKE, count - 1, count - 1)))
-    return Comparison(difference, tolerance, spreads[0] > chance * spreads[1])
+    erratic = spreads[0] > chance * spreads[1]
+    return Difference(value, value - reach, value + reach, tolerance, erratic)
 
 
 def _measures(pairs: Sequence[Pair]) -> Iterator[Measure]:
@@ -96,11 +99,10 @@ def _measures(pairs: Sequence[Pair]) -> Iterator[Measure]:
         yield Measure("accuracy", _accuracy, max(resolution(run.epochs[-1]) for run in eager))
 
 
-def _word(name: str, found: Comparison) -> Judgement:
-    difference, tolerance, erratic = found
-    assert difference.low is not None and difference.high is not None  # noqa: S101
-    low, high, what = difference.low, difference.high, name.replace("_", " ")
-    text = f"{what} {difference.value:+.2g} from eager's ({low:+.2g} to {high:+.2g})"
+def _word(name: str, found: Difference) -> Judgement:
+    value, low, high, tolerance, erratic = found
+    what = name.replace("_", " ")
+    text = f"{what} {value:+.2g} from eager's ({low:+.2g} to {high:+.2g})"
     explained = f"seeds explain {tolerance:.2g}"
     if low > tolerance or high < -tolerance:
         return Judgement("differs", f"{text}, {explained}")
@@ -109,7 +111,7 @@ def _word(name: str, found: Comparison) -> Judgement:
     if name == "accuracy" and tolerance > WIDEST_ACCURACY:
         return Judgement("unclear", f"the seeds are too far apart: {explained} of accuracy")
     if -tolerance <= low and high <= tolerance:
-        return Judgement("same", f"{what} {difference.value:+.2g} ({explained})")
+        return Judgement("same", f"{what} {value:+.2g} ({explained})")
     return Judgement("unclear", f"{text}, {explained}; more seeds narrow the interval")
 
 

@@ -1,0 +1,139 @@
+"""The public functions: every keyword reaches the program, and importing them stays light."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, FrozenInstanceError, fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import golow
+from golow import api
+from golow.comparison import compare as comparison
+from golow.comparison.settings import ComparisonSettings
+from golow.record import Optimizer
+from golow.study.settings import StudySettings
+from golow.training import train as training
+from golow.training.record import Augmentation, Schedule
+from golow.training.request import TrainingRequest
+from golow.workload.request import Request
+
+Given = dict[str, Any]
+
+
+class Reached(Exception):
+    """The program was called: with these records, and these keywords beside them."""
+
+    def __init__(self, *records: Any, **keywords: Any) -> None:
+        super().__init__()
+        self.found: Given = dict(keywords)
+        for record in records:
+            if isinstance(record, Request | TrainingRequest | ComparisonSettings | StudySettings):
+                self.found |= {field.name: getattr(record, field.name) for field in fields(record)}
+            elif isinstance(record, Path):
+                self.found["out"] = record
+            else:
+                self.found["observer"] = record
+
+
+def program(*records: Any, **keywords: Any) -> Any:
+    raise Reached(*records, **keywords)
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that only say what they were called with."""
+    monkeypatch.setattr(comparison, "compare", program)
+    monkeypatch.setattr(training, "train", program)
+    monkeypatch.setattr(api, "measure_study", program)
+    monkeypatch.setattr(api, "find_study", lambda study, out, device: study)
+
+
+def distinct(function: Callable[..., object]) -> Given:
+    """A value of its own for every parameter of the function."""
+    values: Given = {
+        name: SimpleNamespace(of=name) for name in inspect.signature(function).parameters
+    }
+    return values | {"out": Path("/out")} if "out" in values else values
+
+
+def lost(function: Callable[..., object], resolved: tuple[str, ...] = ()) -> list[str]:
+    """Parameters whose value does not arrive under their name."""
+    given = distinct(function)
+    with pytest.raises(Reached) as reached:
+        function(**given)
+    return [
+        name
+        for name, value in given.items()
+        if name not in resolved and reached.value.found.get(name) is not value
+    ]
+
+
+FUNCTIONS: list[tuple[Callable[..., object], tuple[str, ...]]] = [
+    (golow.compare, ()),
+    (golow.train, ("out",)),
+    (golow.run_study, ("study", "device", "out")),  # these make the study that is meant
+]
+
+
+@pytest.mark.parametrize(("function", "resolved"), FUNCTIONS)
+def test_every_keyword_reaches_the_program(
+    function: Callable[..., object], resolved: tuple[str, ...]
+) -> None:
+    assert lost(function, resolved) == []
+
+
+def test_a_keyword_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(request: Request, settings: ComparisonSettings, observer: object) -> Any:
+        raise Reached(request, replace(settings, cold=False, brief=settings.by_layer), observer)
+
+    monkeypatch.setattr(comparison, "compare", forgetful)
+    assert lost(golow.compare) == ["cold", "brief"]
+
+
+@pytest.mark.parametrize(
+    ("function", "records"),
+    [
+        (golow.compare, (Request, ComparisonSettings)),
+        (golow.train, (TrainingRequest,)),
+        (golow.run_study, (StudySettings,)),
+    ],
+)
+def test_records_and_public_functions_have_the_same_defaults(
+    function: Callable[..., object], records: tuple[type, ...]
+) -> None:
+    """But for those that the function resolves: None stands for the default there."""
+    parameters = inspect.signature(function).parameters
+    for record in records:
+        for field in fields(record):
+            default = parameters[field.name].default
+            if default is not None and default is not inspect.Parameter.empty:
+                assert field.default == default, field.name
+            elif field.default is MISSING and field.default_factory is not MISSING:
+                made = field.default_factory()
+                assert made in (Optimizer(), Schedule(), Augmentation(), {}), field.name
+
+
+def test_a_request_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Request("mlp").batch = 2  # type: ignore[misc]
+
+
+LIGHT = """
+import sys, golow, golow.workload.request, golow.training.request, golow.comparison.settings
+golow.GolowError, golow.Optimizer, golow.Schedule
+assert "golow.api" not in sys.modules
+golow.load, golow.load_training, golow.load_study, golow.run_study, golow.Result
+print({"torch", "scipy", "matplotlib", "pandas"} & set(sys.modules))
+"""
+
+
+def test_importing_the_public_functions_imports_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
