@@ -119,6 +119,12 @@ def test_no_program_imports_a_report() -> None:
     assert rank("report") < rank("api")
 
 
+def test_a_training_needs_no_comparison() -> None:
+    """It starts levels by what the check offers; only the writing of records is shared so far."""
+    loads = set[str]().union(*map(imports, sorted((SOURCES / "training").rglob("*.py"))))
+    assert {name for name in loads if room_of(name) == "comparison"} <= {"comparison/store"}
+
+
 def test_the_test_sees_an_import_that_goes_up(tmp_path: Path) -> None:
     planted = tmp_path / "record.py"
     planted.write_text("def f():\n    from golow.cli import main\n")

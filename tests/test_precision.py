@@ -26,7 +26,7 @@ from golow.record import Device, Mode, Precision, encode
 from golow.workload.bundle import Bundle
 from planted import INFERENCE, TRAINING, gradient_times, with_settings
 
-Court = Callable[[Precision, Mode], "Trial"]
+Trials = Callable[[Precision, Mode], "Trial"]
 
 
 def in_precision(bundle: Bundle, precision: Precision, device: Device = "cpu") -> Bundle:
@@ -49,7 +49,7 @@ class Trial:
 
 
 @pytest.fixture(scope="module")
-def court(tmp_path_factory: pytest.TempPathFactory) -> Court:
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
     """The trial of each precision and mode, prepared when it is first wanted."""
 
     @cache
@@ -102,9 +102,9 @@ RIGHT: list[tuple[Precision, Mode, Callable[[], TorchProgram]]] = [
 
 @pytest.mark.parametrize(("precision", "mode", "make"), RIGHT)
 def test_what_is_right_matches(
-    court: Court, precision: Precision, mode: Mode, make: Callable[[], TorchProgram]
+    trials: Trials, precision: Precision, mode: Mode, make: Callable[[], TorchProgram]
 ) -> None:
-    found = court(precision, mode).verdict(make())
+    found = trials(precision, mode).verdict(make())
     assert found.worst is not None
     print(f"{found.worst.name}: {found.worst.error / found.worst.limit:.2f} of the limit")
     assert (found.verdict, found.reason) == ("match", "")
@@ -180,8 +180,8 @@ TRIALS = [
 
 @pytest.mark.parametrize(("precision", "mode", "make"), TRIALS)
 def test_a_planted_error_is_found(
-    court: Court, precision: Precision, mode: Mode, make: Callable[[], TorchProgram]
+    trials: Trials, precision: Precision, mode: Mode, make: Callable[[], TorchProgram]
 ) -> None:
-    found = court(precision, mode).verdict(make())
+    found = trials(precision, mode).verdict(make())
     print(found.reason)
     assert found.verdict == "differs"

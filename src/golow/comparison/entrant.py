@@ -15,7 +15,7 @@ from golow.worker.client import Worker
 # Step by step, iterations enough for a median, in about a second where that is possible.
 LAYER_SECONDS, LEAST_BY_LAYER, MOST_BY_LAYER = 1.0, 5, 50
 
-COPIED_ITERATIONS = 3  # whose copies to the device are looked at: each copies the same bytes
+COPIED_ITERATIONS = 3  # in which copies to the device are counted: each copies the same bytes
 
 
 class Entrant:
@@ -82,7 +82,7 @@ class Entrant:
     def _take(self, worker: Worker) -> None:
         self._take_memory(worker)
         self._take_device(worker)
-        # The last that is asked of the worker, which they may cost.
+        # Last, because a failure here may end the worker.
         if self._by_layer:
             self._take_layers(worker)
         if not self._brief and self.level.worker is not None:
@@ -104,7 +104,7 @@ class Entrant:
         self.device += spent(worker, card, time, window)
 
     def _take_layers(self, worker: Worker) -> None:
-        """What fails here costs nothing but itself and the copies."""
+        """Time the steps. A failure here costs only these figures and the copies."""
         time = self._time()
         fitting = round(LAYER_SECONDS / time) if time else 0
         iterations = min(max(fitting, LEAST_BY_LAYER), MOST_BY_LAYER)
@@ -127,7 +127,7 @@ class Entrant:
             self.level.close()
 
     def _take_copies(self, worker: Worker) -> None:
-        """What a plain loop copies to the device. Its failure costs nothing but itself."""
+        """Bytes that a plain loop copies to the device. A failure here costs only these figures."""
         if self.level.card is None:
             return
         try:

@@ -1,7 +1,7 @@
 """One attempt at a cell: a process of its own, awaited without spinning, ended with all it started.
 
-Whatever the process does, the study goes on: it ends by itself, or by a signal, or when its time is
-over. What an attempt brings is a `CellRecord` and a folder, or `Lost`.
+Whatever the process does, the study goes on: it ends by itself, by a signal, or when its time is
+up. The result of an attempt is a `CellRecord` and a folder, or `Lost`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from golow.study.record import FORMAT_VERSION, OUT_OF_MEMORY, Cell, CellRecord
 from golow.worker.process import out_of_memory_kills, pipes
 
 PROGRAM = ("-m", "golow.study.cell")
-"""What Python is told to run for a cell, unless a test has it otherwise."""
+"""What Python runs for a cell; tests replace it."""
 
 LOG_BYTES = 4096
 PATIENCE = 10.0  # seconds for which a process that is told to end may end its workers
@@ -40,7 +40,7 @@ _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Lost(NamedTuple):
-    """An attempt that says nothing of its cell: something from outside ended it."""
+    """An attempt without a result: its process was ended from outside."""
 
     reason: str
 

@@ -96,8 +96,8 @@ def measured(cell: Cell, folder: Path) -> Outcome:
 
 
 def held_together(comparison: Comparison) -> int | None:
-    """What all levels of one race held on the device; None where there were several races, for
-    which they had no room together, and where nobody tells."""
+    """Bytes that all levels of one race held on the device together; None where they did not fit
+    together and several races were run, and where the driver does not tell."""
     raced = [run for run in comparison.runs if run.blocks]
     if any(len(run.conditions.resident_with) + 1 < len(raced) for run in raced):
         return None

@@ -32,7 +32,7 @@ def _marked(mark: str) -> Iterator[int]:
     entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            # A dead process that nobody has waited for has no environment any more.
+            # A process that has died and was not waited for has no environment any more.
             with suppress(OSError):
                 if entry in (folder / "environ").read_bytes().split(b"\0"):
                     yield int(folder.name)

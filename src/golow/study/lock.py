@@ -30,7 +30,7 @@ class Holder(Record, frozen=True, kw_only=True):
 
 
 class DeviceLock:
-    """The right to measure on a device; not had before `acquire` says so.
+    """The right to measure on a device, from when `acquire` returns true.
 
     device: a name that is the same for all who mean the device, and a name of a file.
     """

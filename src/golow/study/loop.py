@@ -1,7 +1,7 @@
-"""The loop of a study: what is left is measured, in order, until nothing is left or time is over.
+"""The loop of a study: measure the remaining cells, in order, until none is left or time is up.
 
-It knows of cells and records only. Where and how a cell is measured is an `Executor`'s matter: on
-this machine (`golow.study.local`) or on those of a Ray cluster (`golow.study.cluster`).
+It knows cells and records only. An `Executor` decides where and how a cell is measured: on this
+machine (`golow.study.local`) or on a Ray cluster (`golow.study.cluster`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from golow.study.observer import StudyObserver
 from golow.study.record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.study.store import StudyFolder
 
-# A cell whose process something from outside ends is measured again; that often in one run.
+# A cell whose process is ended from outside is measured again, up to so many times in one run.
 MOST_ATTEMPTS = 3
 
 
 class Finished(NamedTuple):
-    """An attempt that is over: what it brought, the folder of it, where it was measured, and
-    whether another cell was on the device meanwhile."""
+    """A finished attempt: its result, its folder, where it was measured, and whether another cell
+    used the device at the same time."""
 
     cell: Cell
     brought: CellRecord | Lost
@@ -69,8 +69,8 @@ class Executor(Protocol):
 class StudyRun:
     """One run of a study, in the environment of its executor.
 
-    asked: every cell, in order. Cells that were skipped are judged anew each time, without skip
-    they are measured.
+    asked: every cell, in order. skip: decide for each cell, also for those that an earlier run
+    skipped, whether it is certain to need too much memory; without it every cell is measured.
     """
 
     def __init__(

@@ -37,7 +37,8 @@ class Place(NamedTuple):
 
     lock: the name of its device's lock. environment: of what is measured there, without the
     settings that each cell makes for itself; its affinity is the cores of the place. variables:
-    added to those of the cell's process. memory_bytes: of the device, None where nobody tells.
+    added to those of the cell's process. memory_bytes: of the device; None
+    where the driver does not tell.
     """
 
     lock: str

@@ -1,6 +1,6 @@
-"""A study in one function: axes -> cells, and a comparison for each cell that is not there yet.
+"""A study in one function: axes -> cells, and a comparison for each cell without a record.
 
-`run_study` reads as the table of contents: read, lay out, find what is there, measure the rest.
+`run_study` reads as the table of contents: lay out the cells, find what is there, measure the rest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run_study(
 
 
 def find_study(study: str | Path | Study, out: Path, device: Device | None = None) -> Study:
-    """The study that is meant; raises `GolowError` with what there is where there is none."""
+    """The study of that name or file; the `GolowError` for an unknown one lists the studies."""
     if isinstance(study, Study):
         return study
     known = built_in()

@@ -1,7 +1,7 @@
-"""What all levels of a training get: two bundles, and the state that each start begins from.
+"""What all levels of a training get: two bundles, and the initial state of each start.
 
 One bundle trains and one infers, with the weights of the first start. The other starts are states
-of the same workload, so that nothing is built twice.
+of the same workload, so nothing is built twice.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Start(NamedTuple):
 
 
 class TrainingBundles:
-    """Both bundles, in the folder; notes are what a reader must know of them."""
+    """Both bundles, in the folder. notes: what a reader of the record must know."""
 
     def __init__(
         self, plan: TrainingPlan, model: str | nn.Module, data: TrainingData, folder: Path

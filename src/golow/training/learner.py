@@ -1,7 +1,7 @@
 """One run: one level from one start, epoch by epoch, by the level's two workers.
 
-What goes wrong in the level becomes the run's failure, and what it had trained until then is kept.
-What the user can mend, a full disk for one, is raised.
+An error in the level becomes the run's failure, and the epochs before it are kept. What the user
+can fix, such as a full disk, is raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from golow.worker.client import Worker
 
 
 class Learner:
-    """One run of a training on its way; it goes on after the epochs that the folder has."""
+    """One run of a training; it goes on after the epochs that the folder holds."""
 
     def __init__(self, workers: Workers, spec: RunSpec, observer: TrainingObserver) -> None:
         self.workers, self.spec, self.observer = workers, spec, observer
@@ -40,15 +40,15 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether every epoch is there, or the training has left the numbers."""
+        """Whether every epoch is there, or the loss is no longer finite."""
         finite = all(math.isfinite(loss) for epoch in self.epochs[-1:] for loss in epoch.losses)
         return len(self.epochs) >= self.spec.epochs or not finite
 
     def learn(self, standard: Standard | None, place: str) -> TrainingRun:
-        """Train the epochs that are left, by the workers that are there or by new ones.
+        """Train the remaining epochs, by the workers that are there or by new ones.
 
-        Raises `GolowError` for what ends the training as a whole, KeyboardInterrupt on Ctrl-C; what
-        was trained until then is on the disk.
+        Raises `GolowError` for what ends the training as a whole, KeyboardInterrupt on Ctrl-C; the
+        epochs trained until then are on disk.
         """
         workers, plan = self.workers, self.spec.plan
         trainer = workers.ready(standard, plan.allow_differs, place)
@@ -56,8 +56,8 @@ class Learner:
             self._keep()
             with self._recorded():
                 self._learn_epochs(trainer)
-        # Another run may not begin with what is left of this one: after a failure nobody knows what
-        # that is, and what layers draw at random depends on what the process drew before.
+        # The next run must not inherit from this one: after a failure the state of the workers is
+        # unknown, and what random layers draw depends on what the process drew before.
         if self.failure or self.spec.start.workload.random_layers:
             workers.close()
         return self._keep()
@@ -129,7 +129,7 @@ class Learner:
     # ------------------------------------------------------------ how it is done
 
     def _keep(self) -> TrainingRun:
-        """Write down what is known of the run."""
+        """Write what is known of the run to its folder."""
         spec = self.spec
         run = TrainingRun(
             level=self.level.name,

@@ -19,8 +19,9 @@ FASTER = 8  # times as many batches as in the piece before, at most: the first o
 
 
 class Trained(NamedTuple):
-    """What a training epoch brought; losses of every batch, NaN where one is not finite.
-    wait_share: run-queue wait of the worker's threads over its seconds, None if nobody tells."""
+    """The result of a training epoch. losses: of every batch, NaN where one is not finite.
+    wait_share: run-queue wait of the worker's threads over its seconds; None where the system does
+    not tell."""
 
     losses: tuple[float, ...]
     seconds: float

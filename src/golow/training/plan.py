@@ -1,4 +1,4 @@
-"""What was asked for -> a plan that makes sense, before anything runs."""
+"""A request -> a plan that can be carried out, before anything runs."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def require_possible(request: TrainingRequest) -> None:
 
 
 def initialisations_of(request: TrainingRequest) -> tuple[str, ...]:
-    """Those that were asked for. Else PyTorch's for the zoo, which is without weights; a model of
-    one's own has its own."""
+    """The initialisations that were asked for. By default PyTorch's for a model of the zoo, and for
+    any other what its constructor does."""
     if request.initialisations:
         return tuple(request.initialisations)
     model = request.model

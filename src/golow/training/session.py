@@ -1,5 +1,4 @@
-"""A training of which everything is prepared: level by level, each from every start, then the
-verdicts."""
+"""A prepared training: level by level, each from every start, then the verdicts."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ from golow.training.verdict import verdicts
 from golow.training.workers import Workers
 
 ROUNDING_STEPS = 200
-"""Steps for which eager is trained once more, in whole epochs, to see what rounding does: enough to
-see a small training to its end, and few beside those of a long one."""
+"""Steps for which eager is trained a second time, in whole epochs, to see what rounding does: all
+of a small training, a small part of a long one."""
 
 
 @dataclass
 class Session:
-    """scratch: a folder for what nobody keeps."""
+    """A training and what it is run with. scratch: a folder for temporary files."""
 
     plan: TrainingPlan
     data: TrainingData
@@ -69,8 +68,8 @@ class Session:
             return self._conclude(), interrupted
 
     def require_same_start(self) -> None:
-        """Raise `GolowError` where the model is not what it was when the training began, and note
-        what else has changed since."""
+        """Raise `GolowError` if the model has changed since the training began; note what else
+        has."""
         plan = self.plan
         there = next((run for run in self._stored()), None)
         if there is not None and not plan.live:
@@ -96,8 +95,8 @@ class Session:
                 self._conclude()
 
     def _specs(self, level: str) -> Iterator[RunSpec]:
-        """Every run of a level. After its first one from an initialisation eager trains once more,
-        from weights that are a few roundings away."""
+        """Every run of a level. After its first run of an initialisation, eager trains a second
+        time, from weights that are a few roundings away."""
         plan = self.plan
         for initialisation in plan.initialisations:
             for seed in plan.seeds:
@@ -125,8 +124,8 @@ class Session:
 
     @property
     def _rounding_tells(self) -> bool:
-        """Not where layers draw at random, which takes two runs apart from the first step on, nor
-        where there is nothing to judge."""
+        """Whether a second run shows what rounding does. Not where random layers make two runs
+        differ from the first step on, nor where there is no level to judge."""
         return len(self.plan.levels) > 1 and not self.bundles.workload.random_layers
 
     @property
@@ -146,7 +145,7 @@ class Session:
         )
 
     def _standard(self, known: Mapping[str, Check]) -> Standard | None:
-        """What the levels are held against; None where each has been already."""
+        """What the levels are checked against; None where every level has its verdict."""
         if set(self.plan.levels) <= set(known):
             return None
         self.observer.stage("computing the float64 reference")
@@ -155,7 +154,7 @@ class Session:
         return standard
 
     def _known(self) -> Mapping[str, Check]:
-        """Verdicts of the check that were had before; what had failed is tried again."""
+        """Verdicts of earlier checks; a level that failed is tried again."""
         judged = ("match", "differs")
         return {run.level: run.check for run in self._stored() if run.check.verdict in judged}
 
@@ -163,7 +162,7 @@ class Session:
         return training_store.load(self.folder).runs
 
     def _conclude(self) -> Training:
-        """The training as far as it is on the disk, and what is to be said of it."""
+        """Judge the training as far as it is on disk; the verdicts are written too."""
         training = training_store.load(self.folder)
         plan = self.plan
         found = verdicts(training.runs, training.roundings, BASELINE, plan.epochs)

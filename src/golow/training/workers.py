@@ -1,7 +1,7 @@
-"""The two workers of a level, one that trains and one that infers, for one run after another.
+"""The two workers of a level, one that trains and one that infers.
 
-A run begins with a state that `restore` takes, so they need not be started, and what they run need
-not be made, for each run anew.
+Both serve all runs of the level: a run begins with a state that `restore` loads, so nothing has to
+be started or built again.
 """
 
 from __future__ import annotations
