@@ -26,8 +26,9 @@ from golow.training.record import TrainingPlan
 from golow.workload.batch import Batch
 from golow.workload.bundle import write_bundle, write_last
 from golow.workload.captured import write_graph
-from golow.workload.prepare import BATCHES, Prepared, fresh_module, prepare
+from golow.workload.prepare import BATCHES, Prepared, prepare
 from golow.workload.request import Request
+from golow.workload.weights import fresh_module
 
 OWN = "own"  # the initialisation that a model's constructor does
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golow.data.voc import VocLabel
 from golow.record import Device, Optimizer, Precision
 from golow.training.record import Augmentation, Schedule
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from golow.data.voc import VocLabel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,83 @@
+"""The weights that a module starts with: of a file, of an initialisation, or its constructor's."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from golow.models.initialise import initialise
+from golow.record import GolowError, ModelSource
+from golow.workload.source import build_module
+
+
+def fresh_module(
+    model: str | nn.Module,
+    source: ModelSource,
+    weights: str | Path | None,
+    initialisation: str | None,
+    seed: int,
+) -> tuple[nn.Module, str]:
+    """The module, with the weights that it starts with, and words for the record of how it got
+    them. model: the caller's own module, which is copied, or any name; source says where it is."""
+    torch.manual_seed(seed)
+    module = _copied(model) if isinstance(model, nn.Module) else build_module(source)
+    return module, _give_weights(module, source, weights, initialisation, seed)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """The caller's module stays in its own mode, with its own weights, on its own device."""
+    try:
+        return copy.deepcopy(module).cpu()
+    except Exception as error:
+        raise GolowError(
+            f"the module cannot be copied: {type(error).__name__}: {error}",
+            "put it into a file and name it as file.py:Name.",
+        ) from error
+
+
+def _give_weights(
+    module: nn.Module,
+    source: ModelSource,
+    weights: str | Path | None,
+    initialisation: str | None,
+    seed: int,
+) -> str:
+    """Fill in the weights; returns the words for the record."""
+    if weights is not None:
+        _load_weights(module, Path(weights))
+        return f"weights of {Path(weights).name}"
+    if initialisation is not None or source.kind == "zoo":
+        name = initialisation or "default"
+        try:
+            initialise(module, name, seed)
+        except (KeyError, ValueError) as error:
+            raise GolowError(str(error.args[0])) from error
+        return f"{name}, seed {seed}"
+    if source.kind in ("pickle", "program"):
+        return "as given"
+    return f"the model's own constructor, seed {seed}"
+
+
+def _load_weights(module: nn.Module, path: Path) -> None:
+    if path.suffix != ".safetensors":
+        raise GolowError(
+            f"{path} is not a .safetensors file",
+            "pickled weights can run code; convert them: safetensors.torch.save_file("
+            "torch.load(PATH, weights_only=True), 'weights.safetensors').",
+        )
+    if not path.is_file():
+        raise GolowError(f"there is no file {path}")
+    try:
+        state = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise GolowError(f"{path} cannot be read: {error}") from error
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        lines = "\n".join(str(error).splitlines()[:6])
+        raise GolowError(f"{path} does not fit the model: {lines}") from error
