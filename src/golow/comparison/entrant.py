@@ -17,6 +17,7 @@ from typing import Protocol, Self
 import msgspec
 
 from golow.check.standard import Outputs, Standard
+from golow.files import write_whole
 from golow.levels.ladder import Choice, Launch
 from golow.levels.starter import Starter
 from golow.measure import stats
@@ -252,7 +253,7 @@ class Entrant:
             with alone, self.starter.worker(self.name, launch, self.bundle) as builder:
                 seconds = builder.build(self.bundle.folder).phases.get("build", 0.0)
             built.parent.mkdir(parents=True, exist_ok=True)
-            built.write_bytes(msgspec.json.encode(_Built(seconds=seconds)))
+            write_whole(built, msgspec.json.encode(_Built(seconds=seconds)))
         seconds = msgspec.json.decode(built.read_bytes(), type=_Built).seconds
         size = sum(f.stat().st_size for f in built.parent.rglob("*") if f.is_file())
         return launch._replace(build_seconds=seconds, cached=cached, artifact_bytes=size)

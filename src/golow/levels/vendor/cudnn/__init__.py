@@ -11,12 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from golow.files import CACHE_HINT, write_whole, writing
 from golow.levels import gpu
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
-from golow.record import GolowError, Unsupported, Workload
+from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
@@ -96,11 +97,9 @@ def _home(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:
     versions = " ".join(version(package) for package in PACKAGES)
     key = f"{versions} {workload.precision} {variant}".encode()
     folder = cache / "cudnn" / hashlib.sha256(data + key).hexdigest()[:32]
-    try:
+    with writing(f"the cache {cache}", CACHE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / GRAPH).write_bytes(data)
-    except OSError as error:
-        raise GolowError(f"the cache {cache} cannot be written: {error}") from error
+        write_whole(folder / GRAPH, data)
     return folder
 
 

@@ -12,9 +12,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from golow.files import write_whole
 from golow.levels.vendor.cudnn import small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
-from golow.levels.vendor.cudnn.device import Gpu, Region, write_whole
+from golow.levels.vendor.cudnn.device import Gpu, Region
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.products import Convolution

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -12,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from golow.files import CACHE_HINT, write_whole, writing
 from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
-from golow.record import GolowError, Unsupported, Workload
+from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 PACKAGE = "onednn-cpu-gomp"
@@ -94,11 +94,9 @@ def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
     data = encode_graph(msgspec.structs.replace(graph, history=()))
     key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
     folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
-    try:
+    with writing(f"the cache {cache}", CACHE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / GRAPH, data)
-    except OSError as error:
-        raise GolowError(f"the cache {cache} cannot be written: {error}") from error
     return folder
 
 
@@ -107,13 +105,6 @@ def _chosen(layouts: Path) -> Chosen:
         return msgspec.json.decode(layouts.read_bytes(), type=Chosen)
     except (OSError, msgspec.MsgspecError):
         return Chosen()  # nothing yet, or a file that the worker replaces
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write under a temporary name first, so that nobody ever reads a part."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 def _processor() -> str:

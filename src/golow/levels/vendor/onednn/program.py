@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from golow.files import write_whole
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
-from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning, write_whole
+from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
 from golow.levels.vendor.onednn.builder import Builder, Built, Switches
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine
