@@ -20,8 +20,9 @@ from golow.levels.torch import device as torch_device
 from golow.levels.torch import feed as torch_feed
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
-from golow.record import GolowError, LayerTime, Mode, Unsupported, Workload
+from golow.record import LayerTime, Mode, Unsupported, Workload
 from golow.worker.feed import Feed
+from golow.worker.loss_scale import settle_loss_scale
 from golow.worker.protocol import CopiesReport, LoadReport, Stopwatch
 from golow.workload.bundle import Bundle
 from golow.workload.source import random_layers_off
@@ -218,23 +219,12 @@ class TorchProgram:
             self._learn(tuple(t[rows] for t in inputs), tuple(t[rows] for t in targets))
 
     def _settle_scale(self, scaler: GradScaler) -> None:
-        """Let the scaler halve its scale until it skips no step on any batch: neither the check's
-        steps nor the timed ones may be. The weights stay: the gradients of the first steps are the
-        largest, and smaller ones would settle on a scale too large for those."""
+        """Have the scaler begin with a scale that suits all batches of the bundle."""
         self._set_learning_rate(0.0)
-        kept = 0
-        while kept < len(self.inputs):
-            before = scaler.get_scale()
-            if before < 1:
-                raise GolowError(
-                    "gradients in fp16 are not finite, whatever the scale of the loss",
-                    "use --precision bf16.",
-                )
-            self._step(self._next())
-            kept = kept + 1 if scaler.get_scale() >= before else 0
-        # Half of it: another batch's gradients may be a little larger.
-        state = scaler.state_dict()
-        self._settled = {**state, "scale": state["scale"] / 2, "_growth_tracker": 0}
+        scale = settle_loss_scale(
+            lambda: self._step(self._next()), scaler.get_scale, len(self.inputs)
+        )
+        self._settled = {**scaler.state_dict(), "scale": scale, "_growth_tracker": 0}
 
     def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
         settings = self.workload.optimizer
