@@ -212,7 +212,7 @@ def recheck(reference: Reference, found: Check) -> Check:
     """Judge what was found once more, by the limits of a widened reference."""
     if not reference.finite:
         return UNPROVABLE
-    return _verdict([_limited(item, reference.limit(item.name)) for item in found.tensors])
+    return _verdict([_with_limit(item, reference.limit(item.name)) for item in found.tensors])
 
 
 def may_be_rounding(found: Check) -> bool:
@@ -250,10 +250,10 @@ def _judge(pair: Pair, found: Tensor, reference: Reference) -> TensorError:
         limit=0.0,
         passed=False,
     )
-    return _limited(item, reference.limit(pair.name))
+    return _with_limit(item, reference.limit(pair.name))
 
 
-def _limited(item: TensorError, limit: float) -> TensorError:
+def _with_limit(item: TensorError, limit: float) -> TensorError:
     passed = item.error <= limit  # false for NaN
     return msgspec.structs.replace(item, limit=limit, passed=passed)
 

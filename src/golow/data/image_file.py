@@ -175,7 +175,7 @@ def open_images(path: Path, verify: bool = False) -> PreparedImages:
     """
     try:
         with path.open("rb") as file:
-            prepared = _opened(path, file)
+            prepared = _open(path, file)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise _refused(path, str(error)) from error
     if verify:
@@ -185,7 +185,7 @@ def open_images(path: Path, verify: bool = False) -> PreparedImages:
     return prepared
 
 
-def _opened(path: Path, file: BinaryIO) -> PreparedImages:
+def _open(path: Path, file: BinaryIO) -> PreparedImages:
     """Raises ValueError where anything but a prepared file is found."""
     size = path.stat().st_size
     length = int.from_bytes(file.read(8), "little")

@@ -53,9 +53,9 @@ def _part(images: Path, labels: Path) -> ArrayPart:
 
 
 def _labels(file: Path, images: Path) -> Labels:
-    with _opened(images, _IMAGES, (SIDE, SIDE)) as (_, expected):
+    with _open(images, _IMAGES, (SIDE, SIDE)) as (_, expected):
         pass
-    with _opened(file, _LABELS, ()) as (stream, count):
+    with _open(file, _LABELS, ()) as (stream, count):
         if count != expected:
             raise GolowError(f"{file} has {count:,} labels for {expected:,} images", AGAIN)
         values = b"".join(_pieces(stream, count, _PIECE, file))
@@ -63,13 +63,13 @@ def _labels(file: Path, images: Path) -> Labels:
 
 
 def _images(file: Path, batch: int) -> Iterator[Images]:
-    with _opened(file, _IMAGES, (SIDE, SIDE)) as (stream, count):
+    with _open(file, _IMAGES, (SIDE, SIDE)) as (stream, count):
         for data in _pieces(stream, count * SIDE**2, batch * SIDE**2, file):
             yield np.frombuffer(data, np.uint8).reshape(-1, 1, SIDE, SIDE)
 
 
 @contextmanager
-def _opened(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
+def _open(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
     """What lies behind the header, and the number of items that the header states."""
     with reading(file) as raw:
         stream: BinaryIO = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw  # type: ignore[assignment]

@@ -61,7 +61,7 @@ def _labels(annotations: tuple[Path, ...], label: VocLabel) -> Labels:
 
 
 def _label(file: Path, label: VocLabel) -> int:
-    objects = _parsed(file).findall("object")
+    objects = _parse(file).findall("object")
     if not objects:
         raise GolowError(f"{file} describes no object", AGAIN)
     chosen = objects[0] if label == "first" else max(objects, key=partial(_area, file=file))
@@ -91,7 +91,7 @@ class _Builder(ElementTree.TreeBuilder):
         raise ValueError(f"it declares a document type ({name}), which may define entities")
 
 
-def _parsed(file: Path) -> Element:
+def _parse(file: Path) -> Element:
     with reading(file) as stream:
         data = stream.read()
     try:

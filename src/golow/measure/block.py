@@ -142,7 +142,7 @@ def clean_block(
     )
 
 
-def timed(worker: Worker, iterations: int, warmup: int, setting: Setting) -> Sample:
+def time_block(worker: Worker, iterations: int, warmup: int, setting: Setting) -> Sample:
     """What the worker answers, or WorkerFailure if it is not what was asked for."""
     sample = worker.time(iterations, warmup, cold=setting.cold)
     counts = {len(sample.host_ns), len(sample.device_ns) or iterations}
@@ -182,9 +182,9 @@ def is_host_bound(enqueue: float, device: float) -> bool:
 def _attempt(worker: Worker, iterations: int, setting: Setting) -> Attempt:
     card, warmup = setting.card, warmup_iterations(iterations)
     if card is None:
-        return Attempt(timed(worker, iterations, warmup, setting))
+        return Attempt(time_block(worker, iterations, warmup, setting))
     before = card.mark()
-    sample = timed(worker, iterations, warmup, setting)
+    sample = time_block(worker, iterations, warmup, setting)
     return Attempt(sample, card.state(before))
 
 

@@ -104,11 +104,11 @@ def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
     """A live module or loss goes by cloudpickle, which also carries what a notebook defined."""
     source = prepared.workload.source
     if source.kind == "pickle":
-        data = _pickled(prepared.module, "the module")
+        data = _pickle(prepared.module, "the module")
         (folder / "module.pkl").write_bytes(data)
         source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
     if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):
-        (folder / "loss.pkl").write_bytes(_pickled(prepared.loss, "the loss function"))
+        (folder / "loss.pkl").write_bytes(_pickle(prepared.loss, "the loss function"))
     return source
 
 
@@ -119,7 +119,7 @@ def _is_named(loss: object, name: str) -> bool:
     return getattr(functional, name, None) is loss
 
 
-def _pickled(live: object, what: str) -> bytes:
+def _pickle(live: object, what: str) -> bytes:
     import cloudpickle
 
     try:

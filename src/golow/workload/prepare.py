@@ -91,7 +91,7 @@ def prepare(
     require_device(device, precision)
     source = locate(model, channels=channels, classes=classes, resolution=resolution)
     shape = _sample_shape(source, input_shape, resolution) if example_inputs is None else None
-    source = _fitted(source, shape)
+    source = _fit(source, shape)
     module, how = fresh_module(model, source, weights, initialisation, seed)
     module.train(mode == "train")
     if mode == "train" and source.kind == "program":
@@ -161,11 +161,11 @@ def fresh_module(
     """The module, with the weights that it starts with, and words for the record of how it got
     them. model: the caller's own module, which is copied, or any name; source says where it is."""
     torch.manual_seed(seed)
-    module = _copied(model) if isinstance(model, nn.Module) else build_module(source)
+    module = _copy(model) if isinstance(model, nn.Module) else build_module(source)
     return module, _give_weights(module, source, weights, initialisation, seed)
 
 
-def _copied(module: nn.Module) -> nn.Module:
+def _copy(module: nn.Module) -> nn.Module:
     """The caller's module stays in its own mode, with its own weights, on its own device."""
     try:
         return copy.deepcopy(module).cpu()
@@ -242,7 +242,7 @@ def _sample_shape(
     )
 
 
-def _fitted(source: ModelSource, shape: tuple[int, ...] | None) -> ModelSource:
+def _fit(source: ModelSource, shape: tuple[int, ...] | None) -> ModelSource:
     """A zoo model built for the input that it will get."""
     if source.kind != "zoo" or shape is None:
         return source

@@ -54,20 +54,20 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
     code = emit_program(graph, device, products)
     home = cache / "libtorch"
     folder = home / _key(tools, without_comments(code))
-    if found := _cached(folder):
+    if found := _find_artifact(folder):
         return found
     start = time.perf_counter()
-    with building(folder, "building-", lambda: _cached(folder) is not None) as work:
+    with building(folder, "building-", lambda: _find_artifact(folder) is not None) as work:
         _compile(tools, code, work, home)
         seconds = time.perf_counter() - start
         (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
-    made = _cached(folder)
+    made = _find_artifact(folder)
     if made is None:
         raise GolowError(f"{folder} was built, but holds no program that can be executed")
     return made._replace(cached=False)
 
 
-def _cached(folder: Path) -> Artifact | None:
+def _find_artifact(folder: Path) -> Artifact | None:
     """The artifact in that folder; None unless it is whole."""
     program = folder / "program"
     try:

@@ -57,7 +57,7 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
     """
     home = cache / level
     folder = home / _key(bundle, level, packages)
-    report = exported_report(folder)
+    report = read_report(folder)
     cached = report is not None
     if report is None:
         report = _export(bundle, level, folder)
@@ -70,7 +70,7 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
     )
 
 
-def exported_report(folder: Path) -> ExportReport | None:
+def read_report(folder: Path) -> ExportReport | None:
     """The report of a finished export; None where there is none in that folder."""
     try:
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=ExportReport)
@@ -99,10 +99,10 @@ def _version(package: str) -> str:
 def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
     """Export beside the finished folders and rename: what a killed export leaves never looks
     finished."""
-    with building(folder, "exporting-", lambda: exported_report(folder) is not None) as work:
+    with building(folder, "exporting-", lambda: read_report(folder) is not None) as work:
         log = work / "log"
         status = _run(bundle, level, work, log)
-        report = exported_report(work)
+        report = read_report(work)
         if report is not None and report.unsupported:
             raise Unsupported(level, report.unsupported)
         if report is None or report.failed:

@@ -208,7 +208,7 @@ class TorchProgram:
         self._settled: dict[str, Any] | None = None
 
     def _lower(self) -> None:
-        self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+        self.call = self.lower(self.module, self._arrange(self.inputs[0]))
 
     def _try_last_batch(self) -> None:
         """A step on as many rows as the last batch of an epoch has, if it is a smaller one."""
@@ -265,14 +265,14 @@ class TorchProgram:
     def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
         optimizer.state.clear()
 
-    def _arranged(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _arrange(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Within the iteration: the input arrives in float32 and PyTorch's order at every level.
         storage, given, _, _ = self.arithmetic
         if self.memory_format is torch.contiguous_format and storage is given:
             return tensors
-        return tuple(self._arrange(tensor, storage) for tensor in tensors)
+        return tuple(self._arrange_one(tensor, storage) for tensor in tensors)
 
-    def _arrange(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
+    def _arrange_one(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
         order = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
         if tensor.is_floating_point() and tensor.dtype != storage:
             return tensor.to(storage, memory_format=order)
@@ -291,7 +291,7 @@ class TorchProgram:
 
     def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
         with torch.inference_mode():
-            return self.call(*self._arranged(inputs))
+            return self.call(*self._arrange(inputs))
 
     def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
         """A training step; the loss and the output."""
@@ -307,7 +307,7 @@ class TorchProgram:
     ) -> tuple[Tensor, Any]:
         assert self.loss is not None  # noqa: S101
         with self.arithmetic.casting(self.device.type):
-            output = self.call(*self._arranged(inputs))
+            output = self.call(*self._arrange(inputs))
             return self.loss(output, *targets), output
 
     def _backward(self, loss: Tensor) -> None:
@@ -342,7 +342,7 @@ class TorchProgram:
         tensors: dict[str, Tensor] = {}
         for step, index in enumerate(batches):
             for position, leaf in enumerate(pytree.tree_leaves(self._forward(index))):
-                tensors[f"{step}/output/{position}"] = _kept(leaf)
+                tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
         return tensors
 
     def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
@@ -353,22 +353,22 @@ class TorchProgram:
         before = torch_bundle.tensors(self.bundle, "weights")
         for step, index in enumerate(batches):
             loss, output = self._step(index)
-            tensors[f"{step}/loss/loss"] = _kept(loss)
+            tensors[f"{step}/loss/loss"] = _copy_for_check(loss)
             for position, leaf in enumerate(pytree.tree_leaves(output)):
-                tensors[f"{step}/output/{position}"] = _kept(leaf)
+                tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
             for name, buffer in self.module.named_buffers():
                 if name in before and not torch.equal(buffer, before[name].to(buffer)):
-                    tensors[f"{step}/buffer/{name}"] = _kept(buffer)
+                    tensors[f"{step}/buffer/{name}"] = _copy_for_check(buffer)
             for name, parameter in self.module.named_parameters():
                 if parameter.grad is None:
                     continue
                 if step == 0:
-                    tensors[f"0/gradient/{name}"] = _kept(parameter.grad)
+                    tensors[f"0/gradient/{name}"] = _copy_for_check(parameter.grad)
                 if step == last:
-                    tensors[f"{step}/parameter/{name}"] = _kept(parameter)
+                    tensors[f"{step}/parameter/{name}"] = _copy_for_check(parameter)
                     momentum = self.optimizer.state[parameter].get("momentum_buffer")
                     if momentum is not None:
-                        tensors[f"{step}/momentum/{name}"] = _kept(momentum)
+                        tensors[f"{step}/momentum/{name}"] = _copy_for_check(momentum)
         return tensors
 
     @contextmanager
@@ -376,14 +376,14 @@ class TorchProgram:
         call = self.call
         with random_layers_off(self.module):
             if self.constant_dropout and self.workload.random_layers:
-                self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+                self.call = self.lower(self.module, self._arrange(self.inputs[0]))
             try:
                 yield
             finally:
                 self.call = call
 
 
-def _kept(tensor: Tensor) -> Tensor:
+def _copy_for_check(tensor: Tensor) -> Tensor:
     """A copy for the check: on the CPU, half precision as float32."""
     half = tensor.dtype in torch_device.HALVES.values()
     return tensor.detach().to("cpu", torch.float32 if half else tensor.dtype, copy=True)

@@ -25,7 +25,7 @@ from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
-from golow.levels.vendor.cudnn.feeding import Collected, Intake
+from golow.levels.vendor.cudnn.feeding import Collector, Intake
 from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.kernels.update import SCALER
@@ -62,13 +62,13 @@ class CuDnn(PlanProgram):
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
-        self.execution = self._loaded(self.bundle, graph, engines)
+        self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # which compiles what is left and captures the graph
         found = engines.built
         for last, smaller in tails:
             engines = Engines(self.gpu, self._home / "engines", autotune=False)
-            self.tail, self.tail_rows = self._loaded(last, smaller, engines), last.workload.batch
+            self.tail, self.tail_rows = self._load_plan(last, smaller, engines), last.workload.batch
             self._warm_up_tail()
             found += engines.built
         self.gpu.compile([normalise(1, 1, 1, 1)])  # the same for pictures of any size
@@ -121,9 +121,9 @@ class CuDnn(PlanProgram):
         self._fed = True
         self._intakes[execution].run(fed, feed)
 
-    def collected(self, key: Key, count: int) -> Collected:
+    def collect(self, key: Key, count: int) -> Collector:
         """What keeps this of so many runs, on the device."""
-        return Collected(self.execution, key, count)
+        return Collector(self.execution, key, count)
 
     def result(self, key: Key) -> np.ndarray:
         """What the last iteration left under that key."""
@@ -186,7 +186,7 @@ class CuDnn(PlanProgram):
     def _types(self) -> Types:
         return TYPES[self.workload.precision]
 
-    def _loaded(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
+    def _load_plan(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
         count = bundle.workload.batches
         built = Builder(graph, engines, self._types, count).build(OPERATORS, finish)
         sources = {item.value.name: item for item in graph.inputs}

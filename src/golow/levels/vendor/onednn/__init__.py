@@ -45,8 +45,8 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     them and, at its first start, chooses the layouts by measuring; graphs and layouts are kept by
     graph, library, CPU and threads. Layouts that were chosen on a busy machine served those who had
     them chosen; here they are chosen anew."""
-    folders = [_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
-    if not _chosen(folders[0] / LAYOUTS).clean:
+    folders = [_write_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
+    if not _read_choice(folders[0] / LAYOUTS).clean:
         for name in (BUILT, LAYOUTS):
             (folders[0] / name).unlink(missing_ok=True)
     return Launch(
@@ -72,23 +72,23 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     from golow.levels.vendor.onednn.library import Engine
     from golow.levels.vendor.onednn.operators import OPERATORS
 
-    layouts = tuning.stored(_home(graph, workload, cache) / LAYOUTS)
+    layouts = tuning.read(_write_graph(graph, workload, cache) / LAYOUTS)
     layouts = layouts or tuning.Layouts(positions={})
     builder = Builder(graph, Engine(), layouts.tag, Switches(workload.seed))
     return builder.build(OPERATORS).plan
 
 
-def _lowered(bundle: Bundle, cache: Path) -> Path:
+def _write_lowered(bundle: Bundle, cache: Path) -> Path:
     """The folder of the cache with the bundle's lowered graph in it."""
     from golow.lower.passes import apply
 
     graph, workload = bundle.graph, bundle.workload
     if graph is None:
         raise Unsupported("onednn", "the workload could not be captured as a graph")
-    return _home(apply(graph, passes(workload)), workload, cache)
+    return _write_graph(apply(graph, passes(workload)), workload, cache)
 
 
-def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
+def _write_graph(graph: Graph, workload: Workload, cache: Path) -> Path:
     """The folder of the cache for this graph, library, CPU and number of threads, with the graph
     in it."""
     data = encode_graph(msgspec.structs.replace(graph, history=()))
@@ -100,7 +100,7 @@ def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
     return folder
 
 
-def _chosen(layouts: Path) -> Chosen:
+def _read_choice(layouts: Path) -> Chosen:
     try:
         return msgspec.json.decode(layouts.read_bytes(), type=Chosen)
     except (OSError, msgspec.MsgspecError):
