@@ -48,7 +48,7 @@ class Waiting:
         self.runs += 1
         self.gpu.launch(delay(int(self.ns)), [])
 
-    def stored(self) -> bytes:
+    def encode(self) -> bytes:
         return b""
 
 
@@ -89,7 +89,7 @@ def test_the_fastest_engine_is_chosen(tmp_path: Path, longest: float, single: bo
     engines = Engines(Gpu(tmp_path / "kernels"), tmp_path, True)
     for shares in permutations((0.5, 1.0, 0.2)):
         waiting = [Waiting(engines.gpu, share * longest) for share in shares]
-        chosen = engines._fastest(GRADIENT, waiting)
+        chosen = engines._pick_fastest(GRADIENT, waiting)
         assert chosen is min(waiting, key=lambda engine: engine.ns)
     assert all(engine.runs <= 3 for engine in waiting) == single
 

@@ -16,6 +16,7 @@ from courses import Course, make_course
 from epochs import CHECKS, InProcess, Students, students, trains_as_a_plain_loop_does
 from golow.levels.vendor import cudnn
 from golow.record import Mode, Precision
+from golow.worker.loss_scale import FIRST_SCALE
 from golow.workload.bundle import Bundle
 from small_epochs import RATES, Grouped, assert_learned, learned, short_bundle, short_feed
 
@@ -24,7 +25,7 @@ if not cudnn.probe().available:
 
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.execution import Execution
-from golow.levels.vendor.cudnn.program import FIRST_SCALE, CuDnn
+from golow.levels.vendor.cudnn.program import CuDnn
 
 pytestmark = pytest.mark.gpu
 

@@ -47,7 +47,7 @@ class Asked:
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         raise AssertionError("there is no GPU")
 
-    def stored(self) -> bytes:
+    def encode(self) -> bytes:
         return b""
 
 

@@ -19,7 +19,7 @@ from golow.levels.vendor.cudnn.kernels import Kernel, small
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.vendor.cudnn.kernels.direct import Convolution
 from golow.levels.vendor.cudnn.kernels.small import Tiling
-from golow.levels.vendor.cudnn.small import restored, small_engines
+from golow.levels.vendor.cudnn.small import restore, small_engines
 from kernel_compilation import assert_compile
 from kernel_launches import TYPES, drawn, gpu, run, torch_type
 
@@ -145,7 +145,7 @@ TURING: Any = SimpleNamespace(architecture="sm_75")
 def test_engines_are_restored_from_what_they_store() -> None:
     engines = list(small_engines(operation(), HOPPER))
     assert engines and all(engine.workspace == 0 for engine in engines)
-    again = [restored(operation(), HOPPER, engine.stored()) for engine in engines]
+    again = [restore(operation(), HOPPER, engine.encode()) for engine in engines]
     assert [engine.name for engine in again] == [engine.name for engine in engines]
 
 

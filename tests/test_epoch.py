@@ -107,8 +107,7 @@ def test_a_program_conforms(name: str, check: Check, course: Course) -> None:
 @pytest.fixture(scope="module")
 def course_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> Course:
     course = make_course(tmp_path_factory.mktemp("bf16") / "course")
-    in_precision(course.training, "bf16")
-    return course
+    return course._replace(training=in_precision(course.training, "bf16"))
 
 
 @pytest.mark.parametrize("check", TRAINING, ids=lambda check: check.__name__)
@@ -156,7 +155,7 @@ def test_the_rates_of_an_epoch_are_of_the_epoch(course: Course) -> None:
 
 def test_a_loss_scale_goes_with_the_state(tmp_path: Path) -> None:
     course = make_course(tmp_path / "course")
-    in_precision(course.training, "fp16")
+    course = course._replace(training=in_precision(course.training, "fp16"))
     taught = in_process(course, TorchProgram, 0.05)
     student, (order, _) = taught.training(), course.orders
     state = taught.saved(student)

@@ -80,18 +80,18 @@ class MomentumLeftOver(TorchProgram):
 
 
 def unmoved(patch: Patch) -> None:
-    by_right = torch_feed._augmented
-    patch.setattr(torch_feed, "_augmented", lambda x, fed: by_right(x, fed._replace(shifts=None)))
+    by_right = torch_feed._augment
+    patch.setattr(torch_feed, "_augment", lambda x, fed: by_right(x, fed._replace(shifts=None)))
 
 
 def turned_before_it_is_moved(patch: Patch) -> None:
-    by_right = torch_feed._augmented
+    by_right = torch_feed._augment
 
     def wrong(pixels: Tensor, fed: Fed) -> Tensor:
         turned = by_right(pixels, fed._replace(shifts=None))
         return by_right(turned, fed._replace(flips=None))
 
-    patch.setattr(torch_feed, "_augmented", wrong)
+    patch.setattr(torch_feed, "_augment", wrong)
 
 
 def rounded_once(patch: Patch) -> None:
@@ -100,7 +100,7 @@ def rounded_once(patch: Patch) -> None:
             torch.from_numpy(a).double()[:, None, None] for a in (feed.scale, feed.shift)
         )
         for fed in feed:
-            pixels = torch_feed._augmented(torch.from_numpy(fed.pixels), fed)
+            pixels = torch_feed._augment(torch.from_numpy(fed.pixels), fed)
             yield (pixels * scale + shift).float(), torch.from_numpy(fed.labels)
 
     patch.setattr(torch_feed, "batches", wrong)

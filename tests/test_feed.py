@@ -169,7 +169,7 @@ def test_augmentation_is_what_is_defined(fed: Fed) -> None:
         dy, dx = (0, 0) if fed.shifts is None else fed.shifts[n].tolist()
         inside = 0 <= y + dy < height and 0 <= column + dx < width
         assert pixel == (fed.pixels[n, c, y + dy, column + dx] if inside else 0)
-    by_torch = torch_feed._augmented(torch.from_numpy(fed.pixels), fed)
+    by_torch = torch_feed._augment(torch.from_numpy(fed.pixels), fed)
     assert by_torch.dtype == torch.uint8
     assert np.array_equal(by_torch.numpy(), found)
 

@@ -75,6 +75,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     torch.set_num_threads(1)
     training = bundle_of(folder / "train", "train", BATCH, request.param)
     bundle_of(folder / "train", "train", ROWS % BATCH, request.param, whole=training)
+    training = Bundle(training.folder)
     inference = bundle_of(folder / "infer", "infer", BATCH, request.param)
     commands = [prepare_level(bundle, "", cache).command for bundle in (training, inference)]
     return Built(training, inference, commands[0], commands[1], files_in(folder))
@@ -95,7 +96,7 @@ def bundle_of(
     # Capture is on the CPU whatever the device; the tests of a CPU must not need a GPU for it.
     described = msgspec.structs.replace(bundle.workload, device=device, precision="ieee")
     bundle.file("workload.json").write_bytes(encode(described))
-    return bundle
+    return Bundle(bundle.folder)
 
 
 def files_in(folder: Path) -> Files:

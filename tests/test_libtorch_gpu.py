@@ -18,6 +18,7 @@ from golow.levels.libtorch.build import build
 from golow.lower.capture import capture_inference, capture_training
 from golow.record import Mode, Optimizer, Precision, encode
 from golow.worker.process import worker_environment
+from golow.workload.bundle import Bundle
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
 from protocol_driver import RawWorker
 from test_libtorch_build import Everything, loss
@@ -51,6 +52,7 @@ def subject(
     bundle = network_bundle(tmp_path_factory.mktemp("gpu") / mode, mode)
     described = msgspec.structs.replace(bundle.workload, device="cuda", precision=precision)
     bundle.file("workload.json").write_bytes(encode(described))
+    bundle = Bundle(bundle.folder)
     launch = prepare(bundle, "", cache)
     environment = worker_environment(launch.command[0], 1, launch.environment)
     return Subject(launch.command, environment, bundle)

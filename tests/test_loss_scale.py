@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from golow.levels import ladder
 from golow.levels.torch.graph import CapturedProgram
-from golow.record import Device, Optimizer
+from golow.record import Device, GolowError, Optimizer
 from golow.worker.client import Worker
+from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.workload.batch import Batch
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
@@ -53,6 +54,48 @@ def steep_bundle(folder: Path, device: Device) -> Bundle:
     bundle, prepared = write_bundle(prepared._replace(workload=workload, batches=batches), folder)
     assert write_graph(prepared, bundle) == []
     return in_precision(bundle, "fp16", device)
+
+
+class Scaler:
+    """Halves its scale at a step on a batch whose gradients overflow: those of batch i are finite
+    up to a scale of limits[i]."""
+
+    def __init__(self, *limits: float) -> None:
+        self.limits, self.scale = limits, FIRST_SCALE
+        self.skipped: list[bool] = []
+
+    def step(self) -> None:
+        limit = self.limits[len(self.skipped) % len(self.limits)]
+        self.skipped.append(self.scale > limit)
+        self.scale /= 2 if self.skipped[-1] else 1
+
+    def settle(self) -> float:
+        return settle_loss_scale(self.step, lambda: self.scale, len(self.limits))
+
+
+@pytest.mark.parametrize(
+    ("limits", "scale"),
+    [
+        ((2.0**20,), 2.0**15),
+        ((2.0**20, 2.0**10), 2.0**9),
+        ((2.0**10, 2.0**20, 2.0**4), 2.0**3),
+        ((1.0,), 0.5),
+    ],
+)
+def test_the_scale_settles_at_half_of_what_every_batch_takes(
+    limits: tuple[float, ...], scale: float
+) -> None:
+    scaler = Scaler(*limits)
+    assert scaler.settle() == scale
+    assert not any(scaler.skipped[-len(limits) :])
+
+
+def test_gradients_that_no_scale_makes_finite() -> None:
+    scaler = Scaler(2.0**20, 0.9)
+    with pytest.raises(GolowError, match="gradients in fp16 are not finite") as raised:
+        scaler.settle()
+    assert "bf16" in raised.value.hint
+    assert scaler.skipped.count(True) == 17  # from 2^16 to below 1
 
 
 def momentum() -> Tensor:

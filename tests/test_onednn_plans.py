@@ -52,7 +52,7 @@ def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
     folder, bundle = place
     first = OneDnn(folder).load(bundle)
     kept = (folder / LAYOUTS).read_bytes()
-    chosen = tuning.stored(folder / LAYOUTS)
+    chosen = tuning.read(folder / LAYOUTS)
     assert chosen is not None
     places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
     assert list(chosen.positions) == places
@@ -82,9 +82,9 @@ def test_kept_layouts_are_those_that_run(name: str, text: str, place: tuple[Path
 def test_damaged_layouts_are_measured_again(damage: bytes, place: tuple[Path, Path]) -> None:
     folder, bundle = place
     (folder / LAYOUTS).write_bytes(damage)
-    assert tuning.stored(folder / LAYOUTS) is None
+    assert tuning.read(folder / LAYOUTS) is None
     OneDnn(folder).load(bundle)
-    assert tuning.stored(folder / LAYOUTS) is not None
+    assert tuning.read(folder / LAYOUTS) is not None
 
 
 @pytest.mark.usefixtures("quick")
@@ -125,9 +125,9 @@ from golow.levels.vendor.onednn.program import OneDnn
 from golow.levels.vendor.onednn import tuning
 program = OneDnn(Path({cache!r}))
 program.load(Path({bundle!r}))
-layouts = tuning.stored(Path({cache!r}) / "layouts.json")
+layouts = tuning.read(Path({cache!r}) / "layouts.json")
 for count in range(1, 1001):
-    program._loaded(layouts).run()
+    program._load_plan(layouts).run()
     if count in (200, 1000):
         gc.collect()
         fields = Path("/proc/self/status").read_text().split("VmRSS:")[1].split()

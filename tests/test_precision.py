@@ -33,7 +33,7 @@ def in_precision(bundle: Bundle, precision: Precision, device: Device = "cpu") -
     """The bundle with another precision written into it."""
     workload = msgspec.structs.replace(bundle.workload, precision=precision, device=device)
     bundle.file("workload.json").write_bytes(encode(workload))
-    return bundle
+    return Bundle(bundle.folder)
 
 
 class Trial:

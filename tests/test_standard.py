@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 from bundles import network_bundle
 from golow.check.rule import FLOAT32, Reference, check, confirm, may_be_rounding, recheck
-from golow.check.standard import BATCHES, OTHER_BATCHES, Standard, gentle_rate, moved_bundle
+from golow.check.standard import BATCHES, OTHER_BATCHES, Standard, gentle_rate, write_moved_bundle
 from golow.levels import ladder
 from golow.record import WorkerFailure
 from golow.worker.client import Worker
@@ -175,7 +175,7 @@ def test_a_draw_that_is_not_finite_proves_nothing(tmp_path: Path) -> None:
 def test_a_moved_bundle_leaves_its_own_as_it_was(tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "train")
     before = {file.name: file.read_bytes() for file in bundle.folder.iterdir()}
-    moved = moved_bundle(bundle, tmp_path / "moved", 0, FLOAT32)
+    moved = write_moved_bundle(bundle, tmp_path / "moved", 0, FLOAT32)
     after = {file.name: file.read_bytes() for file in moved.folder.iterdir()}
     assert before == {file.name: file.read_bytes() for file in bundle.folder.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {

@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from golow.comparison.compare import capture
 from golow.levels.level import python_worker
 from golow.record import Mode, Optimizer
 from golow.worker.client import Worker
-from golow.workload.bundle import write_bundle
+from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from model_files import (
@@ -234,6 +235,40 @@ def test_equal_workloads_have_one_digest(file: Path, tmp_path: Path) -> None:
 
     assert digest() == digest()
     assert len({digest(), digest(seed=1), digest(batch=3), digest(initialisation="kaiming")}) == 4
+
+
+# ---------------------------------------------------------------- the bundle
+
+
+def test_a_bundle_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = prepare(f"{file}:Net", input_shape=(16,))
+    folder = write_bundle(prepared, tmp_path / "bundle")[0].folder
+    reads: list[str] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda p: reads.append(p.name) or read_bytes(p))
+    bundle = Bundle(folder)
+    assert reads == []
+    assert bundle.workload is bundle.workload
+    assert bundle.graph is None is bundle.last
+    assert reads == ["workload.json"]
+
+
+def test_a_bundle_has_the_graph_and_the_last_batch_that_were_added(
+    file: Path, tmp_path: Path
+) -> None:
+    """Also where they were asked for before."""
+    prepared = prepare(f"{file}:Net", input_shape=(16,), batch=4)
+    smaller = prepare(f"{file}:Net", input_shape=(16,), batch=3)
+    bundle, _ = write_bundle(prepared, tmp_path / "bundle")
+    assert bundle.graph is None is bundle.last
+    captured = capture(prepared)
+    bundle.write_graph(captured.graph, captured.constants)
+    assert bundle.graph == captured.graph == Bundle(bundle.folder).graph
+    last = write_last(smaller, bundle)
+    assert bundle.last is last
+    assert last.workload.batch == 3
+    last.write_graph(captured.graph, captured.constants)
+    assert bundle.last.graph == captured.graph
 
 
 # ---------------------------------------------------------------- shapes and sizes

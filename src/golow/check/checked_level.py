@@ -16,6 +16,7 @@ from typing import Self
 import msgspec
 
 from golow.check.standard import Outputs, Standard
+from golow.files import write_whole
 from golow.levels.ladder import Choice, Launch
 from golow.levels.starter import Starter
 from golow.measure.held_memory import HeldMemory
@@ -197,7 +198,7 @@ class CheckedLevel:
             with alone, self.starter.worker(self.name, launch, self.bundle) as builder:
                 seconds = builder.build(self.bundle.folder).phases.get("build", 0.0)
             built.parent.mkdir(parents=True, exist_ok=True)
-            built.write_bytes(msgspec.json.encode(_Built(seconds=seconds)))
+            write_whole(built, msgspec.json.encode(_Built(seconds=seconds)))
         seconds = msgspec.json.decode(built.read_bytes(), type=_Built).seconds
         size = sum(f.stat().st_size for f in built.parent.rglob("*") if f.is_file())
         return launch._replace(build_seconds=seconds, cached=cached, artifact_bytes=size)

@@ -12,8 +12,8 @@ the root mean square of the reference tensor and S that of all tensors of the sa
 The constants are those of a `Rounding`. Integers must be equal. A tensor that is missing, has
 another shape or is not finite fails.
 
-d is dear and only raises limits, so that a level is judged without it first (`check`), and with it
-(`recheck`, by a reference that was `widened`) only where it does not pass.
+d is expensive and can only loosen a limit. A level is judged without it first (`check`), and with
+it (`recheck`, by a reference that was `widened`) only where it does not pass.
 
 After `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in PyTorch
 (torch/_dynamo/utils.py): no farther from float64 than the plain version is. The second term is
@@ -212,7 +212,7 @@ def recheck(reference: Reference, found: Check) -> Check:
     """Judge what was found once more, by the limits of a widened reference."""
     if not reference.finite:
         return UNPROVABLE
-    return _verdict([_limited(item, reference.limit(item.name)) for item in found.tensors])
+    return _verdict([_with_limit(item, reference.limit(item.name)) for item in found.tensors])
 
 
 def may_be_rounding(found: Check) -> bool:
@@ -250,10 +250,10 @@ def _judge(pair: Pair, found: Tensor, reference: Reference) -> TensorError:
         limit=0.0,
         passed=False,
     )
-    return _limited(item, reference.limit(pair.name))
+    return _with_limit(item, reference.limit(pair.name))
 
 
-def _limited(item: TensorError, limit: float) -> TensorError:
+def _with_limit(item: TensorError, limit: float) -> TensorError:
     passed = item.error <= limit  # false for NaN
     return msgspec.structs.replace(item, limit=limit, passed=passed)
 

@@ -164,7 +164,7 @@ class Standard:
         """Workers that are started together because most of a start is one thread's imports."""
         try:
             with ExitStack() as stack:
-                workers = [stack.enter_context(self._spawned(name)) for name in names]
+                workers = [stack.enter_context(self._spawn(name)) for name in names]
                 yield workers
                 for worker in workers:
                     worker.dismiss()
@@ -179,7 +179,7 @@ class Standard:
                 "try a smaller batch or resolution.",
             ) from failure
 
-    def _spawned(self, name: str) -> Worker:
+    def _spawn(self, name: str) -> Worker:
         workload = self._bundle.workload
         level, variant = ladder.choose(name, workload.mode, workload.device)
         launch = level.prepare(self._bundle, variant, self._folder)
@@ -203,7 +203,7 @@ class Standard:
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
-                bundle = moved_bundle(self._bundle, folder, draw, self._working)
+                bundle = write_moved_bundle(self._bundle, folder, draw, self._working)
                 file = self._outputs(double, bundle, batches)
             finally:
                 shutil.rmtree(folder)
@@ -258,7 +258,7 @@ def _least_dimensions(workload: Workload) -> int:
     return 0 if workload.precision in ("bf16", "fp16") and workload.mode == "infer" else 2
 
 
-def moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
+def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
     """The bundle with weights and inputs moved at random: by the working precision's roundings
     what that rounds, by float32's the rest."""
     generator = torch.Generator().manual_seed(seed)
@@ -269,7 +269,7 @@ def moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> 
     moved = moved_weights(weights, bundle.workload, working, generator)
     save_file(moved, folder / "weights.safetensors")
     batches = {
-        name: _moved(tensor, working if "/input/" in name else FLOAT32, generator)
+        name: _add_noise(tensor, working if "/input/" in name else FLOAT32, generator)
         for name, tensor in load_file(bundle.file("batches.safetensors")).items()
     }
     save_file(batches, folder / "batches.safetensors")
@@ -282,12 +282,12 @@ def moved_weights(
     """A state dict moved so."""
     least = _least_dimensions(workload)
     return {
-        name: _moved(tensor, working if tensor.dim() >= least else FLOAT32, generator)
+        name: _add_noise(tensor, working if tensor.dim() >= least else FLOAT32, generator)
         for name, tensor in weights.items()
     }
 
 
-def _moved(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
+def _add_noise(tensor: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)

@@ -130,7 +130,7 @@ def compare(
 
 def _show_and_save(result: Result, out: Path, json: str | None) -> None:
     """Show first: a full disk must not cost the figures that are on the screen."""
-    from golow.comparison.store import write_whole
+    from golow.files import write_whole
     from golow.record import encode
     from golow.report.comparison.table import render
 

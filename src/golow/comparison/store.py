@@ -9,8 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -18,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from golow.files import write_whole, writing
 from golow.measure.environment import unlike
 from golow.record import (
     FORMAT_VERSION,
@@ -29,6 +28,8 @@ from golow.record import (
     Workload,
     encode,
 )
+
+HINT = "free some space or name another folder with --out."
 
 # Of `to_rows`, behind all others so that a spreadsheet made for a CPU's rows reads them too.
 DEVICE_COLUMNS = (
@@ -70,14 +71,12 @@ def save(comparison: Comparison, parent: Path) -> Path:
         files=tuple(files),
         notes=comparison.notes,
     )
-    try:
+    with writing(folder, HINT):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             write_whole(folder / name, data)
         write_whole(folder / "runs.csv", to_csv(comparison).encode())
         write_whole(folder / "comparison.json", encode(index))
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
     return folder
 
 
@@ -99,29 +98,12 @@ def load(place: str | Path) -> Comparison:
         raise GolowError(f"{file} is not a comparison: {error}") from error
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write under a temporary name, flush to the disk, rename: the file is whole or not there."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def require_writable(folder: Path) -> None:
     """Raise `GolowError` now rather than after minutes of measuring."""
-    try:
+    with writing(folder, HINT):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / ".golow", b"")
         (folder / ".golow").unlink()
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
 
 
 def require_alike(comparisons: list[Comparison]) -> None:
@@ -250,13 +232,6 @@ def with_errors(run: dict[str, Any]) -> dict[str, Any]:
         if tensor is not None and tensor.get("error", 0.0) is None:
             tensor["error"] = math.nan
     return run
-
-
-def _cannot_write(folder: Path, error: OSError) -> GolowError:
-    return GolowError(
-        f"{folder} cannot be written: {error.strerror or error}",
-        "free some space or name another folder with --out.",
-    )
 
 
 def _plain(value: object) -> str:

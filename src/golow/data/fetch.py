@@ -47,7 +47,7 @@ def fetch(
                 "move it away, or name another folder with --data-root.",
             )
         for download in dataset.downloads:
-            file = _retrieved(download, root, progress)
+            file = _download(download, root, progress)
             if download.archive:
                 _unpack(file, dataset.folders[0], folder)
                 file.unlink()
@@ -80,7 +80,7 @@ def _require_pooch() -> None:
         ) from error
 
 
-def _retrieved(download: Download, root: Path, progress: Progress) -> Path:
+def _download(download: Download, root: Path, progress: Progress) -> Path:
     """The file with the published sum, from the first address that gives it."""
     import pooch
     import requests
@@ -106,10 +106,10 @@ def _retrieved(download: Download, root: Path, progress: Progress) -> Path:
             failures.append(f"{url}: {error}")
         except ValueError:
             failures.append(f"{url} gave {download.size:,} bytes whose md5 is not {download.md5}")
-    raise _not_had(download, file, failures)
+    raise _failure(download, file, failures)
 
 
-def _not_had(download: Download, file: Path, failures: list[str]) -> GolowError:
+def _failure(download: Download, file: Path, failures: list[str]) -> GolowError:
     if file.exists():
         failures.append(f"the one that is there has md5 {md5_of(file)}")
     unreachable = all(failure.endswith("cannot be reached") for failure in failures)

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from golow.files import replacing
+from golow.files import CACHE_HINT, replacing, writing
 from golow.record import GolowError, Record
 
 Images = NDArray[np.uint8]
@@ -76,29 +76,42 @@ def write_images(
     labels = np.ascontiguousarray(labels, dtype="<i8")
     if not len(labels):
         raise ValueError("a prepared file has at least one sample")
+    with writing(path, CACHE_HINT):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            return _write(file, labels, batches, shape, facts)
+
+
+def _write(
+    file: BinaryIO,
+    labels: Labels,
+    batches: Iterable[Images],
+    shape: tuple[int, int, int],
+    facts: ImageFacts,
+) -> ImageFacts:
+    """The header comes last, into room that is left for it: it has the checksum and the moments."""
     longest = (_LONGEST_NUMBER,) * shape[0]
     reserved = msgspec.structs.replace(facts, mean=longest, deviation=longest, checksum="0" * 8)
     room = len(_header(len(labels), shape, reserved))
     histogram = np.zeros((shape[0], 256), dtype=np.int64)
-    with replacing(path) as file:
-        file.seek(room)
-        file.write(labels.data)
-        written, checksum = 0, zlib.crc32(labels.data)
-        for batch in map(np.ascontiguousarray, batches):
-            if batch.dtype != np.uint8 or batch.shape[1:] != shape:
-                raise ValueError(f"a batch is {batch.dtype} {batch.shape}, not uint8 [n, *{shape}]")
-            file.write(batch.data)
-            written, checksum = written + len(batch), zlib.crc32(batch.data, checksum)
-            if not facts.mean:
-                histogram += _histogram(batch)
-        if written != len(labels):
-            raise ValueError(f"{written} images for {len(labels)} labels")
+    file.seek(room)
+    file.write(labels.data)
+    written, checksum = 0, zlib.crc32(labels.data)
+    for batch in map(np.ascontiguousarray, batches):
+        if batch.dtype != np.uint8 or batch.shape[1:] != shape:
+            raise ValueError(f"a batch is {batch.dtype} {batch.shape}, not uint8 [n, *{shape}]")
+        file.write(batch.data)
+        written, checksum = written + len(batch), zlib.crc32(batch.data, checksum)
         if not facts.mean:
-            mean, deviation = _moments(histogram, facts)
-            facts = msgspec.structs.replace(facts, mean=mean, deviation=deviation)
-        facts = msgspec.structs.replace(facts, checksum=f"{checksum:08x}")
-        file.seek(0)
-        file.write(_header(len(labels), shape, facts, room))
+            histogram += _histogram(batch)
+    if written != len(labels):
+        raise ValueError(f"{written} images for {len(labels)} labels")
+    if not facts.mean:
+        mean, deviation = _moments(histogram, facts)
+        facts = msgspec.structs.replace(facts, mean=mean, deviation=deviation)
+    facts = msgspec.structs.replace(facts, checksum=f"{checksum:08x}")
+    file.seek(0)
+    file.write(_header(len(labels), shape, facts, room))
     return facts
 
 
@@ -162,7 +175,7 @@ def open_images(path: Path, verify: bool = False) -> PreparedImages:
     """
     try:
         with path.open("rb") as file:
-            prepared = _opened(path, file)
+            prepared = _open(path, file)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise _refused(path, str(error)) from error
     if verify:
@@ -172,7 +185,7 @@ def open_images(path: Path, verify: bool = False) -> PreparedImages:
     return prepared
 
 
-def _opened(path: Path, file: BinaryIO) -> PreparedImages:
+def _open(path: Path, file: BinaryIO) -> PreparedImages:
     """Raises ValueError where anything but a prepared file is found."""
     size = path.stat().st_size
     length = int.from_bytes(file.read(8), "little")

@@ -31,6 +31,8 @@ FILES = {
 _LABELS, _IMAGES = 0x0801, 0x0803
 _PIECE = 1 << 20
 
+Stream = BinaryIO | gzip.GzipFile
+
 
 def parts(folder: Path) -> dict[str, ArrayPart]:
     """Training and test part of the IDX files in a folder."""
@@ -53,9 +55,9 @@ def _part(images: Path, labels: Path) -> ArrayPart:
 
 
 def _labels(file: Path, images: Path) -> Labels:
-    with _opened(images, _IMAGES, (SIDE, SIDE)) as (_, expected):
+    with _open(images, _IMAGES, (SIDE, SIDE)) as (_, expected):
         pass
-    with _opened(file, _LABELS, ()) as (stream, count):
+    with _open(file, _LABELS, ()) as (stream, count):
         if count != expected:
             raise GolowError(f"{file} has {count:,} labels for {expected:,} images", AGAIN)
         values = b"".join(_pieces(stream, count, _PIECE, file))
@@ -63,16 +65,16 @@ def _labels(file: Path, images: Path) -> Labels:
 
 
 def _images(file: Path, batch: int) -> Iterator[Images]:
-    with _opened(file, _IMAGES, (SIDE, SIDE)) as (stream, count):
+    with _open(file, _IMAGES, (SIDE, SIDE)) as (stream, count):
         for data in _pieces(stream, count * SIDE**2, batch * SIDE**2, file):
             yield np.frombuffer(data, np.uint8).reshape(-1, 1, SIDE, SIDE)
 
 
 @contextmanager
-def _opened(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
+def _open(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[Stream, int]]:
     """What lies behind the header, and the number of items that the header states."""
     with reading(file) as raw:
-        stream: BinaryIO = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw  # type: ignore[assignment]
+        stream = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
         try:
             header = stream.read(8 + 4 * len(shape))
             if len(header) < 8 + 4 * len(shape):
@@ -92,7 +94,7 @@ def _opened(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[Bi
             raise GolowError(f"{file} does not unpack: {error}", AGAIN) from error
 
 
-def _pieces(stream: BinaryIO, length: int, piece: int, file: Path) -> Iterator[bytes]:
+def _pieces(stream: Stream, length: int, piece: int, file: Path) -> Iterator[bytes]:
     """The next length bytes in pieces, when the file has these and no more."""
     while length:
         data = stream.read(min(piece, length))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from golow.files import replacing
+from golow.files import CACHE_HINT, write_whole, writing
 
 _ROWS, _SHIFTS, _FLIPS = range(3)  # a stream of words each
 
@@ -69,5 +69,6 @@ def write_order(
         tensors["flips"] = np.ascontiguousarray(flips, dtype=np.uint8)
     if any(len(tensor) != len(rows) for tensor in tensors.values()):
         raise ValueError("shifts and flips need one entry for each row")
-    with replacing(path) as file:
-        file.write(save(tensors))
+    with writing(path, CACHE_HINT):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, save(tensors))

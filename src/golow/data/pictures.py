@@ -35,7 +35,7 @@ def resized(batches: Iterable[Images], size: Size) -> Iterator[Images]:
     with ThreadPoolExecutor(threads) as pool:
         for batch in batches:
             shares = np.array_split(batch, min(threads, len(batch)))
-            yield np.concatenate(list(pool.map(partial(_resized, size=size), shares)))
+            yield np.concatenate(list(pool.map(partial(_resize, size=size), shares)))
 
 
 def decoded(files: Sequence[Path], size: Size, batch: int) -> Iterator[Images]:
@@ -47,30 +47,30 @@ def decoded(files: Sequence[Path], size: Size, batch: int) -> Iterator[Images]:
     with ThreadPoolExecutor(_threads()) as pool:
         for start in range(0, len(files), batch):
             chosen = files[start : start + batch]
-            yield np.stack(list(pool.map(partial(_decoded, size=size), chosen)))
+            yield np.stack(list(pool.map(partial(_decode, size=size), chosen)))
 
 
 def _threads() -> int:
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
-def _resized(images: Images, size: Size) -> Images:
+def _resize(images: Images, size: Size) -> Images:
     from PIL import Image
 
     planes = [
-        _fitted(Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)), size)
+        _fit(Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)), size)
         for image in images
     ]
     return np.stack(planes)
 
 
-def _decoded(file: Path, size: Size) -> Images:
+def _decode(file: Path, size: Size) -> Images:
     from PIL import Image
 
     try:
         with Image.open(file, formats=_FORMATS) as image:
             _require_ordinary(image, file)
-            return _fitted(image.convert("RGB"), size)
+            return _fit(image.convert("RGB"), size)
     except GolowError:
         raise
     except Exception as error:  # a damaged file raises a dozen types from inside Pillow
@@ -94,7 +94,7 @@ def _require_ordinary(image: Image, file: Path) -> None:
         )
 
 
-def _fitted(image: Image, size: Size) -> Images:
+def _fit(image: Image, size: Size) -> Images:
     """The picture stretched to size, uint8 [C, *size]."""
     from PIL.Image import Resampling
 

@@ -117,9 +117,9 @@ class _Preparation:
             source=self._source(part, len(labels)),
         )
         shape = (self.dataset.channels, *self.size)
-        write_images(file, labels, self._told(part, len(labels)), shape, facts)
+        write_images(file, labels, self._batches_with_progress(part, len(labels)), shape, facts)
 
-    def _told(self, part: str, total: int) -> Iterator[Images]:
+    def _batches_with_progress(self, part: str, total: int) -> Iterator[Images]:
         """The images in batches; progress hears of each when it has been written."""
         what, done = f"{self.dataset.name} {part}", 0
         self.progress(what, done, total)

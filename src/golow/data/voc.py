@@ -61,7 +61,7 @@ def _labels(annotations: tuple[Path, ...], label: VocLabel) -> Labels:
 
 
 def _label(file: Path, label: VocLabel) -> int:
-    objects = _parsed(file).findall("object")
+    objects = _parse(file).findall("object")
     if not objects:
         raise GolowError(f"{file} describes no object", AGAIN)
     chosen = objects[0] if label == "first" else max(objects, key=partial(_area, file=file))
@@ -91,15 +91,14 @@ class _Builder(ElementTree.TreeBuilder):
         raise ValueError(f"it declares a document type ({name}), which may define entities")
 
 
-def _parsed(file: Path) -> Element:
+def _parse(file: Path) -> Element:
     with reading(file) as stream:
         data = stream.read()
     try:
         # _Builder keeps out what makes this parser dangerous.
         parser = ElementTree.XMLParser(target=_Builder())  # noqa: S314
         parser.feed(data)
-        root = parser.close()
+        root: Element = parser.close()
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise GolowError(f"{file} is no annotation of VOC: {error}", AGAIN) from error
-    assert isinstance(root, Element)  # noqa: S101
     return root

@@ -44,7 +44,7 @@ class Starter:
         for choice in choices:
             if choice.level.served_by:
                 launch = Launch(python_worker(choice.level.served_by, choice.variant))
-                self._ahead.append(self._started(choice.name, launch, mode, threads))
+                self._ahead.append(self._start(choice.name, launch, mode, threads))
 
     def worker(self, name: str, launch: Launch, bundle: Bundle) -> Worker:
         """A level's worker: one that was started ahead, or a new one."""
@@ -52,9 +52,9 @@ class Starter:
             if worker.name == name:
                 self._ahead.remove(worker)
                 return worker
-        return self._started(name, launch, bundle.workload.mode, bundle.workload.threads)
+        return self._start(name, launch, bundle.workload.mode, bundle.workload.threads)
 
-    def _started(self, name: str, launch: Launch, mode: Mode, threads: int) -> Worker:
+    def _start(self, name: str, launch: Launch, mode: Mode, threads: int) -> Worker:
         worker = Worker(
             name,
             launch.command,

@@ -1,4 +1,4 @@
-"""One block of a race: untimed, then timed iterations of one worker, as clean as can be had.
+"""One block of a race: untimed, then timed iterations of one worker, as undisturbed as possible.
 
 A block is clean if nothing but the level made its time: no other program took its cores, and
 neither heat nor power held the card's clocks down. One that is not is timed again while the limits
@@ -120,7 +120,7 @@ def clean_block(
     number: int,
     position: int,
 ) -> Block:
-    """The first clean block, or the least disturbed one had; number and position of its round."""
+    """The first clean block, or the least disturbed one; number and position of its round."""
 
     def attempt() -> Attempt:
         return _attempt(worker, iterations, setting)
@@ -142,7 +142,7 @@ def clean_block(
     )
 
 
-def timed(worker: Worker, iterations: int, warmup: int, setting: Setting) -> Sample:
+def time_block(worker: Worker, iterations: int, warmup: int, setting: Setting) -> Sample:
     """What the worker answers, or WorkerFailure if it is not what was asked for."""
     sample = worker.time(iterations, warmup, cold=setting.cold)
     counts = {len(sample.host_ns), len(sample.device_ns) or iterations}
@@ -182,9 +182,9 @@ def is_host_bound(enqueue: float, device: float) -> bool:
 def _attempt(worker: Worker, iterations: int, setting: Setting) -> Attempt:
     card, warmup = setting.card, warmup_iterations(iterations)
     if card is None:
-        return Attempt(timed(worker, iterations, warmup, setting))
+        return Attempt(time_block(worker, iterations, warmup, setting))
     before = card.mark()
-    sample = timed(worker, iterations, warmup, setting)
+    sample = time_block(worker, iterations, warmup, setting)
     return Attempt(sample, card.state(before))
 
 

@@ -6,7 +6,7 @@ import os
 from itertools import takewhile
 from typing import NamedTuple
 
-from golow.measure.nvml import first_visible, started
+from golow.measure.nvml import first_visible, start_nvml
 
 
 class CardFacts(NamedTuple):
@@ -20,7 +20,7 @@ class CardFacts(NamedTuple):
 def visible_cards() -> list[CardFacts]:
     """The cards that ``CUDA_VISIBLE_DEVICES`` lets programs see, in its order; empty where there
     is none or nobody tells (no driver, or no package ``nvidia-ml-py``)."""
-    nvml = started()
+    nvml = start_nvml()
     if nvml is None:
         return []
     try:

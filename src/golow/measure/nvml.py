@@ -91,7 +91,7 @@ class Card:
         self._handle: Any = None
 
     def __enter__(self) -> Self:
-        self._nvml = started()
+        self._nvml = start_nvml()
         if self._nvml is not None:
             self._handle = self._first_visible()
         return self
@@ -234,7 +234,7 @@ def is_slowed(state: GpuState | None) -> bool:
 
 def cuda_version() -> str:
     """The newest CUDA that the driver can run, as ``13.0``; empty where there is none."""
-    nvml = started()
+    nvml = start_nvml()
     if nvml is None:
         return ""
     try:
@@ -246,7 +246,7 @@ def cuda_version() -> str:
         nvml.nvmlShutdown()
 
 
-def started() -> Any:
+def start_nvml() -> Any:
     """NVML, ready to be asked; None where the package or the driver is missing."""
     try:
         import pynvml

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from golow.measure import stats
-from golow.measure.block import ON_CPU, Retries, Setting, Worker, clean_block, timed
+from golow.measure.block import ON_CPU, Retries, Setting, Worker, clean_block, time_block
 from golow.measure.nvml import Card
 from golow.record import Block, Quantity, RaceSummary, Ratio, Sample, WorkerFailure
 
@@ -296,7 +296,7 @@ def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -
     """
     fastest, iterations, wanted = math.inf, 1, 1
     for probe in range(_PROBES):
-        sample = timed(worker, iterations, 1 if probe == 0 else 0, setting)
+        sample = time_block(worker, iterations, 1 if probe == 0 else 0, setting)
         fastest = min(fastest, _fastest_iteration(sample))
         wanted = min(max(round(block_seconds / fastest), 1), MOST_ITERATIONS)
         if probe > 0 and wanted <= iterations:

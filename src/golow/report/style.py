@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from golow.comparison.store import write_whole
+from golow.files import write_whole, writing
 from golow.record import GolowError
 
 if TYPE_CHECKING:
@@ -220,14 +220,9 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[Forma
 
 def write_file(path: Path, data: bytes) -> None:
     """Write it whole, with the folders that it lies in; raises `GolowError` where that fails."""
-    try:
+    with writing(path, "free some space or name another folder."):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
-    except OSError as error:
-        raise GolowError(
-            f"{path} cannot be written: {error.strerror or error}",
-            "free some space or name another folder.",
-        ) from error
 
 
 def file_name(name: str) -> str:

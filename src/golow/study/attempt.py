@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from golow.files import write_whole
 from golow.record import GolowError, encode
 from golow.study.cell import DISK_FULL, Outcome
 from golow.study.cells import key
@@ -91,7 +92,7 @@ class Attempt:
         self.deadline = self._began + seconds
         self._created = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            (self.draft / "request.json").write_bytes(encode(cell))
+            write_whole(self.draft / "request.json", encode(cell))
         except OSError as error:
             raise _not_started(self.draft, error) from error
         with suppress(BrokenPipeError):  # it has died: `finish` tells how

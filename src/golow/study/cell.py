@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from golow.files import write_whole
 from golow.record import Comparison, GolowError, Record, Run, WorkerFailure, encode
 from golow.study.family import MARK, end_family
 from golow.study.places import TURNS
@@ -59,7 +60,7 @@ def main() -> None:
     cell = msgspec.json.decode((folder / "request.json").read_bytes(), type=Cell)
     try:
         outcome = measured(cell, folder)
-        (folder / "outcome.json").write_bytes(encode(outcome))
+        write_whole(folder / "outcome.json", encode(outcome))
     except OSError as error:
         if error.errno not in _FULL:
             raise

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import msgspec
 
-from golow.comparison.store import write_whole
 from golow.data.places import default_cache
+from golow.files import write_whole
 from golow.record import Device, Environment, GolowError, Record
 from golow.study.attempt import PROGRAM, Lost
 from golow.study.forecast import Devices

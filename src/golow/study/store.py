@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from golow.comparison import store
-from golow.comparison.store import write_whole
+from golow.files import write_whole, writing
 from golow.measure.environment import unlike
 from golow.record import Comparison, Device, Environment, GolowError, encode
 from golow.study.record import FORMAT_VERSION, CellRecord, Study
@@ -148,13 +148,9 @@ class StudyFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        try:
+        hint = f"free some space; golow study resume {self.path.name} then goes on."
+        with writing(self.path, hint):
             yield
-        except OSError as error:
-            raise GolowError(
-                f"{self.path} cannot be written: {error.strerror or error}",
-                f"free some space; golow study resume {self.path.name} then goes on.",
-            ) from error
 
 
 def to_toml(study: Study) -> str:

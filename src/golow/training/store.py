@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fcntl
 import math
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +27,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from golow.comparison.store import with_errors, write_whole
+from golow.comparison.store import with_errors
+from golow.files import move_into_place, write_whole, writing
 from golow.record import GolowError, Record, encode
 from golow.training.record import (
     FORMAT_VERSION,
@@ -96,9 +96,7 @@ class RunFolder:
     def keep_state(self, epoch: int) -> None:
         """The draft is the state after that epoch."""
         with self._writing():
-            with self.draft().open("rb") as file:
-                os.fsync(file.fileno())
-            self.draft().replace(self.state(epoch))
+            move_into_place(self.draft(), self.state(epoch))
 
     def write_weights(self, weights: Tensors, epoch: int, best: bool) -> None:
         """The checkpoints, under the state dict's names."""
@@ -263,10 +261,6 @@ def _decoded(file: Path, data: dict[str, Any], kind: type[Kind]) -> Kind:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    try:
+    hint = f"free some space; golow train --resume {folder} goes on after the last whole epoch."
+    with writing(folder, hint):
         yield
-    except OSError as error:
-        raise GolowError(
-            f"{folder} cannot be written: {error.strerror or error}",
-            f"free some space; golow train --resume {folder} goes on after the last whole epoch.",
-        ) from error

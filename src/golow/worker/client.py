@@ -70,7 +70,7 @@ class Worker:
         self._stood_aside = 0.0  # seconds
         self.started = time.perf_counter()
         try:
-            self._process = process.started(command, threads, environment or {}, self._log.fileno())
+            self._process = process.start(command, threads, environment or {}, self._log.fileno())
         except OSError as error:
             self._log.close()
             raise WorkerFailure("not started", f"{command[0]} did not start: {error}") from error
@@ -100,12 +100,12 @@ class Worker:
 
     def load(self, bundle: Path) -> LoadReport:
         """Make the worker ready for the bundle's workload."""
-        return self._typed(self._loaded(bundle), LoadReport)
+        return self._convert(self._load(bundle), LoadReport)
 
     def build(self, bundle: Path) -> LoadReport:
         """The same for the sake of what the worker builds meanwhile, which may take minutes: where
         others want the card alone, it is stopped until they are done. That time does not count."""
-        report = self._typed(self._loaded(bundle, gives_way=True), LoadReport)
+        report = self._convert(self._load(bundle, gives_way=True), LoadReport)
         build = report.phases.get("build", 0.0) - self._stood_aside
         return msgspec.structs.replace(report, phases={**report.phases, "build": max(0.0, build)})
 
@@ -130,7 +130,7 @@ class Worker:
         request: dict[str, Any] = {"do": "time", "iterations": iterations, "warmup": warmup}
         if cold:
             request["cold"] = True
-        report = self._typed(self._request(request, limit), TimeReport)
+        report = self._convert(self._request(request, limit), TimeReport)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
         # Its threads spin on for some milliseconds before they sleep; the next worker's block
         # should not begin beside them.
@@ -166,7 +166,7 @@ class Worker:
         before, start = self._meter.read(), time.perf_counter_ns()
         answer = self._optional({"do": "layers", "iterations": iterations}, limit)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
-        steps = self._typed(answer, LayersReport).layers
+        steps = self._convert(answer, LayersReport).layers
         if not steps or any(not s.modules or len(s.ns) != iterations for s in steps):
             self._fail(
                 "protocol",
@@ -184,7 +184,7 @@ class Worker:
         answer = self._answer({"do": "copies", "iterations": iterations}, limit)
         if answer.get("error") in ("unsupported", "unknown_request"):
             return None
-        return self._typed(self._required(answer), CopiesReport)
+        return self._convert(self._require_success(answer), CopiesReport)
 
     def epoch(
         self,
@@ -212,7 +212,7 @@ class Worker:
             "shift": list(shift),
             "checksum": checksum,
         }
-        report = self._typed(self._optional(request, self.limits.epoch), EpochReport)
+        report = self._convert(self._optional(request, self.limits.epoch), EpochReport)
         if len(report.losses) != len(rates) or report.nanoseconds <= 0:
             self._fail(
                 "protocol",
@@ -250,7 +250,7 @@ class Worker:
             "shift": list(shift),
             "file": str(file),
         }
-        report = self._typed(self._optional(request, self.limits.epoch), PredictReport)
+        report = self._convert(self._optional(request, self.limits.epoch), PredictReport)
         self._require_written(file)
         return report
 
@@ -286,20 +286,20 @@ class Worker:
     # ------------------------------------------------------------ how it is done
 
     def _request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        return self._required(self._answer(request, limit))
+        return self._require_success(self._answer(request, limit))
 
     def _optional(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         """The answer to a request that a worker need not know; it lives on where it does not."""
         answer = self._answer(request, limit)
         if answer.get("error") in ("unsupported", "unknown_request"):
             raise Unsupported(self.name, str(answer.get("message", "it gave no reason")))
-        return self._required(answer)
+        return self._require_success(answer)
 
-    def _loaded(self, bundle: Path, gives_way: bool = False) -> dict[str, Any]:
+    def _load(self, bundle: Path, gives_way: bool = False) -> dict[str, Any]:
         if self._waiting:  # any answer will do: who does not know `wake` does all when it loads
             self._read("wake", self.limits.load)
         request = {"do": "load", "bundle": str(bundle)}
-        return self._required(self._answer(request, self.limits.load, gives_way))
+        return self._require_success(self._answer(request, self.limits.load, gives_way))
 
     def _answer(
         self, request: dict[str, Any], limit: float, gives_way: bool = False
@@ -313,7 +313,7 @@ class Worker:
             self._waiting = True
             return self._read(str(request["do"]), limit, gives_way)
 
-    def _required(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def _require_success(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer, unless it is a refusal, with which the worker's life ends."""
         if answer.get("ok") is True:
             return answer
@@ -371,7 +371,7 @@ class Worker:
         self._stood_aside += seconds
         return seconds
 
-    def _typed(self, answer: dict[str, Any], kind: type[Report]) -> Report:
+    def _convert(self, answer: dict[str, Any], kind: type[Report]) -> Report:
         try:
             return msgspec.convert(answer, kind)
         except msgspec.ValidationError as error:

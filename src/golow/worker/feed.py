@@ -66,7 +66,7 @@ class Feed:
     ) -> None:
         self.scale, self.shift = (np.array(given, np.float32) for given in (scale, shift))
         self.checksum = checksum
-        self._images, self._labels = _mapped(data)
+        self._images, self._labels = _map(data)
         if not self.scale.shape == self.shift.shape == self._images.shape[1:2]:
             raise GolowError(f"{data}: scale and shift need one number for each of its channels")
         self._has_order = order is not None
@@ -165,7 +165,7 @@ def _order(file: Path, rows: int) -> _Order:
     return order
 
 
-def _mapped(file: Path) -> tuple[Pixels, Labels]:
+def _map(file: Path) -> tuple[Pixels, Labels]:
     """Images and labels; the images stay in the file until their pages are touched."""
     labels = _tensors(file, ("labels",))["labels"]
     with file.open("rb") as opened:

@@ -16,7 +16,7 @@ import psutil
 LOG_LINES, LOG_BYTES = 15, 8192
 
 
-def started(
+def start(
     command: Sequence[str], threads: int, environment: Mapping[str, str], log: int
 ) -> subprocess.Popen[bytes]:
     """A worker with pipes to it and from it; what it writes to standard error goes to the file

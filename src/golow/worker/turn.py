@@ -103,7 +103,7 @@ class _Locks(NamedTuple):
 def _locks(folder: Path) -> _Locks:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _Locks(_opened(folder / "gate"), _opened(folder / "card"))
+        return _Locks(_open(folder / "gate"), _open(folder / "card"))
     except OSError as error:
         raise GolowError(
             f"{folder} cannot be used: {error.strerror or error}",
@@ -111,7 +111,7 @@ def _locks(folder: Path) -> _Locks:
         ) from error
 
 
-def _opened(file: Path) -> int:
+def _open(file: Path) -> int:
     return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,27 +20,30 @@ if TYPE_CHECKING:
 
 
 class Bundle:
-    """A bundle on disk; reading the description and the graph needs no framework."""
+    """A bundle on disk; reading the description and the graph needs no framework.
+
+    Each file is read when it is first asked for, and once. Who writes into the folder by other
+    means than this file opens the bundle anew.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    @property
+    @cached_property
     def workload(self) -> Workload:
         """The workload that the bundle carries."""
-        data = (self.folder / "workload.json").read_bytes()
-        return msgspec.json.decode(data, type=Workload)
+        return msgspec.json.decode(self.file("workload.json").read_bytes(), type=Workload)
 
-    @property
+    @cached_property
     def graph(self) -> Graph | None:
         """The captured graph, None where capture failed."""
-        path = self.folder / "graph.json"
+        path = self.file("graph.json")
         return decode_graph(path.read_bytes()) if path.exists() else None
 
-    @property
+    @cached_property
     def last(self) -> Bundle | None:
         """The bundle for the last, smaller batch of an epoch; None where every batch is whole."""
-        last = Bundle(self.folder / "last")
+        last = Bundle(self.file("last"))
         return last if last.file("workload.json").exists() else None
 
     def file(self, name: str) -> Path:
@@ -48,8 +52,10 @@ class Bundle:
 
     def write_graph(self, graph: Graph, constants: dict[str, Tensor]) -> None:
         """Add the captured graph and the constants that it reads."""
-        self.file("graph.json").write_bytes(encode_graph(graph))
+        data = encode_graph(graph)
+        self.file("graph.json").write_bytes(data)
         _save(constants, self.file("constants.safetensors"))
+        self.graph = decode_graph(data)  # as a worker reads it
 
 
 def write_bundle(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
@@ -69,7 +75,8 @@ def write_last(prepared: Prepared, bundle: Bundle) -> Bundle:
     folder = bundle.file("last")
     folder.mkdir()
     os.link(bundle.file("weights.safetensors"), folder / "weights.safetensors")
-    return _write_around_weights(prepared, folder)[0]
+    bundle.last = _write_around_weights(prepared, folder)[0]
+    return bundle.last
 
 
 def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
@@ -97,11 +104,11 @@ def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
     """A live module or loss goes by cloudpickle, which also carries what a notebook defined."""
     source = prepared.workload.source
     if source.kind == "pickle":
-        data = _pickled(prepared.module, "the module")
+        data = _pickle(prepared.module, "the module")
         (folder / "module.pkl").write_bytes(data)
         source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
     if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):
-        (folder / "loss.pkl").write_bytes(_pickled(prepared.loss, "the loss function"))
+        (folder / "loss.pkl").write_bytes(_pickle(prepared.loss, "the loss function"))
     return source
 
 
@@ -112,17 +119,16 @@ def _is_named(loss: object, name: str) -> bool:
     return getattr(functional, name, None) is loss
 
 
-def _pickled(live: object, what: str) -> bytes:
+def _pickle(live: object, what: str) -> bytes:
     import cloudpickle
 
     try:
-        data = cloudpickle.dumps(live)
+        data: bytes = cloudpickle.dumps(live)
     except Exception as error:
         raise GolowError(
             f"{what} cannot be carried to another process: {type(error).__name__}: {error}",
             "put it into a file and name it as file.py:Name.",
         ) from error
-    assert isinstance(data, bytes)  # noqa: S101
     return data
 
 

@@ -55,7 +55,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         resolution=request.resolution,
     )
     shape = _sample_shape(source, request) if request.example_inputs is None else None
-    source = _fitted(source, shape)
+    source = _fit(source, shape)
     module, how = fresh_module(
         request.model, source, request.weights, request.initialisation, request.seed
     )
@@ -151,7 +151,7 @@ def _sample_shape(source: ModelSource, request: Request) -> tuple[int, ...]:
     )
 
 
-def _fitted(source: ModelSource, shape: tuple[int, ...] | None) -> ModelSource:
+def _fit(source: ModelSource, shape: tuple[int, ...] | None) -> ModelSource:
     """A zoo model built for the input that it will get."""
     if source.kind != "zoo" or shape is None:
         return source

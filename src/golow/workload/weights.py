@@ -25,11 +25,11 @@ def fresh_module(
     """The module, with the weights that it starts with, and words for the record of how it got
     them. model: the caller's own module, which is copied, or any name; source says where it is."""
     torch.manual_seed(seed)
-    module = _copied(model) if isinstance(model, nn.Module) else build_module(source)
+    module = _copy(model) if isinstance(model, nn.Module) else build_module(source)
     return module, _give_weights(module, source, weights, initialisation, seed)
 
 
-def _copied(module: nn.Module) -> nn.Module:
+def _copy(module: nn.Module) -> nn.Module:
     """The caller's module stays in its own mode, with its own weights, on its own device."""
     try:
         return copy.deepcopy(module).cpu()

@@ -9,20 +9,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
 import msgspec
 
+from golow.files import building, move_into_place, write_whole
 from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
 from golow.lower.graph import Graph
 from golow.record import Device, GolowError
@@ -57,21 +54,20 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
     code = emit_program(graph, device, products)
     home = cache / "libtorch"
     folder = home / _key(tools, without_comments(code))
-    if found := _cached(folder):
+    if found := _find_artifact(folder):
         return found
     start = time.perf_counter()
-    with _temporary_folder(home) as work:
+    with building(folder, "building-", lambda: _find_artifact(folder) is not None) as work:
         _compile(tools, code, work, home)
         seconds = time.perf_counter() - start
         (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
-        _move(work, folder)
-    made = _cached(folder)
+    made = _find_artifact(folder)
     if made is None:
         raise GolowError(f"{folder} was built, but holds no program that can be executed")
     return made._replace(cached=False)
 
 
-def _cached(folder: Path) -> Artifact | None:
+def _find_artifact(folder: Path) -> Artifact | None:
     """The artifact in that folder; None unless it is whole."""
     program = folder / "program"
     try:
@@ -110,7 +106,7 @@ def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> None:
         jobs["worker"] = tools.compile_command(SOURCES / "worker.cpp", work / "worker.o", SOURCES)
     _run_side_by_side(jobs, work, home)
     if "worker" in jobs:
-        (work / "worker.o").replace(worker)
+        move_into_place(work / "worker.o", worker)
     objects = [work / "program.o", worker]
     _run_side_by_side({"link": tools.link_command(objects, work / "program")}, work, home)
     for leftover in (work / "program.o", *work.glob("*.log")):
@@ -157,40 +153,9 @@ def _failure(name: str, status: int, log: Path, home: Path) -> GolowError:
     text = log.read_text(errors="replace")
     kept = home / "logs" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.log"
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(text)
+    write_whole(kept, text.encode())
     end = "\n".join(text.splitlines()[-LOG_LINES:])
     return GolowError(
         f"the C++ compiler ended with status {status} on {name}:\n{end}",
         f"its whole output is in {kept}.",
     )
-
-
-# ---------------------------------------------------------------- the cache's folders
-
-
-@contextmanager
-def _temporary_folder(home: Path) -> Iterator[Path]:
-    """A folder beside the finished ones; a killed build leaves only such a folder behind."""
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix="building-", dir=home))
-    except OSError as error:
-        raise GolowError(f"the cache {home} cannot be written: {error}") from error
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _move(work: Path, folder: Path) -> None:
-    """Give the finished folder its name, in one step, unless another process was faster; a
-    damaged one of that name goes first."""
-    if folder.exists() and _cached(folder) is None:
-        damaged = work.with_name(f"{work.name}-damaged")
-        folder.rename(damaged)
-        shutil.rmtree(damaged, ignore_errors=True)
-    try:
-        work.rename(folder)
-    except OSError:
-        if _cached(folder) is None:
-            raise

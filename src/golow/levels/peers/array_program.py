@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from golow.levels.peers.exported_program import VARIABLE, exported_report
+from golow.levels.peers.exported_program import VARIABLE, read_report
 from golow.record import GolowError, Workload
 from golow.worker.protocol import LoadReport
 from golow.workload.bundle import Bundle
@@ -59,7 +59,7 @@ class ArrayProgram:
         given = Bundle(bundle)
         self.workload = given.workload
         self.notes = []
-        self.open(_exported(self.workload), self.workload)
+        self.open(_find_export(self.workload), self.workload)
         batches = load_file(given.file("batches.safetensors"))
         # Kept: the runtimes are bound to the memory of these arrays and do not own it.
         self.inputs = [
@@ -75,7 +75,7 @@ class ArrayProgram:
         """Run the batches and write their outputs; there is no state to go back from."""
         tensors: dict[str, Array] = {}
         for step, index in enumerate(batches):
-            self.run(self._checked(index))
+            self.run(self._check_index(index))
             for position, result in enumerate(self.results(index)):
                 tensors[f"{step}/output/{position}"] = np.array(result, order="C")
         save_file(tensors, file)
@@ -96,16 +96,16 @@ class ArrayProgram:
         """Neither runtime tells Python what its allocator holds."""
         return None
 
-    def _checked(self, index: int) -> int:
+    def _check_index(self, index: int) -> int:
         if not 0 <= index < len(self.inputs):
             raise GolowError(f"there is no batch {index}, the bundle has {len(self.inputs)}")
         return index
 
 
-def _exported(workload: Workload) -> Path:
+def _find_export(workload: Workload) -> Path:
     """The folder that the parent has named, if it is of this workload."""
     folder = Path(os.environ.get(VARIABLE, ""))
-    report = exported_report(folder)
+    report = read_report(folder)
     if not os.environ.get(VARIABLE) or report is None:
         raise GolowError(f"{VARIABLE} names no exported model")
     if report.digest != workload.digest:

@@ -7,16 +7,15 @@ of it in memory and a crash of the exporter is a recorded failure.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from golow.files import building, write_whole
 from golow.levels.level import IDLE_NUMPY, Launch, python_worker
 from golow.levels.probe import Probe
 from golow.record import GolowError, Record, Unsupported
@@ -58,7 +57,7 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
     """
     home = cache / level
     folder = home / _key(bundle, level, packages)
-    report = exported_report(folder)
+    report = read_report(folder)
     cached = report is not None
     if report is None:
         report = _export(bundle, level, folder)
@@ -71,7 +70,7 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
     )
 
 
-def exported_report(folder: Path) -> ExportReport | None:
+def read_report(folder: Path) -> ExportReport | None:
     """The report of a finished export; None where there is none in that folder."""
     try:
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=ExportReport)
@@ -100,26 +99,16 @@ def _version(package: str) -> str:
 def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
     """Export beside the finished folders and rename: what a killed export leaves never looks
     finished."""
-    home = folder.parent
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        work = tempfile.TemporaryDirectory(
-            prefix="exporting-", dir=home, ignore_cleanup_errors=True
-        )
-    except OSError as error:
-        raise GolowError(f"the cache {home} cannot be written: {error}") from error
-    with work:
-        made = Path(work.name) / "model"
-        made.mkdir()
-        log = Path(work.name) / "log"
-        status = _run(bundle, level, made, log)
-        report = exported_report(made)
+    with building(folder, "exporting-", lambda: read_report(folder) is not None) as work:
+        log = work / "log"
+        status = _run(bundle, level, work, log)
+        report = read_report(work)
         if report is not None and report.unsupported:
             raise Unsupported(level, report.unsupported)
         if report is None or report.failed:
             why = report.failed if report else f"it ended with status {status}"
-            raise _failure(level, why, log, home / "logs" / f"{folder.name}.log")
-        _move(made, folder)
+            raise _failure(level, why, log, folder.parent / "logs" / f"{folder.name}.log")
+        log.unlink()
     return report
 
 
@@ -150,17 +139,6 @@ def _run(bundle: Bundle, level: str, made: Path, log: Path) -> int:
 def _failure(level: str, why: str, log: Path, kept: Path) -> GolowError:
     text = log.read_text(errors="replace")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(text)
+    write_whole(kept, text.encode())
     end = "\n".join(text.splitlines()[-LOG_LINES:])
     return GolowError(f"the export for {level} failed: {why}\n{end}", f"its log is in {kept}.")
-
-
-def _move(made: Path, folder: Path) -> None:
-    """Give the finished folder its name, in one step, unless another process was faster."""
-    if folder.exists() and exported_report(folder) is None:
-        shutil.rmtree(folder, ignore_errors=True)
-    try:
-        made.rename(folder)
-    except OSError:
-        if exported_report(folder) is None:
-            raise

@@ -18,21 +18,21 @@ def batches(feed: Feed, device: torch.device, least: int = 0) -> Iterator[tuple[
     On a GPU everything is enqueued and nothing waits. least: a smaller batch is filled up to so
     many rows with copies of its last.
     """
-    scale, shift = (_sent(array, device)[:, None, None] for array in (feed.scale, feed.shift))
+    scale, shift = (_send(array, device)[:, None, None] for array in (feed.scale, feed.shift))
     for fed in feed:
-        pixels = _sent(padded(fed.pixels, max(least, len(fed.pixels))), device)
-        inputs = _augmented(pixels, fed).to(torch.float32)
-        yield inputs.mul_(scale).add_(shift), _sent(fed.labels, device)
+        pixels = _send(padded(fed.pixels, max(least, len(fed.pixels))), device)
+        inputs = _augment(pixels, fed).to(torch.float32)
+        yield inputs.mul_(scale).add_(shift), _send(fed.labels, device)
 
 
-def _sent(array: np.ndarray, device: torch.device) -> Tensor:
+def _send(array: np.ndarray, device: torch.device) -> Tensor:
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def _augmented(pixels: Tensor, fed: Fed) -> Tensor:
+def _augment(pixels: Tensor, fed: Fed) -> Tensor:
     """`golow.worker.feed.augmented` by one gather: where in the padded picture each pixel is."""
     if fed.shifts is None and fed.flips is None:
         return pixels
@@ -41,12 +41,12 @@ def _augmented(pixels: Tensor, fed: Fed) -> Tensor:
     rows = torch.arange(height, device=device).expand(count, height)
     columns = torch.arange(width, device=device).expand(count, width)
     if fed.flips is not None:
-        flipped = _sent(fed.flips, device)[:, None] != 0
+        flipped = _send(fed.flips, device)[:, None] != 0
         columns = torch.where(flipped, width - 1 - columns, columns)
     if fed.shifts is not None:
         reach = int(np.abs(fed.shifts.astype(np.int16)).max())
         pixels = functional.pad(pixels, (reach, reach, reach, reach))
-        places = _sent(fed.shifts, device).to(torch.int64) + reach
+        places = _send(fed.shifts, device).to(torch.int64) + reach
         rows, columns = rows + places[:, :1], columns + places[:, 1:]
     return pixels[
         torch.arange(count, device=device)[:, None, None, None],

@@ -121,7 +121,6 @@ class CapturedProgram(TorchProgram):
         super()._update(optimizer)
 
     def _set_learning_rate(self, rate: float) -> None:
-        assert self.optimizer is not None  # noqa: S101
         self.optimizer.param_groups[0]["lr"].fill_(rate)
 
     def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
@@ -160,7 +159,7 @@ class CapturedProgram(TorchProgram):
         with torch.cuda.stream(self._stream):
             for batch in self._static:
                 for _ in range(WARM_UP):
-                    self._captured_iteration(batch)
+                    self._iterate_on(batch)
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def _capture(self) -> None:
@@ -168,27 +167,27 @@ class CapturedProgram(TorchProgram):
         self._graphs = {}  # the memory of graphs captured before is free now
         whole, *last = self._static
         graphs: list[Captured] = []
-        peak = torch_device.allocated_peak(lambda: graphs.append(self._captured(whole)))
+        peak = torch_device.allocated_peak(lambda: graphs.append(self._capture_batch(whole)))
         gradients = [parameter.grad for parameter in self.module.parameters()]
         # An eager iteration finds the gradients of the one before it, too.
         self._graph_bytes = peak - sum(grad.nbytes for grad in gradients if grad is not None)
         # Only one runs at a time: the smaller works in the memory of the larger, but for gradients.
-        graphs += [self._captured(batch, graphs[0].graph.pool()) for batch in last]
+        graphs += [self._capture_batch(batch, graphs[0].graph.pool()) for batch in last]
         # The parameters' are those of a whole batch again, which `outputs` reads.
         for parameter, gradient in zip(self.module.parameters(), gradients, strict=True):
             parameter.grad = gradient
         self._graphs = {len(captured.batch.inputs[0]): captured for captured in graphs}
 
-    def _captured(self, batch: StaticBatch, pool: Any = None) -> Captured:
-        if self.optimizer is not None:
+    def _capture_batch(self, batch: StaticBatch, pool: Any = None) -> Captured:
+        if self.train:
             # Gradients are then made, and not added to, in the graph's own memory.
             self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=self._stream):
-            result = self._captured_iteration(batch)
+            result = self._iterate_on(batch)
         return Captured(graph, batch, result)
 
-    def _captured_iteration(self, batch: StaticBatch) -> Any:
+    def _iterate_on(self, batch: StaticBatch) -> Any:
         """Eager's iteration on the static batch; without autograd's graph, which would live on."""
         if not self.train:
             return super()._infer(batch.inputs)

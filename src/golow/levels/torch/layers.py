@@ -81,7 +81,7 @@ class LayerClock:
                     iterate(self)
                     self._move(TOP)
                     self._unfollow()
-                    self._iterations.append(self._added_up())
+                    self._iterations.append(self._add_up())
         finally:
             self._unfollow()
             gc.enable()
@@ -113,7 +113,7 @@ class LayerClock:
         self._place = to
         self._since = self._now()  # what this method takes belongs to nobody
 
-    def _added_up(self) -> dict[Place, int]:
+    def _add_up(self) -> dict[Place, int]:
         """Nanoseconds of the iteration at each place."""
         if self._on_device:
             torch.cuda.synchronize()

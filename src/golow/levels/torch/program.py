@@ -20,8 +20,9 @@ from golow.levels.torch import device as torch_device
 from golow.levels.torch import feed as torch_feed
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
-from golow.record import GolowError, LayerTime, Mode, Unsupported, Workload
+from golow.record import LayerTime, Mode, Unsupported, Workload
 from golow.worker.feed import Feed
+from golow.worker.loss_scale import settle_loss_scale
 from golow.worker.protocol import CopiesReport, LoadReport, Stopwatch
 from golow.workload.bundle import Bundle
 from golow.workload.source import random_layers_off
@@ -36,7 +37,8 @@ class TorchProgram:
     """A workload run by PyTorch; the level overrides ``lower`` and states its settings here.
 
     constant_dropout and constant_weights: what it calls has them in it, and is lowered again when
-    they change.
+    they change. loss and optimizer are there in training alone: making an optimizer imports torch's
+    compiler, a second that would count as the level's own start.
     """
 
     dtype = torch.float32
@@ -49,6 +51,8 @@ class TorchProgram:
     workload: Workload
     module: nn.Module
     call: Lowered
+    loss: Callable[..., Tensor]
+    optimizer: torch.optim.SGD
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -127,14 +131,13 @@ class TorchProgram:
 
     def save(self, file: Path) -> None:
         """Write the state of the training."""
-        assert self.optimizer is not None  # noqa: S101
         save_file(torch_state.read(self.module, self.optimizer, self.scaler), file)
 
     def restore(self, file: Path) -> None:
         """Go on from such a state, or run inference with its weights."""
         state = load_file(file)
         torch_state.write_weights(self.module, state)
-        if self.optimizer is not None:
+        if self.train:
             self._forget_momentum(self.optimizer)
             torch_state.write_momentum(self.module, self.optimizer, state)
         elif self.constant_weights:
@@ -160,7 +163,8 @@ class TorchProgram:
             raise Unsupported("", self.indivisible)
         from golow.levels.torch.layers import LayerClock
 
-        clock = LayerClock(self.module, self.optimizer, on_device=self.device.type == "cuda")
+        optimizer = self.optimizer if self.train else None
+        clock = LayerClock(self.module, optimizer, on_device=self.device.type == "cuda")
         return clock.run(self._iterate_by_layer, iterations)
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
@@ -198,16 +202,14 @@ class TorchProgram:
         self.module.train(self.train)
         self.inputs = self._batches("input", self.device)
         self.targets = self._batches("target", self.device)
-        self.loss = torch_bundle.loss(bundle) if self.train else None
-        # Not in inference: making one imports torch's compiler, a second that would count as the
-        # level's own start.
-        self.optimizer = self._sgd() if self.train else None
+        if self.train:
+            self.loss, self.optimizer = torch_bundle.loss(bundle), self._sgd()
         self.position = 0
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
         self._settled: dict[str, Any] | None = None
 
     def _lower(self) -> None:
-        self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+        self.call = self.lower(self.module, self._arrange(self.inputs[0]))
 
     def _try_last_batch(self) -> None:
         """A step on as many rows as the last batch of an epoch has, if it is a smaller one."""
@@ -218,23 +220,12 @@ class TorchProgram:
             self._learn(tuple(t[rows] for t in inputs), tuple(t[rows] for t in targets))
 
     def _settle_scale(self, scaler: GradScaler) -> None:
-        """Let the scaler halve its scale until it skips no step on any batch: neither the check's
-        steps nor the timed ones may be. The weights stay: the gradients of the first steps are the
-        largest, and smaller ones would settle on a scale too large for those."""
+        """Have the scaler begin with a scale that suits all batches of the bundle."""
         self._set_learning_rate(0.0)
-        kept = 0
-        while kept < len(self.inputs):
-            before = scaler.get_scale()
-            if before < 1:
-                raise GolowError(
-                    "gradients in fp16 are not finite, whatever the scale of the loss",
-                    "use --precision bf16.",
-                )
-            self._step(self._next())
-            kept = kept + 1 if scaler.get_scale() >= before else 0
-        # Half of it: another batch's gradients may be a little larger.
-        state = scaler.state_dict()
-        self._settled = {**state, "scale": state["scale"] / 2, "_growth_tracker": 0}
+        scale = settle_loss_scale(
+            lambda: self._step(self._next()), scaler.get_scale, len(self.inputs)
+        )
+        self._settled = {**scaler.state_dict(), "scale": scale, "_growth_tracker": 0}
 
     def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
         settings = self.workload.optimizer
@@ -262,27 +253,26 @@ class TorchProgram:
         # Read again instead of kept: a copy of the weights would count as the level's memory.
         self.module.load_state_dict(torch_bundle.tensors(self.bundle, "weights"))
         self.position = 0
-        if self.optimizer is not None:
+        if self.train:
             self._forget_momentum(self.optimizer)
             self._set_learning_rate(self.workload.optimizer.learning_rate)
         if self.scaler is not None and self._settled is not None:
             self.scaler.load_state_dict(self._settled)
 
     def _set_learning_rate(self, rate: float) -> None:
-        assert self.optimizer is not None  # noqa: S101
         self.optimizer.param_groups[0]["lr"] = rate
 
     def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
         optimizer.state.clear()
 
-    def _arranged(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _arrange(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Within the iteration: the input arrives in float32 and PyTorch's order at every level.
         storage, given, _, _ = self.arithmetic
         if self.memory_format is torch.contiguous_format and storage is given:
             return tensors
-        return tuple(self._arrange(tensor, storage) for tensor in tensors)
+        return tuple(self._arrange_one(tensor, storage) for tensor in tensors)
 
-    def _arrange(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
+    def _arrange_one(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
         order = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
         if tensor.is_floating_point() and tensor.dtype != storage:
             return tensor.to(storage, memory_format=order)
@@ -301,11 +291,10 @@ class TorchProgram:
 
     def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
         with torch.inference_mode():
-            return self.call(*self._arranged(inputs))
+            return self.call(*self._arrange(inputs))
 
     def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
         """A training step; the loss and the output."""
-        assert self.optimizer is not None  # noqa: S101
         self.optimizer.zero_grad(set_to_none=True)
         loss, output = self._loss_and_output(inputs, targets)
         self._backward(loss)
@@ -315,9 +304,8 @@ class TorchProgram:
     def _loss_and_output(
         self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
     ) -> tuple[Tensor, Any]:
-        assert self.loss is not None  # noqa: S101
         with self.arithmetic.casting(self.device.type):
-            output = self.call(*self._arranged(inputs))
+            output = self.call(*self._arrange(inputs))
             return self.loss(output, *targets), output
 
     def _backward(self, loss: Tensor) -> None:
@@ -337,7 +325,6 @@ class TorchProgram:
         if not self.train:
             self._last = self._forward(index)
             return
-        assert self.optimizer is not None  # noqa: S101
         clock.enter_update()
         self.optimizer.zero_grad(set_to_none=True)
         clock.enter_forward()
@@ -352,33 +339,32 @@ class TorchProgram:
         tensors: dict[str, Tensor] = {}
         for step, index in enumerate(batches):
             for position, leaf in enumerate(pytree.tree_leaves(self._forward(index))):
-                tensors[f"{step}/output/{position}"] = _kept(leaf)
+                tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
         return tensors
 
     def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
-        assert self.optimizer is not None  # noqa: S101
         self._set_learning_rate(learning_rate)
         tensors: dict[str, Tensor] = {}
         last = len(batches) - 1
         before = torch_bundle.tensors(self.bundle, "weights")
         for step, index in enumerate(batches):
             loss, output = self._step(index)
-            tensors[f"{step}/loss/loss"] = _kept(loss)
+            tensors[f"{step}/loss/loss"] = _copy_for_check(loss)
             for position, leaf in enumerate(pytree.tree_leaves(output)):
-                tensors[f"{step}/output/{position}"] = _kept(leaf)
+                tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
             for name, buffer in self.module.named_buffers():
                 if name in before and not torch.equal(buffer, before[name].to(buffer)):
-                    tensors[f"{step}/buffer/{name}"] = _kept(buffer)
+                    tensors[f"{step}/buffer/{name}"] = _copy_for_check(buffer)
             for name, parameter in self.module.named_parameters():
                 if parameter.grad is None:
                     continue
                 if step == 0:
-                    tensors[f"0/gradient/{name}"] = _kept(parameter.grad)
+                    tensors[f"0/gradient/{name}"] = _copy_for_check(parameter.grad)
                 if step == last:
-                    tensors[f"{step}/parameter/{name}"] = _kept(parameter)
+                    tensors[f"{step}/parameter/{name}"] = _copy_for_check(parameter)
                     momentum = self.optimizer.state[parameter].get("momentum_buffer")
                     if momentum is not None:
-                        tensors[f"{step}/momentum/{name}"] = _kept(momentum)
+                        tensors[f"{step}/momentum/{name}"] = _copy_for_check(momentum)
         return tensors
 
     @contextmanager
@@ -386,14 +372,14 @@ class TorchProgram:
         call = self.call
         with random_layers_off(self.module):
             if self.constant_dropout and self.workload.random_layers:
-                self.call = self.lower(self.module, self._arranged(self.inputs[0]))
+                self.call = self.lower(self.module, self._arrange(self.inputs[0]))
             try:
                 yield
             finally:
                 self.call = call
 
 
-def _kept(tensor: Tensor) -> Tensor:
+def _copy_for_check(tensor: Tensor) -> Tensor:
     """A copy for the check: on the CPU, half precision as float32."""
     half = tensor.dtype in torch_device.HALVES.values()
     return tensor.detach().to("cpu", torch.float32 if half else tensor.dtype, copy=True)

@@ -28,7 +28,7 @@ def read(
         state["scaler/scale"] = torch.tensor([settings["scale"]], dtype=torch.float32)
         good_steps = settings["_growth_tracker"]
         state["scaler/good_steps"] = torch.tensor([good_steps], dtype=torch.int32)
-    return {name: _copied(tensor) for name, tensor in state.items()}
+    return {name: _copy(tensor) for name, tensor in state.items()}
 
 
 def write_weights(module: nn.Module, state: dict[str, Tensor]) -> None:
@@ -59,5 +59,5 @@ def write_scale(scaler: GradScaler, state: dict[str, Tensor]) -> None:
         scaler.load_state_dict({**scaler.state_dict(), **settings})
 
 
-def _copied(tensor: Tensor) -> Tensor:
+def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", memory_format=torch.contiguous_format, copy=True)

@@ -24,7 +24,7 @@ Key = tuple[str, str]  # of what enters and leaves the graph: its kind, and its 
 WEIGHTS = ("parameter", "buffer")
 
 
-class Collected(Protocol):
+class Collector(Protocol):
     """What stood under one key after each of several runs."""
 
     def take(self, execution: Any) -> None:
@@ -71,7 +71,7 @@ class PlanProgram:
         """One iteration on a batch of a data set, whose last row fills a plan for more rows."""
         raise NotImplementedError
 
-    def collected(self, key: Key, count: int) -> Collected:
+    def collect(self, key: Key, count: int) -> Collector:
         """What keeps this of so many runs."""
         raise NotImplementedError
 
@@ -110,8 +110,8 @@ class PlanProgram:
         self.set_learning_rate(self.execution, learning_rate)
         tensors: dict[str, np.ndarray] = {}
         for step, index in enumerate(batches):
-            wanted = self._wanted(first=step == 0, last=step == len(batches) - 1)
-            found = self.run_captured(self._checked(index), wanted)
+            wanted = self._select_keys(first=step == 0, last=step == len(batches) - 1)
+            found = self.run_captured(self._check_index(index), wanted)
             tensors |= {f"{step}/{kind}/{target}": found[kind, target] for kind, target in wanted}
         save_file(tensors, file)
         self.reset()
@@ -198,12 +198,12 @@ class PlanProgram:
         self._position += 1
         return index
 
-    def _checked(self, index: int) -> int:
+    def _check_index(self, index: int) -> int:
         if not 0 <= index < self.workload.batches:
             raise GolowError(f"there is no batch {index}, the bundle has {self.workload.batches}")
         return index
 
-    def _wanted(self, first: bool, last: bool) -> list[Key]:
+    def _select_keys(self, first: bool, last: bool) -> list[Key]:
         """What the check wants of a step."""
         kinds = {"output", "loss", "buffer"}
         kinds |= {"gradient"} if first else set()
@@ -238,16 +238,16 @@ class PlanProgram:
 
     def _over(self, feed: Feed, key: Key, rates: Sequence[float] = ()) -> list[np.ndarray]:
         """Run every batch of the feed; what then stood under the key."""
-        collected = self.collected(key, len(feed.sizes))
+        collector = self.collect(key, len(feed.sizes))
         for step, fed in enumerate(feed):
             self._require_fitting(fed)
             execution = self._executing(len(fed.labels))
             if rates:
                 self.set_learning_rate(execution, rates[step])
             self.run_fed(execution, fed, feed)
-            collected.take(execution)
+            collector.take(execution)
         self._executing(self.workload.batch)
-        return collected.arrays()
+        return collector.arrays()
 
     def _executing(self, rows: int) -> Any:
         """The plan for a batch of so many rows, with the state in it."""

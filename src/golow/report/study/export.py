@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import inspect
 
-from golow.comparison.store import write_whole
+from golow.files import write_whole, writing
 from golow.record import GolowError
 from golow.report.study.rows import StudyRow, read
 from golow.report.training.export import to_csv
@@ -48,14 +48,9 @@ def export(folder: Path, format: str, file: Path) -> Path:
     if format not in WRITERS:
         raise GolowError(f"studies are not exported as {format}", f"use {', '.join(WRITERS)}.")
     data = WRITERS[format](folder)
-    try:
+    with writing(file, "free some space or name another file."):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, data)
-    except OSError as error:
-        raise GolowError(
-            f"{file} cannot be written: {error.strerror or error}",
-            "free some space or name another file.",
-        ) from error
     return file
 
 

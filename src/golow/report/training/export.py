@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from golow.comparison.store import write_whole
-from golow.record import GolowError, Quantity
+from golow.files import write_whole, writing
+from golow.record import Quantity
 from golow.report.training.series import best_epoch, mean_loss, sample_seconds
 from golow.training.record import CurveVerdict, Epoch, Training, TrainingPlan, TrainingRun
 
@@ -60,15 +60,10 @@ def write_export(training: Training, folder: Path) -> list[Path]:
     for name, rows in (("runs", run_rows(training)), ("epochs", epoch_rows(training))):
         files[folder / f"{name}.csv"] = to_csv(rows).encode()
         files[folder / f"{name}.json"] = msgspec.json.format(msgspec.json.encode(rows)) + b"\n"
-    try:
+    with writing(folder, "free some space or name another folder."):
         folder.mkdir(parents=True, exist_ok=True)
         for file, data in files.items():
             write_whole(file, data)
-    except OSError as error:
-        raise GolowError(
-            f"{folder} cannot be written: {error.strerror or error}",
-            "free some space or name another folder.",
-        ) from error
     return list(files)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from golow.files import writing
 from golow.record import GolowError, Quantity
 from golow.report.style import drawing
 from golow.report.training.caption import conditions, machine
@@ -69,17 +70,12 @@ def _writer(place: Path) -> Iterator[SummaryWriter]:
             "TensorBoard logs need the package tensorboard, which is not installed",
             "pip install 'golow[tensorboard]'",
         ) from error
-    try:
+    with writing(place, "free some space or name another folder with --tensorboard."):
         place.mkdir(parents=True, exist_ok=True)
         for old in place.glob(f"events.out.tfevents.*{SUFFIX}"):
             old.unlink()
         with SummaryWriter(str(place), filename_suffix=SUFFIX, max_queue=1000) as writer:
             yield writer
-    except OSError as error:
-        raise GolowError(
-            f"{place} cannot be written: {error.strerror or error}",
-            "free some space or name another folder with --tensorboard.",
-        ) from error
 
 
 def _write_run(

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from golow.files import CACHE_HINT, write_whole, writing
 from golow.levels import gpu
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
-from golow.record import GolowError, Unsupported, Workload
+from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
@@ -39,9 +40,9 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Lower the graph, and that of an epoch's smaller last batch, whose engines are never timed.
     The worker builds the plans from them and, at its first start, compiles kernels and chooses
     engines; these are kept by source, shapes, GPU and library."""
-    folders = [_lowered(bundle, variant, cache)]
+    folders = [_write_lowered(bundle, variant, cache)]
     if bundle.last is not None:
-        folders.append(_lowered(bundle.last, "", cache))
+        folders.append(_write_lowered(bundle.last, "", cache))
     arguments = (*variant.split(), *map(str, folders))
     return Launch(
         (sys.executable, "-m", "golow.levels.vendor.cudnn.program", *arguments),
@@ -74,33 +75,31 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     from golow.levels.vendor.cudnn.operators.update import finish
     from golow.levels.vendor.cudnn.precision import TYPES
 
-    home = _home(graph, workload, "", cache).parent
+    home = _write_graph(graph, workload, "", cache).parent
     engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=False)
     builder = Builder(graph, engines, TYPES[workload.precision], workload.batches)
     return builder.build(OPERATORS, finish).plan
 
 
-def _lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
+def _write_lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
     """The folder of the cache with the bundle's lowered graph in it."""
     from golow.lower.passes import apply
 
     graph, workload = bundle.graph, bundle.workload
     if graph is None:
         raise Unsupported("cudnn", "the workload could not be captured as a graph")
-    return _home(apply(graph, passes(workload)), workload, variant, cache)
+    return _write_graph(apply(graph, passes(workload)), workload, variant, cache)
 
 
-def _home(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:
+def _write_graph(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:
     """The folder of the cache for this graph, precision and variant, with the graph in it."""
     data = encode_graph(msgspec.structs.replace(graph, history=()))
     versions = " ".join(version(package) for package in PACKAGES)
     key = f"{versions} {workload.precision} {variant}".encode()
     folder = cache / "cudnn" / hashlib.sha256(data + key).hexdigest()[:32]
-    try:
+    with writing(f"the cache {cache}", CACHE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / GRAPH).write_bytes(data)
-    except OSError as error:
-        raise GolowError(f"the cache {cache} cannot be written: {error}") from error
+        write_whole(folder / GRAPH, data)
     return folder
 
 

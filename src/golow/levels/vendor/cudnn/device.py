@@ -5,7 +5,6 @@ compiler."""
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_uint8
@@ -18,6 +17,7 @@ from cuda.bindings import driver, nvrtc
 from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, launch
 from cuda.pathfinder import find_nvidia_header_directory
 
+from golow.files import write_whole
 from golow.levels.vendor.cudnn.kernels import Kernel
 
 Graph = Any  # an instantiated CUDA graph, as the bindings hand it out
@@ -293,10 +293,3 @@ def checked_compiler(answer: tuple[Any, ...]) -> tuple[int, int]:
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise GpuError(f"nvrtcVersion: {status.name}")
     return major, minor
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write under a temporary name first, so that nobody ever reads a part."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_bytes(data)
-    part.replace(path)

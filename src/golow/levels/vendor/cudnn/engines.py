@@ -12,9 +12,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from golow.files import write_whole
 from golow.levels.vendor.cudnn import small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
-from golow.levels.vendor.cudnn.device import Gpu, Region, write_whole
+from golow.levels.vendor.cudnn.device import Gpu, Region
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.products import Convolution
@@ -50,7 +51,7 @@ class Engine(Protocol):
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
         """Enqueue it, on the main stream or beside it."""
 
-    def stored(self) -> bytes:
+    def encode(self) -> bytes:
         """What makes the same engine again without a search."""
 
 
@@ -84,7 +85,7 @@ class MatrixEngine:
             workspace=workspace if self.workspace else 0,
         )  # fmt: skip
 
-    def stored(self) -> bytes:
+    def encode(self) -> bytes:
         """The algorithm as the library writes it."""
         return msgspec.msgpack.encode(self._algorithm)
 
@@ -101,25 +102,25 @@ class Engines:
     def choose(self, operation: Operation) -> Engine | None:
         """The engine for the operation; None where nothing can do it."""
         if operation not in self._chosen:
-            self._chosen[operation] = self._kept(operation) or self._found(operation)
+            self._chosen[operation] = self._restore(operation) or self._search(operation)
         return self._chosen[operation]
 
-    def _found(self, operation: Operation) -> Engine | None:
+    def _search(self, operation: Operation) -> Engine | None:
         self.built += 1
         candidates = self._candidates(operation)
-        if self._timed(operation) > 1:
-            engine = self._fastest(operation, list(candidates))
+        if self._plans_to_time(operation) > 1:
+            engine = self._pick_fastest(operation, list(candidates))
         else:
             engine = next(candidates, None)
         if engine is not None:
-            stored = Stored(kind=engine.kind, data=engine.stored())
+            stored = Stored(kind=engine.kind, data=engine.encode())
             self._cache.mkdir(parents=True, exist_ok=True)
             write_whole(self._file(operation), msgspec.msgpack.encode(stored))
         return engine
 
     # ------------------------------------------------------------ candidates
 
-    def _timed(self, operation: Operation) -> int:
+    def _plans_to_time(self, operation: Operation) -> int:
         """How many plans of each library are timed; 1 where their order is believed."""
         if self._autotune:
             return TIMED
@@ -127,7 +128,7 @@ class Engines:
 
     def _candidates(self, operation: Operation) -> Iterator[Engine]:
         """What can do it, in the order of preference where nothing is timed."""
-        most = self._timed(operation)
+        most = self._plans_to_time(operation)
         if isinstance(operation, Problem):
             yield from self._products(operation, most)
             return
@@ -144,7 +145,7 @@ class Engines:
         for algorithm in matmul.candidates(workspace_limit(problem), most):
             yield MatrixEngine(matmul, algorithm, self.gpu)
 
-    def _fastest(self, operation: Operation, candidates: list[Engine]) -> Engine | None:
+    def _pick_fastest(self, operation: Operation, candidates: list[Engine]) -> Engine | None:
         """By the clock, on memory of its own."""
         if len(candidates) <= 1:
             return candidates[0] if candidates else None
@@ -196,12 +197,12 @@ class Engines:
 
     def _file(self, operation: Operation) -> Path:
         key = (
-            repr(operation), self._timed(operation), workspace_limit(operation), self.gpu.name,
-            self.frontend.version, self.lt.version,
+            repr(operation), self._plans_to_time(operation), workspace_limit(operation),
+            self.gpu.name, self.frontend.version, self.lt.version,
         )  # fmt: skip
         return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
 
-    def _kept(self, operation: Operation) -> Engine | None:
+    def _restore(self, operation: Operation) -> Engine | None:
         try:
             stored = msgspec.msgpack.decode(self._file(operation).read_bytes(), type=Stored)
         except (OSError, msgspec.DecodeError):
@@ -209,9 +210,9 @@ class Engines:
         if stored.kind == OwnConvolution.kind and isinstance(operation, Convolution):
             return OwnConvolution(operation, self.gpu)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
-            return small.restored(operation, self.gpu, stored.data)
+            return small.restore(operation, self.gpu, stored.data)
         if stored.kind == Plan.kind and isinstance(operation, Convolution):
-            return self.frontend.restored(operation, stored.data)
+            return self.frontend.restore(operation, stored.data)
         problem = operation if isinstance(operation, Problem) else as_product(operation)
         if problem is None:
             return None

@@ -94,7 +94,7 @@ class Intake:
         gpu.record(slot.done)
 
 
-class Collected:
+class Collector:
     """What stood under one key after each of several runs, copied aside on the device."""
 
     def __init__(self, execution: Execution, key: tuple[str, str], count: int) -> None:

@@ -49,8 +49,8 @@ class Plan:
         else:
             self._graph.execute_plan_at_index(pack, workspace, self._index, handle=handle)
 
-    def stored(self) -> bytes:
-        """The compiled plan, for `Frontend.restored`."""
+    def encode(self) -> bytes:
+        """The compiled plan, for `Frontend.restore`."""
         if self._index is not None:  # the graph writes the plan that was built last
             self._graph.build_plan_at_index(self._index)
         return bytes(self._graph.serialize())
@@ -75,7 +75,7 @@ class Frontend:
         where it has none. One that wants more bytes of workspace is among them only where all do:
         some keep a copy of the weights' gradient for every image of a batch."""
         large, found = [], 0
-        for plan in self._built(operation):
+        for plan in self._build(operation):
             if plan.workspace > workspace_limit:
                 large.append(plan)
                 continue
@@ -86,7 +86,7 @@ class Frontend:
         if not found:
             yield from large[:most]
 
-    def _built(self, operation: Convolution) -> Iterator[Plan]:
+    def _build(self, operation: Convolution) -> Iterator[Plan]:
         try:
             graph, operands = self._graph(operation)
             graph.check_support()
@@ -99,7 +99,7 @@ class Frontend:
                 continue
             yield Plan(graph, index, operands, self._handles)
 
-    def restored(self, operation: Convolution, data: bytes) -> Plan:
+    def restore(self, operation: Convolution, data: bytes) -> Plan:
         """The plan that an earlier process stored."""
         graph = cudnn.pygraph(handle=self.handle)
         graph.deserialize(self.handle, list(data))
@@ -166,10 +166,10 @@ def _describe(graph: Any, operation: Convolution) -> Any:
     if operation.residual:
         residual = tensor(operation.output, RESIDUAL, operation.result)
         result = graph.add(a=result, b=residual)
-    return _as(_activated(graph, result, operation.activation), operation.output, OUTPUT)
+    return _as(_add_activation(graph, result, operation.activation), operation.output, OUTPUT)
 
 
-def _activated(graph: Any, tensor: Any, activation: tuple[str | float, ...]) -> Any:
+def _add_activation(graph: Any, tensor: Any, activation: tuple[str | float, ...]) -> Any:
     if activation == ("relu",):
         return graph.relu(input=tensor)
     if activation[:1] == ("clip",):

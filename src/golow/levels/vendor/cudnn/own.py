@@ -23,7 +23,7 @@ class OwnConvolution:
         self._operation, self._gpu = operation, gpu
         self._depthwise = operation.depthwise and max(operation.kernel) <= depthwise.LARGEST_KERNEL
         self.name = "depthwise" if self._depthwise else "direct"
-        self._launches = self._made()
+        self._launches = self._make_launches()
         self.workspace = 4 * self._launches.scratch
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
@@ -32,11 +32,11 @@ class OwnConvolution:
         for kernel in self._launches.kernels:
             self._gpu.launch(kernel, pointers, side)
 
-    def stored(self) -> bytes:
+    def encode(self) -> bytes:
         """Nothing: it is made anew in no time."""
         return b""
 
-    def _made(self) -> Launches:
+    def _make_launches(self) -> Launches:
         operation, dtype = self._operation, self._operation.dtype
         module: Any = depthwise if self._depthwise else direct
         geometry = geometry_of(operation)

@@ -25,7 +25,7 @@ from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
-from golow.levels.vendor.cudnn.feeding import Collected, Intake
+from golow.levels.vendor.cudnn.feeding import Collector, Intake
 from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.kernels.update import SCALER
@@ -35,13 +35,11 @@ from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
-from golow.record import GolowError
 from golow.worker.feed import Fed, Feed
+from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.worker.protocol import LoadReport
 from golow.worker.serve import run
 from golow.workload.bundle import Bundle
-
-FIRST_SCALE = 65536.0  # torch.amp.GradScaler's
 
 
 class CuDnn(PlanProgram):
@@ -64,13 +62,13 @@ class CuDnn(PlanProgram):
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
-        self.execution = self._loaded(self.bundle, graph, engines)
+        self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # which compiles what is left and captures the graph
         found = engines.built
         for last, smaller in tails:
             engines = Engines(self.gpu, self._home / "engines", autotune=False)
-            self.tail, self.tail_rows = self._loaded(last, smaller, engines), last.workload.batch
+            self.tail, self.tail_rows = self._load_plan(last, smaller, engines), last.workload.batch
             self._warm_up_tail()
             found += engines.built
         self.gpu.compile([normalise(1, 1, 1, 1)])  # the same for pictures of any size
@@ -78,7 +76,7 @@ class CuDnn(PlanProgram):
         built_in = time.perf_counter() - building
         self.reset()
         if self._types.scaled and self.train:
-            self._loss_scale = self._settled_scale()
+            self._loss_scale = self._settle_scale()
             self.reset()
         # Where every engine came from the cache, all of it is loading.
         build = built_in if found else 0.0
@@ -123,9 +121,9 @@ class CuDnn(PlanProgram):
         self._fed = True
         self._intakes[execution].run(fed, feed)
 
-    def collected(self, key: Key, count: int) -> Collected:
+    def collect(self, key: Key, count: int) -> Collector:
         """What keeps this of so many runs, on the device."""
-        return Collected(self.execution, key, count)
+        return Collector(self.execution, key, count)
 
     def result(self, key: Key) -> np.ndarray:
         """What the last iteration left under that key."""
@@ -174,22 +172,13 @@ class CuDnn(PlanProgram):
             scale, good = (scaler[f"scaler/{part}"][0] for part in ("scale", "good_steps"))
         self.execution.write_cell("loss_scale", np.array((scale, good, 0), SCALER))
 
-    def _settled_scale(self) -> float:
-        """The loss scale, halved until no step is left out on any batch: neither the check's steps
-        nor the timed ones may be. The weights stay where they are, since it is the first steps that
-        have the largest gradients."""
+    def _settle_scale(self) -> float:
+        """A loss scale that suits all batches of the bundle."""
         self.set_learning_rate(self.execution, 0.0)
-        kept, scale = 0, self._loss_scale
-        while kept < self.workload.batches:
-            self.iterate()
-            before, scale = scale, float(self.execution.read_cell("loss_scale", SCALER)["scale"])
-            if scale < 1:
-                raise GolowError(
-                    "gradients in fp16 are not finite, whatever the scale of the loss",
-                    "use --precision bf16.",
-                )
-            kept = kept + 1 if scale >= before else 0
-        return scale / 2  # another batch's gradients may be a little larger
+        return settle_loss_scale(self.iterate, self._current_scale, self.workload.batches)
+
+    def _current_scale(self) -> float:
+        return float(self.execution.read_cell("loss_scale", SCALER)["scale"])
 
     # ------------------------------------------------------------ loading
 
@@ -197,7 +186,7 @@ class CuDnn(PlanProgram):
     def _types(self) -> Types:
         return TYPES[self.workload.precision]
 
-    def _loaded(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
+    def _load_plan(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
         count = bundle.workload.batches
         built = Builder(graph, engines, self._types, count).build(OPERATORS, finish)
         sources = {item.value.name: item for item in graph.inputs}

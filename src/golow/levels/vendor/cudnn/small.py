@@ -43,7 +43,7 @@ class SmallConvolution:
         residual = next(rest) if self._operation.residual else 0
         self._gpu.launch(self._kernel, [image, weight, bias, residual, output], side)
 
-    def stored(self) -> bytes:
+    def encode(self) -> bytes:
         """The tiling."""
         return msgspec.msgpack.encode(self._tiling)
 
@@ -59,8 +59,8 @@ def small_engines(operation: Convolution, gpu: Gpu) -> Iterator[SmallConvolution
         yield SmallConvolution(operation, tiling, gpu)
 
 
-def restored(operation: Convolution, gpu: Gpu, data: bytes) -> SmallConvolution:
-    """The engine whose `stored` gave these bytes."""
+def restore(operation: Convolution, gpu: Gpu, data: bytes) -> SmallConvolution:
+    """The engine whose `encode` gave these bytes."""
     return SmallConvolution(operation, msgspec.msgpack.decode(data, type=small.Tiling), gpu)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -12,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from golow.files import CACHE_HINT, write_whole, writing
 from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
-from golow.record import GolowError, Unsupported, Workload
+from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 PACKAGE = "onednn-cpu-gomp"
@@ -43,10 +43,10 @@ def probe() -> Probe:
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Lower the graph, and that of an epoch's smaller last batch. The worker builds the plans from
     them and, at its first start, chooses the layouts by measuring; graphs and layouts are kept by
-    graph, library, CPU and threads. Layouts that were chosen on a busy machine served those who had
-    them chosen; here they are chosen anew."""
-    folders = [_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
-    if not _chosen(folders[0] / LAYOUTS).clean:
+    graph, library, CPU and threads. Layouts that were chosen on a busy machine are
+    chosen again."""
+    folders = [_write_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
+    if not _read_choice(folders[0] / LAYOUTS).clean:
         for name in (BUILT, LAYOUTS):
             (folders[0] / name).unlink(missing_ok=True)
     return Launch(
@@ -72,48 +72,39 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     from golow.levels.vendor.onednn.library import Engine
     from golow.levels.vendor.onednn.operators import OPERATORS
 
-    layouts = tuning.stored(_home(graph, workload, cache) / LAYOUTS)
+    layouts = tuning.read(_write_graph(graph, workload, cache) / LAYOUTS)
     layouts = layouts or tuning.Layouts(positions={})
     builder = Builder(graph, Engine(), layouts.tag, Switches(workload.seed))
     return builder.build(OPERATORS).plan
 
 
-def _lowered(bundle: Bundle, cache: Path) -> Path:
+def _write_lowered(bundle: Bundle, cache: Path) -> Path:
     """The folder of the cache with the bundle's lowered graph in it."""
     from golow.lower.passes import apply
 
     graph, workload = bundle.graph, bundle.workload
     if graph is None:
         raise Unsupported("onednn", "the workload could not be captured as a graph")
-    return _home(apply(graph, passes(workload)), workload, cache)
+    return _write_graph(apply(graph, passes(workload)), workload, cache)
 
 
-def _home(graph: Graph, workload: Workload, cache: Path) -> Path:
+def _write_graph(graph: Graph, workload: Workload, cache: Path) -> Path:
     """The folder of the cache for this graph, library, CPU and number of threads, with the graph
     in it."""
     data = encode_graph(msgspec.structs.replace(graph, history=()))
     key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
     folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
-    try:
+    with writing(f"the cache {cache}", CACHE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / GRAPH, data)
-    except OSError as error:
-        raise GolowError(f"the cache {cache} cannot be written: {error}") from error
     return folder
 
 
-def _chosen(layouts: Path) -> Chosen:
+def _read_choice(layouts: Path) -> Chosen:
     try:
         return msgspec.json.decode(layouts.read_bytes(), type=Chosen)
     except (OSError, msgspec.MsgspecError):
         return Chosen()  # nothing yet, or a file that the worker replaces
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write under a temporary name first, so that nobody ever reads a part."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 def _processor() -> str:

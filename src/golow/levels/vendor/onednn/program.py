@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from golow.files import write_whole
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
-from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning, write_whole
+from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
 from golow.levels.vendor.onednn.builder import Builder, Built, Switches
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine
@@ -49,15 +50,15 @@ class OneDnn(PlanProgram):
         self.switches = Switches(self.workload.seed)
         self.engine = Engine()
         self._batches = self._read_batches()
-        layouts = tuning.stored(self._folder / LAYOUTS)
+        layouts = tuning.read(self._folder / LAYOUTS)
         building = time.perf_counter()
         if layouts is None:
-            layouts = tuning.choose(self.graph, self._loaded)
+            layouts = tuning.choose(self.graph, self._load_plan)
             write_whole(self._folder / LAYOUTS, msgspec.json.encode(layouts))
         built = time.perf_counter()
-        self.execution = self._loaded(layouts)
+        self.execution = self._load_plan(layouts)
         for last, graph in parts[1:]:
-            self.tail, self.tail_rows = self._made(last, graph, layouts), last.workload.batch
+            self.tail, self.tail_rows = self._build(last, graph, layouts), last.workload.batch
         self.reset()
         seconds = {
             "build": built - building,
@@ -112,13 +113,13 @@ class OneDnn(PlanProgram):
         rows = len(fed.labels) if self.train else self.workload.batch
         pictures = normalised(padded(augmented(fed), rows), feed.scale, feed.shift)
         # Kept: the plan is pointed at this memory and does not own it.
-        self._fed: Batch = {("input", "0"): _aligned(pictures), ("target", "0"): fed.labels}
+        self._fed: Batch = {("input", "0"): _align(pictures), ("target", "0"): fed.labels}
         _point(execution, self._fed)
         execution.run()
 
-    def collected(self, key: Key, count: int) -> Collected:
+    def collect(self, key: Key, count: int) -> Collector:
         """What reads this after each run."""
-        return Collected(key)
+        return Collector(key)
 
     def result(self, key: Key) -> np.ndarray:
         """What the last iteration left under that key."""
@@ -142,9 +143,9 @@ class OneDnn(PlanProgram):
         del self.execution  # its memory goes before the new one's comes
         self.execution = Execution(built, self.engine, read)
 
-    def _loaded(self, layouts: tuning.Layouts) -> Execution:
+    def _load_plan(self, layouts: tuning.Layouts) -> Execution:
         """The plan in these layouts, with the weights, pointed at the first batch."""
-        execution = self._made(self.bundle, self.graph, layouts)
+        execution = self._build(self.bundle, self.graph, layouts)
         if self.train:
             with bundle_arrays.weights(self.bundle) as read:
                 self.fill(execution, read)
@@ -152,17 +153,17 @@ class OneDnn(PlanProgram):
         _point(execution, self._batches[0])
         return execution
 
-    def _made(self, bundle: Bundle, graph: Graph, layouts: tuning.Layouts) -> Execution:
+    def _build(self, bundle: Bundle, graph: Graph, layouts: tuning.Layouts) -> Execution:
         builder = Builder(graph, self.engine, layouts.tag, self.switches)
         with bundle_arrays.weights(bundle) as read:
             return Execution(builder.build(OPERATORS), self.engine, read)
 
     def _read_batches(self) -> list[Batch]:
         found = bundle_arrays.batches(self.bundle, self.workload.batches)
-        return [{key: _aligned(array) for key, array in batch.items()} for batch in found]
+        return [{key: _align(array) for key, array in batch.items()} for batch in found]
 
 
-class Collected:
+class Collector:
     """What is read after each of several runs."""
 
     def __init__(self, key: Key) -> None:
@@ -183,7 +184,7 @@ def _point(execution: Execution, batch: Batch) -> None:
         execution.point_input(kind, target, array)
 
 
-def _aligned(array: np.ndarray) -> np.ndarray:
+def _align(array: np.ndarray) -> np.ndarray:
     """A copy whose first byte starts a cache line."""
     space = np.empty(array.nbytes + 64, np.uint8)
     start = -space.ctypes.data % 64

@@ -66,7 +66,7 @@ def tag_of(layout: LayoutName) -> int:
     return CHANNELS_LAST if layout == "channels_last" else ANY
 
 
-def stored(file: Path) -> Layouts | None:
+def read(file: Path) -> Layouts | None:
     """What an earlier start chose; None if there is nothing usable."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=Layouts)
@@ -80,12 +80,12 @@ def choose(graph: Graph, prepare: Prepare) -> Layouts:
     if not places:
         return Layouts(positions={})
     uniform: dict[str, Positions] = {name: dict.fromkeys(places, name) for name in LAYOUTS}
-    seconds, clean = _measured(prepare, uniform, len(graph.nodes))
+    seconds, clean = _measure(prepare, uniform, len(graph.nodes))
     best = min(seconds, key=lambda name: float(seconds[name].sum()))
     finals = {best: uniform[best], "mixture": cheapest_mixture(graph, places, seconds)}
     if finals["mixture"] in uniform.values():
         return Layouts(positions=finals[best], clean=clean, milliseconds=_totals(seconds))
-    final_seconds, final_clean = _measured(prepare, finals, len(graph.nodes))
+    final_seconds, final_clean = _measure(prepare, finals, len(graph.nodes))
     best = min(finals, key=lambda name: float(final_seconds[name].sum()))
     return Layouts(
         positions=finals[best],
@@ -134,7 +134,7 @@ def _change_seconds(node: Node, values: dict[str, Value]) -> float:
     return CHANGE_SECONDS + 2 * 4 * elements / CHANGE_BANDWIDTH
 
 
-def _measured(
+def _measure(
     prepare: Prepare, candidates: dict[str, Positions], nodes: int
 ) -> tuple[dict[str, np.ndarray], bool]:
     """Seconds by node of every candidate, and whether the moment was clean.
