@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from golow.comparison.compare import capture
+from golow.workload.captured import capture
 from golow.levels.level import python_worker
 from golow.record import Mode, Optimizer
 from golow.worker.client import Worker
