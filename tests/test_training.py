@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import golow
+import golow.training.train  # here: its import makes PyTorch create a folder for temporary files
 import training_subjects
 from golow.api import TrainingResult
 from golow.data.image_file import open_images
