@@ -12,8 +12,8 @@ the root mean square of the reference tensor and S that of all tensors of the sa
 The constants are those of a `Rounding`. Integers must be equal. A tensor that is missing, has
 another shape or is not finite fails.
 
-d is dear and only raises limits, so that a level is judged without it first (`check`), and with it
-(`recheck`, by a reference that was `widened`) only where it does not pass.
+d is expensive and can only loosen a limit. A level is judged without it first (`check`), and with
+it (`recheck`, by a reference that was `widened`) only where it does not pass.
 
 After `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in PyTorch
 (torch/_dynamo/utils.py): no farther from float64 than the plain version is. The second term is

@@ -31,6 +31,8 @@ FILES = {
 _LABELS, _IMAGES = 0x0801, 0x0803
 _PIECE = 1 << 20
 
+Stream = BinaryIO | gzip.GzipFile
+
 
 def parts(folder: Path) -> dict[str, ArrayPart]:
     """Training and test part of the IDX files in a folder."""
@@ -69,10 +71,10 @@ def _images(file: Path, batch: int) -> Iterator[Images]:
 
 
 @contextmanager
-def _open(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
+def _open(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[Stream, int]]:
     """What lies behind the header, and the number of items that the header states."""
     with reading(file) as raw:
-        stream: BinaryIO = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw  # type: ignore[assignment]
+        stream = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
         try:
             header = stream.read(8 + 4 * len(shape))
             if len(header) < 8 + 4 * len(shape):
@@ -92,7 +94,7 @@ def _open(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[Bina
             raise GolowError(f"{file} does not unpack: {error}", AGAIN) from error
 
 
-def _pieces(stream: BinaryIO, length: int, piece: int, file: Path) -> Iterator[bytes]:
+def _pieces(stream: Stream, length: int, piece: int, file: Path) -> Iterator[bytes]:
     """The next length bytes in pieces, when the file has these and no more."""
     while length:
         data = stream.read(min(piece, length))

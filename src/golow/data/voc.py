@@ -98,8 +98,7 @@ def _parse(file: Path) -> Element:
         # _Builder keeps out what makes this parser dangerous.
         parser = ElementTree.XMLParser(target=_Builder())  # noqa: S314
         parser.feed(data)
-        root = parser.close()
+        root: Element = parser.close()
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise GolowError(f"{file} is no annotation of VOC: {error}", AGAIN) from error
-    assert isinstance(root, Element)  # noqa: S101
     return root

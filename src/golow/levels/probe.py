@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Probe(NamedTuple):
-    """Whether a level can run here; if not, what is missing and the command that mends it."""
+    """Whether a level can run here; if not, what is missing and the command that fixes it."""
 
     available: bool
     missing: str = ""

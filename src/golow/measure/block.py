@@ -1,4 +1,4 @@
-"""One block of a race: untimed, then timed iterations of one worker, as clean as can be had.
+"""One block of a race: untimed, then timed iterations of one worker, as undisturbed as possible.
 
 A block is clean if nothing but the level made its time: no other program took its cores, and
 neither heat nor power held the card's clocks down. One that is not is timed again while the limits
@@ -120,7 +120,7 @@ def clean_block(
     number: int,
     position: int,
 ) -> Block:
-    """The first clean block, or the least disturbed one had; number and position of its round."""
+    """The first clean block, or the least disturbed one; number and position of its round."""
 
     def attempt() -> Attempt:
         return _attempt(worker, iterations, setting)

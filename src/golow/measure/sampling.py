@@ -28,7 +28,7 @@ class Sampling:
         self._card = card
         self._readings: list[Reading] = []
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._look, args=(card,), daemon=True)
         self._joules: float | None = None
         self._seconds = 0.0
 
@@ -62,9 +62,8 @@ class Sampling:
             yield Quantity(name="energy", unit="J", value=self._joules)
             yield Quantity(name="power", unit="W", value=self._joules / self._seconds)
 
-    def _look(self) -> None:
-        assert self._card is not None  # noqa: S101
+    def _look(self, card: Card) -> None:
         while not self._done.wait(1 / RATE):
-            reading = self._card.reading()
+            reading = card.reading()
             if reading is not None:
                 self._readings.append(reading)

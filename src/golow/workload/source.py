@@ -183,8 +183,7 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
     # Unpickling runs code: only the very bytes that golow wrote are read.
     if hashlib.sha256(data).hexdigest() != source.sha256:
         raise GolowError("the bundle's module is not the one that golow wrote")
-    module = cloudpickle.loads(data)
-    assert isinstance(module, nn.Module)  # noqa: S101
+    module: nn.Module = cloudpickle.loads(data)
     return module
 
 

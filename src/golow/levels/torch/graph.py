@@ -121,7 +121,6 @@ class CapturedProgram(TorchProgram):
         super()._update(optimizer)
 
     def _set_learning_rate(self, rate: float) -> None:
-        assert self.optimizer is not None  # noqa: S101
         self.optimizer.param_groups[0]["lr"].fill_(rate)
 
     def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
@@ -180,7 +179,7 @@ class CapturedProgram(TorchProgram):
         self._graphs = {len(captured.batch.inputs[0]): captured for captured in graphs}
 
     def _capture_batch(self, batch: StaticBatch, pool: Any = None) -> Captured:
-        if self.optimizer is not None:
+        if self.train:
             # Gradients are then made, and not added to, in the graph's own memory.
             self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()

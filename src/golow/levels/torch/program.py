@@ -37,7 +37,8 @@ class TorchProgram:
     """A workload run by PyTorch; the level overrides ``lower`` and states its settings here.
 
     constant_dropout and constant_weights: what it calls has them in it, and is lowered again when
-    they change.
+    they change. loss and optimizer are there in training alone: making an optimizer imports torch's
+    compiler, a second that would count as the level's own start.
     """
 
     dtype = torch.float32
@@ -50,6 +51,8 @@ class TorchProgram:
     workload: Workload
     module: nn.Module
     call: Lowered
+    loss: Callable[..., Tensor]
+    optimizer: torch.optim.SGD
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -128,14 +131,13 @@ class TorchProgram:
 
     def save(self, file: Path) -> None:
         """Write the state of the training."""
-        assert self.optimizer is not None  # noqa: S101
         save_file(torch_state.read(self.module, self.optimizer, self.scaler), file)
 
     def restore(self, file: Path) -> None:
         """Go on from such a state, or run inference with its weights."""
         state = load_file(file)
         torch_state.write_weights(self.module, state)
-        if self.optimizer is not None:
+        if self.train:
             self._forget_momentum(self.optimizer)
             torch_state.write_momentum(self.module, self.optimizer, state)
         elif self.constant_weights:
@@ -161,7 +163,8 @@ class TorchProgram:
             raise Unsupported("", self.indivisible)
         from golow.levels.torch.layers import LayerClock
 
-        clock = LayerClock(self.module, self.optimizer, on_device=self.device.type == "cuda")
+        optimizer = self.optimizer if self.train else None
+        clock = LayerClock(self.module, optimizer, on_device=self.device.type == "cuda")
         return clock.run(self._iterate_by_layer, iterations)
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
@@ -199,10 +202,8 @@ class TorchProgram:
         self.module.train(self.train)
         self.inputs = self._batches("input", self.device)
         self.targets = self._batches("target", self.device)
-        self.loss = torch_bundle.loss(bundle) if self.train else None
-        # Not in inference: making one imports torch's compiler, a second that would count as the
-        # level's own start.
-        self.optimizer = self._sgd() if self.train else None
+        if self.train:
+            self.loss, self.optimizer = torch_bundle.loss(bundle), self._sgd()
         self.position = 0
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
         self._settled: dict[str, Any] | None = None
@@ -252,14 +253,13 @@ class TorchProgram:
         # Read again instead of kept: a copy of the weights would count as the level's memory.
         self.module.load_state_dict(torch_bundle.tensors(self.bundle, "weights"))
         self.position = 0
-        if self.optimizer is not None:
+        if self.train:
             self._forget_momentum(self.optimizer)
             self._set_learning_rate(self.workload.optimizer.learning_rate)
         if self.scaler is not None and self._settled is not None:
             self.scaler.load_state_dict(self._settled)
 
     def _set_learning_rate(self, rate: float) -> None:
-        assert self.optimizer is not None  # noqa: S101
         self.optimizer.param_groups[0]["lr"] = rate
 
     def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
@@ -295,7 +295,6 @@ class TorchProgram:
 
     def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
         """A training step; the loss and the output."""
-        assert self.optimizer is not None  # noqa: S101
         self.optimizer.zero_grad(set_to_none=True)
         loss, output = self._loss_and_output(inputs, targets)
         self._backward(loss)
@@ -305,7 +304,6 @@ class TorchProgram:
     def _loss_and_output(
         self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
     ) -> tuple[Tensor, Any]:
-        assert self.loss is not None  # noqa: S101
         with self.arithmetic.casting(self.device.type):
             output = self.call(*self._arrange(inputs))
             return self.loss(output, *targets), output
@@ -327,7 +325,6 @@ class TorchProgram:
         if not self.train:
             self._last = self._forward(index)
             return
-        assert self.optimizer is not None  # noqa: S101
         clock.enter_update()
         self.optimizer.zero_grad(set_to_none=True)
         clock.enter_forward()
@@ -346,7 +343,6 @@ class TorchProgram:
         return tensors
 
     def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
-        assert self.optimizer is not None  # noqa: S101
         self._set_learning_rate(learning_rate)
         tensors: dict[str, Tensor] = {}
         last = len(batches) - 1

@@ -43,8 +43,8 @@ def probe() -> Probe:
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Lower the graph, and that of an epoch's smaller last batch. The worker builds the plans from
     them and, at its first start, chooses the layouts by measuring; graphs and layouts are kept by
-    graph, library, CPU and threads. Layouts that were chosen on a busy machine served those who had
-    them chosen; here they are chosen anew."""
+    graph, library, CPU and threads. Layouts that were chosen on a busy machine are
+    chosen again."""
     folders = [_write_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
     if not _read_choice(folders[0] / LAYOUTS).clean:
         for name in (BUILT, LAYOUTS):
