@@ -1,4 +1,4 @@
-"""How far a training is, drawn on a terminal; a line an epoch where there is none."""
+"""Progress of a training: drawn on a terminal, one line per epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class TrainingProgress(Progress):
-    """An observer of a training: stages as for a comparison, a bar for the run that trains."""
+    """An observer of a training: stages as in a comparison, a bar for the current run."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._run: tuple[Bar, TaskID] | None = None
 
     def stage(self, text: str) -> None:
-        """The stage before is done, this one begins."""
+        """End the previous stage and begin this one."""
         self._finish_run()
         super().stage(text)
 
     def counted(self, what: str, done: int, total: int) -> None:
-        """So many samples are prepared."""
+        """`done` of `total` samples are prepared."""
         self._draw(f"preparing {what}", f"{done:,} of {total:,} samples", done, total)
 
     def trained(self, standing: Standing) -> None:
-        """A piece of an epoch is done, or an epoch."""
+        """A piece of an epoch, or an epoch, is done."""
         self._finish_stage()
         name, told = title(standing), standing_text(standing)
         whole = standing.batch == standing.batches
@@ -79,7 +79,7 @@ def title(standing: Standing) -> str:
 
 
 def standing_text(standing: Standing) -> str:
-    """Epoch, loss, accuracy, speed and, before the end, the time that is left."""
+    """Epoch, loss, accuracy, speed and, before the end, the remaining time."""
     accuracy = "" if standing.accuracy is None else f", accuracy {standing.accuracy:.2%}"
     left = f", {seconds_text(standing.seconds_left)} left" if standing.seconds_left > 0 else ""
     return (
