@@ -38,7 +38,7 @@ def parts(folder: Path) -> dict[str, ArrayPart]:
 
 
 def _present(folder: Path, name: str) -> Path:
-    """The file as it is, or gzipped, as the publisher has it."""
+    """The file, plain or gzipped as published."""
     return folder / name if (folder / name).exists() else folder / f"{name}.gz"
 
 
@@ -70,7 +70,7 @@ def _images(file: Path, batch: int) -> Iterator[Images]:
 
 @contextmanager
 def _opened(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
-    """What lies behind the header, and the number of items that the header states."""
+    """The bytes after the header, and the number of items that the header states."""
     with reading(file) as raw:
         stream: BinaryIO = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw  # type: ignore[assignment]
         try:
@@ -105,4 +105,4 @@ def _pieces(stream: BinaryIO, length: int, piece: int, file: Path) -> Iterator[b
 
 
 def _cut_off(file: Path) -> GolowError:
-    return GolowError(f"{file} is cut off: it is shorter than its header says", AGAIN)
+    return GolowError(f"{file} is truncated: it is shorter than its header says", AGAIN)
