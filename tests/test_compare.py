@@ -223,8 +223,8 @@ def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
         "full": ("failed", "out of memory: Python could not allocate memory"),
         "raised": ("failed", "failed: RuntimeError: the kernel refuses this stride"),
         "garbage": ("failed", "protocol: its answer to `time` is not a JSON object"),
-        "short": ("failed", "protocol: it was asked for 1 iterations and timed 0"),
-        "unwritten": ("failed", "protocol: it said that it wrote judged.safetensors"),
+        "short": ("failed", "protocol: the request was for 1 iterations; it timed 0"),
+        "unwritten": ("failed", "protocol: it reported that it wrote judged.safetensors"),
         "unreadable": ("failed", "its outputs cannot be read"),
         "absent": ("unavailable", "./there/is/no/such/program is no program"),
     }

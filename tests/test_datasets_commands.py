@@ -63,7 +63,7 @@ def test_verify(root: Path, tmp_path: Path) -> None:
     file, _ = prepare_dataset("mnist", root, None, tmp_path / "cache")
     result = golow_data("verify", "mnist")
     assert result.exit_code == 1
-    assert result.stdout.count("the publisher's has") == 4
+    assert result.stdout.count("instead of the publisher's") == 4
     assert result.stdout.count(": ok") == 2
 
     for raw in (root / "MNIST/raw").iterdir():
@@ -81,7 +81,9 @@ def test_verify_of_what_is_not_there(root: Path) -> None:
     with pytest.raises(GolowError, match="cifar10 is not in"):
         golow_data("verify", "cifar10")
     write_cifar10(root, drawn((3, 32, 32), train=10, test=2))
-    assert golow_data("verify", "cifar10").stdout.count("6,146 bytes, the publisher's has") == 6
+    assert (
+        golow_data("verify", "cifar10").stdout.count("6,146 bytes instead of the publisher's") == 6
+    )
 
 
 def test_fetch_of_what_is_no_data_set(root: Path) -> None:

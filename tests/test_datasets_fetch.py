@@ -181,9 +181,9 @@ def test_the_next_command_goes_on_too(
     cifar10: Dataset, publisher: Publisher, tmp_path: Path
 ) -> None:
     publisher.breaks_after = [1000, 0]  # then nothing comes any more
-    with pytest.raises(GolowError, match=r"broke off at 1,000 of .* bytes") as caught:
+    with pytest.raises(GolowError, match=r"ended after 1,000 of .* bytes") as caught:
         fetch(cifar10, tmp_path)
-    assert "goes on where this stopped" in caught.value.hint
+    assert "continues where this stopped" in caught.value.hint
     assert (tmp_path / "cifar-10-binary.tar.gz.part").stat().st_size == 1000
     publisher.asked.clear()
     fetch(cifar10, tmp_path)
@@ -230,9 +230,9 @@ def test_other_bytes_than_published(cifar10: Dataset, publisher: Publisher, tmp_
 @pytest.mark.parametrize(
     ("cut", "more", "states_length", "word"),
     [
-        (0, b"more", True, "offers .* bytes, published are"),
-        (7, b"", True, "offers .* bytes, published are"),
-        (0, b"more", False, "sent more than the"),
+        (0, b"more", True, "offers .* bytes, not the published"),
+        (7, b"", True, "offers .* bytes, not the published"),
+        (0, b"more", False, "sent more than the published"),
         (7, b"", False, "has no more than"),
     ],
 )
@@ -289,7 +289,7 @@ def test_no_network(cifar10: Dataset, publisher: Publisher, tmp_path: Path) -> N
     for word in (f"{download.size:,} bytes", download.md5, str(tmp_path / "root")):
         assert word in caught.value.hint
     (tmp_path / "root/cifar-10-binary.tar.gz").write_bytes(b"got elsewhere, cut off")
-    with pytest.raises(GolowError, match="the one that is there has md5"):
+    with pytest.raises(GolowError, match="the existing file has md5"):
         fetch(replace(cifar10, downloads=(gone,)), tmp_path / "root")
 
 
@@ -333,7 +333,7 @@ def test_a_folder_of_the_user_is_not_touched(
 ) -> None:
     (tmp_path / "cifar-10-batches-bin").mkdir()
     (tmp_path / "cifar-10-batches-bin/mine").write_text("mine")
-    with pytest.raises(GolowError, match="is there already"):
+    with pytest.raises(GolowError, match="exists already"):
         fetch(cifar10, tmp_path)
     assert publisher.asked == []
 
@@ -345,7 +345,7 @@ def test_what_is_embedded_or_the_users_own(tmp_path: Path) -> None:
 
 def test_without_pooch(cifar10: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)  # as if it were not installed
-    with pytest.raises(GolowError, match="pooch is not installed") as caught:
+    with pytest.raises(GolowError, match="downloads need pooch, which is not installed") as caught:
         fetch(cifar10, tmp_path)
     assert caught.value.hint == "pip install 'golow[fetch]'"
 

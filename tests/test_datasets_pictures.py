@@ -65,12 +65,12 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     [
         ({}, None, "has 0 folders"),
         ({"a": 2}, None, "has 1 folders"),
-        ({"a": 2, "b": 0}, "b/notes.txt", "b/notes.txt is no picture"),
-        ({"a": 2, "b": 0}, "b/more/x.png", "b/more is no picture"),
-        ({"a": 2, "b": 0}, "b/.nothing", "b has no pictures"),
+        ({"a": 2, "b": 0}, "b/notes.txt", "b/notes.txt is not an image"),
+        ({"a": 2, "b": 0}, "b/more/x.png", "b/more is not an image"),
+        ({"a": 2, "b": 0}, "b/.nothing", "b has no images"),
         ({"train/a": 1, "train/b": 1, "test/c": 1}, None, "test has the class c"),
-        ({"train/a": 1, "train/b": 1}, "test/.nothing", "no pictures"),
-        ({"a": 1, "b": 1}, None, "no pictures"),
+        ({"train/a": 1, "train/b": 1}, "test/.nothing", "no images"),
+        ({"a": 1, "b": 1}, None, "no images"),
     ],
 )
 def test_a_folder_that_is_laid_out_otherwise(

@@ -267,7 +267,7 @@ def test_a_picture_that_is_missing_is_named(tmp_path: Path, cache: Path) -> None
 
 @pytest.mark.parametrize("resolution", [0, -1, 5000])
 def test_a_resolution_that_is_none(resolution: int, root: Path, cache: Path) -> None:
-    with pytest.raises(GolowError, match="no image has a resolution of"):
+    with pytest.raises(GolowError, match="is not a valid resolution"):
         prepare_dataset("mnist", root, resolution, cache)
 
 
@@ -275,7 +275,7 @@ def test_names_that_mean_nothing(cache: Path) -> None:
     with pytest.raises(GolowError, match="no data set 'mnits'") as caught:
         prepare_dataset("mnits", None, None, cache)
     assert "mnist, cifar10" in caught.value.hint
-    with pytest.raises(GolowError, match="labels no picture"):
+    with pytest.raises(GolowError, match="is not a rule for VOC labels"):
         prepare_dataset("voc2012", None, 32, cache, voc_label="smallest")  # type: ignore[arg-type]
 
 

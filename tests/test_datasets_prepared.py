@@ -203,7 +203,7 @@ def test_one_changed_byte_of_pixels_or_labels_fails_the_checksum(tmp_path: Path)
         changed = bytearray(data)
         changed[place] ^= 1
         message = refused(tmp_path / "changed", bytes(changed), verify=True)
-        assert "its checksum is" in message or "its labels go from 0 to 3" in message
+        assert "its checksum is" in message or "its labels range from 0 to 3" in message
 
 
 def header(data: bytes) -> dict[str, dict[str, object]]:
@@ -221,25 +221,25 @@ def with_header(data: bytes, fields: object) -> bytes:
 @pytest.mark.parametrize(
     ("tensor", "field", "value", "reason"),
     [
-        ("labels", "dtype", "I32", "no list of int64"),
+        ("labels", "dtype", "I32", "not a list of int64"),
         ("labels", "shape", [6], "not uint8"),
-        ("labels", "shape", [5, 1], "no list of int64"),
-        ("labels", "shape", [], "no list of int64"),
-        ("labels", "shape", [-5], "no list of int64"),
+        ("labels", "shape", [5, 1], "not a list of int64"),
+        ("labels", "shape", [], "not a list of int64"),
+        ("labels", "shape", [-5], "not a list of int64"),
         ("images", "dtype", "F32", "not uint8"),
         ("images", "shape", [5, 24], "not uint8"),
-        ("images", "shape", [5, 2, 3, 5], "one behind the other"),
-        ("images", "shape", [5, -2, -3, 4], "one behind the other"),
-        ("images", "shape", [5, 2, 3, 2**70], "one behind the other|integer"),
+        ("images", "shape", [5, 2, 3, 5], "not contiguous"),
+        ("images", "shape", [5, -2, -3, 4], "not contiguous"),
+        ("images", "shape", [5, 2, 3, 2**70], "not contiguous|integer"),
         ("images", "shape", "5", "array"),
-        ("images", "data_offsets", [0, 120], "one behind the other"),
-        ("images", "data_offsets", [40, 10**12], "one behind the other"),
-        ("__metadata__", "mean", "[0.1]", "one number a channel"),
+        ("images", "data_offsets", [0, 120], "not contiguous"),
+        ("images", "data_offsets", [40, 10**12], "not contiguous"),
+        ("__metadata__", "mean", "[0.1]", "one number per channel"),
         ("__metadata__", "mean", "[0.1, ", "Expecting value"),
         ("__metadata__", "deviation", '["a", "b"]', "float"),
         ("__metadata__", "deviation", "[0.1, 0]", "positive"),
         ("__metadata__", "mean", "[NaN, 0.1]", "finite"),
-        ("__metadata__", "classes", '["a"]', "its labels go from 0 to 2, for 1 classes"),
+        ("__metadata__", "classes", '["a"]', "its labels range from 0 to 2, for 1 classes"),
         ("__metadata__", "checksum", 5, "str"),
     ],
 )

@@ -38,9 +38,9 @@ IDX = b"\0\0\x08\x03" + struct.pack(">3I", 2, 28, 28) + bytes(2 * 784)
 @pytest.mark.parametrize(
     ("data", "word"),
     [
-        (b"", "is cut off"),
-        (IDX[:15], "is cut off"),
-        (IDX[:-1], "is cut off"),
+        (b"", "is truncated"),
+        (IDX[:15], "is truncated"),
+        (IDX[:-1], "is truncated"),
         (IDX + b"\0", "longer than its header says"),
         (b"\0\0\x08\x01" + IDX[4:], "begins with magic 0x801"),
         (b"PK\3\4" + IDX[4:], "begins with magic 0x504b0304"),
@@ -73,7 +73,7 @@ def test_mnist_labels_that_claim_more_than_there_is(tmp_path: Path) -> None:
         file = inside / f"train-{name}-ubyte"
         data = file.read_bytes()
         file.write_bytes(data[:4] + many + data[8:start] + data[start:])
-    refused(mnist.parts(inside)["train"], (28, 28), "train-labels", "cut off")
+    refused(mnist.parts(inside)["train"], (28, 28), "train-labels", "truncated")
 
 
 def test_a_gzip_file_with_a_wrong_checksum(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_stl10_of_which_one_part_is_there(only: str, tmp_path: Path) -> None:
         for image, label in zip(half_images, half_labels, strict=True):
             assert whole.pop(image.tobytes()) == label
     assert not whole
-    assert f"only {only} is there" in found["train"].source
+    assert f"only {only} exists" in found["train"].source
     again = read(stl10.parts(inside)["train"], (96, 96))
     np.testing.assert_array_equal(again[1], halves["train"][1])
 
@@ -194,8 +194,8 @@ OUTSIDE = (
         ("<annotation><object>", "no element found"),
         ("<annotation></object>", "mismatched tag"),
         ('<?xml version="1.0" encoding="klingon"?><a/>', "unknown encoding"),
-        (b"\xff\xfe\x00", "is no annotation of VOC"),
-        ("<annotation/>", "describes no object"),
+        (b"\xff\xfe\x00", "is not a VOC annotation"),
+        ("<annotation/>", "annotates no object"),
         (annotation(("horseradish", 1, 1, 2, 2)), "the class 'horseradish'"),
         ("<annotation><object/></annotation>", "the class ''"),
     ],
@@ -226,7 +226,7 @@ def test_an_object_without_a_box(box: str, tmp_path: Path) -> None:
 def test_a_list_that_is_none(text: str, tmp_path: Path) -> None:
     inside = write_voc(tmp_path)
     (inside / "ImageSets/Main/train.txt").write_text(text)
-    with pytest.raises(GolowError, match=r"train\.txt .*expected names of pictures"):
+    with pytest.raises(GolowError, match=r"train\.txt .*expected names of images"):
         voc.parts(inside)
     (inside / "ImageSets/Main/train.txt").unlink()
     with pytest.raises(GolowError, match=r"train\.txt is missing"):

@@ -113,7 +113,7 @@ def test_a_worker_without_device_times_cannot_race_on_a_gpu(bundle: Bundle, card
     """Its time beside the others' would be two clocks."""
     race = race_of(bundle, card, eager=queued(50, 2000), level=PLANT)
     assert race.failures.keys() == {"level"}
-    assert "answered no device_ns" in race.failures["level"].message
+    assert "the answer has no device_ns" in race.failures["level"].message
     assert race.time("eager") is not None
 
 

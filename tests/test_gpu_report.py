@@ -197,8 +197,8 @@ def test_the_tables_fit_and_nothing_is_cut(seconds: float, rule: str) -> None:
     for whole in (":channels_last", "freezing-", "cudagraphs", "0.989-1.009", "(cached)"):
         assert whole in text
     assert ("1023 MiB+" in text) == (rule == "device_added")
-    assert ("+: what the card had in use more than before" in text) == (rule == "device_added")
-    assert "*: too few clean rounds; contended or throttled ones are among these" in text
+    assert ("+: increase of the GPU memory in use" in text) == (rule == "device_added")
+    assert "*: too few clean rounds; contended or throttled ones are included" in text
 
 
 def test_the_title_names_card_precision_and_cache() -> None:
@@ -269,21 +269,22 @@ def test_a_level_that_failed_has_a_row_of_dashes() -> None:
 
 def test_advice_names_levels_that_the_host_holds_up() -> None:
     text = advice(comparison(run("eager", 0.00247, 0.0024), run("cudnn", 0.00043, 0.00001)))
-    assert "eager is bound by the host: it needs 2.40 ms to enqueue what the GPU could" in text
+    assert "eager is host-bound: it needs 2.40 ms to enqueue what the GPU could" in text
     assert "cudnn is" not in text
     both = advice(comparison(run("eager", 0.0025, 0.0024), run("libtorch", 0.002, 0.0019)))
-    assert "eager and libtorch are bound by the host: eager needs 2.40 ms" in both
+    assert "eager and libtorch are host-bound: eager needs 2.40 ms" in both
     assert "bound" not in advice(comparison(run("eager", 0.0343, 0.0024)))
 
 
 def test_advice_says_that_the_card_was_slowed_down_and_why() -> None:
     text = advice(comparison(run("eager", throttled=2), run("cudnn")))
-    assert "slowed the card down in 25% of the blocks (SwPowerCap)" in text
+    assert "throttled the GPU in 25% of the blocks (SwPowerCap)" in text
     assert "Heat" not in advice(comparison(run("eager"), run("cudnn")))
 
 
 @pytest.mark.parametrize(
-    ("others", "words"), [(1, "Beside golow another program"), (3, "up to 3 other programs")]
+    ("others", "words"),
+    [(1, "Another program used the GPU as well"), (3, "Up to 3 other programs")],
 )
 def test_advice_says_that_others_used_the_card(others: int, words: str) -> None:
     assert words in advice(comparison(run("eager", gpu=state(others=others))))

@@ -116,6 +116,6 @@ def test_the_file_of_an_order(tmp_path: Path) -> None:
 
 
 def test_an_order_whose_parts_are_not_aligned_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="one entry for each row"):
+    with pytest.raises(ValueError, match="one entry per row"):
         write_order(tmp_path / "order", epoch_order(9, 0, 0), flips=np.zeros(8, dtype=np.uint8))
     assert not list(tmp_path.iterdir())

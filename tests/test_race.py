@@ -169,7 +169,7 @@ def test_a_baseline_alone_is_timed(clock: Clock) -> None:
 
 
 def test_two_workers_of_one_name_are_refused(clock: Clock) -> None:
-    with pytest.raises(ValueError, match="two workers of one name"):
+    with pytest.raises(ValueError, match="two workers have the same name"):
         run([Scripted("eager", clock), Scripted("eager", clock)], clock)
 
 

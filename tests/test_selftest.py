@@ -145,6 +145,6 @@ def test_the_plant_serves_its_own_workload_only(tmp_path: Path, mode: str) -> No
     command = (sys.executable, "-m", "golow.worker.plant")
     with (
         Worker("plant", command, threads=1) as worker,
-        pytest.raises(Unsupported, match="nothing else"),
+        pytest.raises(Unsupported, match="only x W"),
     ):
         worker.load(bundle.folder)

@@ -228,7 +228,7 @@ def test_a_study_without_cells_is_a_table_without_rows(tmp_path: Path) -> None:
 def test_what_cannot_be_exported_is_said(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(GolowError, match="not exported as xlsx") as told:
+    with pytest.raises(GolowError, match="cannot be exported as xlsx") as told:
         export(folder, "xlsx", tmp_path / "a.xlsx")
     assert told.value.hint == "use csv, json, parquet."
     with pytest.raises(GolowError, match="there is no study in"):

@@ -194,7 +194,7 @@ def test_a_memory_map_shows_cells_out_of_memory() -> None:
     [_, libtorch, cudnn] = figure.axes[:3]
     assert [cells_of(libtorch)[x, 0] for x in (0, 4, 5)] == ["oom", "skip", "oom"]
     assert cells_of(cudnn)[0, 0] == "2"
-    assert "memory in GiB (on the GPU, as the driver lists it" in said(figure)
+    assert "memory in GiB (on the GPU, as the driver reports it" in said(figure)
 
 
 def test_a_cell_that_is_not_in_the_record_stays_white() -> None:
@@ -259,7 +259,7 @@ def test_the_fastest_level_of_each_cell_with_its_ratio() -> None:
     assert hatched(figure.axes[0]) == {(1, 0)}
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         *("A: eager", "B: libtorch", "C: cudnn"),
-        "another one's interval reaches into it",
+        "another level's interval overlaps",
         "skip: skipped",
     ]
 
@@ -285,8 +285,9 @@ def test_contours_lie_where_the_values_are() -> None:
 def test_the_caption_says_what_how_where_and_when() -> None:
     text = said(overview(small(), PAPER))
     for part in (
-        "resnet50, training step: time a sample (median time of an iteration over the batch size)",
-        "memory (on the GPU, as the driver lists it for the level's process)",
+        "resnet50, training step: time per sample (median time of an iteration divided by the "
+        "batch size)",
+        "memory (on the GPU, as the driver reports it for the level's process)",
         "bands: 95% intervals",
         "95% intervals are 1.6% wide (median), 1.6% at most.",
         "NVIDIA H200, driver 570.1; AMD EPYC 9454, 16 threads; torch 2.11.0, golow 0.1.0, cuDNN",
@@ -336,7 +337,7 @@ def test_equal_records_on_disk_give_equal_files(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     folder = write(tmp_path / "a-study", SMALL[:1])
-    with pytest.raises(GolowError, match="not written as gif"):
+    with pytest.raises(GolowError, match="cannot be written as gif"):
         write_study_figures(folder, tmp_path / "out", ("gif",))
     with pytest.raises(GolowError, match="there is no study in"):
         write_study_figures(tmp_path, tmp_path / "out", ("svg",))

@@ -31,7 +31,7 @@ def test_the_page_has_every_number_and_asks_the_network_for_nothing(tmp_path: Pa
     shown = in_page(page, "FIGURES")["train"]  # type: ignore[index]
     assert list(shown["map: ratio to eager"]) == ["torchscript", "libtorch", "cudnn"]
     assert list(shown["lines: memory over batch"]) == [f"resolution {n}" for n in (8, 64, 1024)]
-    assert list(shown["surface: time a sample"]) == ["all levels"]
+    assert list(shown["surface: time per sample"]) == ["all levels"]
     plain = small()
     _, numbers = shown["map: ratio to eager"]["cudnn"]["data"]
     ratios = plain.grid("cudnn", lambda row: row.ratio)
@@ -39,7 +39,7 @@ def test_the_page_has_every_number_and_asks_the_network_for_nothing(tmp_path: Pa
     hover = in_page(page, "HOVER")
     text = hover[numbers["customdata"][0][0]]  # type: ignore[index]
     first = plain.of("cudnn")[8, 8]
-    assert f"over eager {first.ratio:.3f} ({first.ratio_low:.3f} to" in text
+    assert f"relative to eager {first.ratio:.3f} ({first.ratio_low:.3f} to" in text
     assert "<b>cudnn</b> measured" in text
     outside = page.replace(page[page.index("<script>") : page.index("</script>")], "")
     assert "http://" not in outside and "https://" not in outside

@@ -61,8 +61,8 @@ def test_a_study_is_killed_resumed_and_shown(
     assert soon(lambda: len(mentioning(drafts)) > 1, STARTING)  # it is measured again
     study.kill()
     _, told = study.communicate()
-    assert "2 cells, 0 of them there already; about " in told
-    assert "(guesses, before a cell is measured)" in told
+    assert "2 cells, 0 already measured; about " in told
+    assert "(guesses, until a cell is measured)" in told
     assert "failed  net.py:Net infer, batch 2, 4x4, 1 thread " in told
     assert "does not take an input of 2x3x4x4: RuntimeError: " in told
     assert (
@@ -81,7 +81,7 @@ def test_a_study_is_killed_resumed_and_shown(
     assert comparison.workload.inputs[0].shape == (2, 3, 16, 16)
     assert "1 done, 1 failed, 0 skipped, 0 waiting" in said("run", "mine.toml")
     shown = said("show", "real")
-    assert "fail: the reason stands in the record" in shown
+    assert "fail: failed; the record has the reason" in shown
     assert max(map(len, shown.splitlines())) <= 100
     assert "nothing is left to measure" in said("status", "runs/studies/real")
 

@@ -131,7 +131,7 @@ def test_weights_that_are_not_finite_and_files_that_cannot_be_read_are_noted(
     cut = checkpoint(tmp_path / "runs", "best.safetensors", 2, bad)
     cut.write_bytes(cut.read_bytes()[:-1])
     unread, one, two = write_tensorboard(SHOWN, tmp_path / "runs", tmp_path)
-    assert "best.safetensors: no histograms, it cannot be read" in unread
+    assert "best.safetensors: no histograms: it cannot be read" in unread
     assert "2 of 3 values of one are not finite" in one
     assert "1 of 1 values of two are not finite" in two
     events = read(tmp_path / "eager" / "default" / "seed-0")

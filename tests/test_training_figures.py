@@ -20,7 +20,7 @@ from figure_checks import said
 from golow.record import GolowError
 from golow.report import style
 from golow.report.training import curves, series
-from golow.report.training.bars import time_a_sample
+from golow.report.training.bars import time_per_sample
 from golow.report.training.confusion import confusion
 from golow.training.record import CurveVerdict
 
@@ -74,7 +74,7 @@ def test_many_steps_are_averaged_and_the_caption_says_how_many() -> None:
     x, y = drawn(figure, "eager")
     assert len(x) == series.LOSS_POINTS
     assert y[:2] == pytest.approx([np.mean(losses[:50]), np.mean(losses[50:100])])
-    assert "each point the mean of 50 steps" in said(figure)
+    assert "each point is the mean of 50 steps" in said(figure)
 
 
 def test_what_is_not_finite_is_left_out_and_said() -> None:
@@ -88,7 +88,7 @@ def test_what_is_not_finite_is_left_out_and_said() -> None:
     _, y = drawn(figure, "eager")
     assert y == pytest.approx([3, 2, 1, math.nan, 1.5, 1], nan_ok=True)
     text = said(figure)
-    assert "not finite, left out there: eager seed 0 from epoch 2; eager seed 1" in text
+    assert "not finite, not shown: eager seed 0 from epoch 2; eager seed 1" in text
 
 
 def test_the_caption_says_what_is_missing() -> None:
@@ -135,11 +135,11 @@ def test_a_panel_an_initialisation_and_a_single_epoch_is_a_point_with_its_range(
 def test_bars_are_the_median_epoch_of_each_run_and_the_range_of_runs() -> None:
     epochs = [epoch(number, seconds=6 * number) for number in (10, 1, 2)]
     other = [epoch(1, seconds=6 * 4)]
-    figure = time_a_sample(training([run("eager", epochs), run("eager", other, seed=1)]))
+    figure = time_per_sample(training([run("eager", epochs), run("eager", other, seed=1)]))
     left, right = figure.axes
     assert [patch.get_width() for patch in left.patches] == pytest.approx([300])
     assert [text.get_text() for text in left.texts] == ["300 (200-400)"]
-    assert left.get_xlabel() == "training: time a sample (us)"
+    assert left.get_xlabel() == "training: time per sample (us)"
     assert [text.get_text() for text in right.texts] == ["112 (75.0-150)"]
 
 
@@ -308,5 +308,5 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(GolowError, match=r"file/accuracy-over-epochs\.svg cannot be written"):
         curves.write_figures(SMALL, tmp_path / "file")
-    with pytest.raises(GolowError, match="not written as gif"):
+    with pytest.raises(GolowError, match="cannot be written as gif"):
         curves.write_figures(SMALL, tmp_path, ("gif",))  # type: ignore[arg-type]

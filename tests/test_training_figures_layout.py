@@ -14,7 +14,7 @@ from drawn_trainings import epoch, paper_like, run, training, trainings
 from figure_checks import defects
 from golow.report import style
 from golow.report.training import curves
-from golow.report.training.bars import time_a_sample
+from golow.report.training.bars import time_per_sample
 from golow.report.training.confusion import confusion
 from golow.training.record import Training, TrainingRun
 
@@ -23,7 +23,7 @@ FIGURES: dict[str, Callable[[Training], Figure]] = {
     "accuracy_over_time": curves.accuracy_over_time,
     "loss_over_epochs": curves.loss_over_epochs,
     "loss_over_time": curves.loss_over_time,
-    "time_a_sample": time_a_sample,
+    "time_per_sample": time_per_sample,
     "overview": curves.overview,
     "confusion": lambda shown: confusion(shown, shown.plan.levels[0]),
 }
@@ -71,7 +71,7 @@ def test_an_empty_panel_takes_no_ticks_from_the_others(name: str) -> None:
 
 
 def test_the_shortest_times_fit() -> None:
-    """Less than a nanosecond a sample, behind the bars of a level with a long name."""
+    """Less than a nanosecond per sample, behind the bars of a level with a long name."""
 
     def fleeting(of: TrainingRun) -> TrainingRun:
         seconds = 5e-5 * (1 + of.seed)
@@ -83,7 +83,7 @@ def test_the_shortest_times_fit() -> None:
 
     made = paper_like(["compile:freezing-cudagraphs"], ["default"], 2, 2, 2)
     shown = msgspec.structs.replace(made, runs=tuple(map(fleeting, made.runs)))
-    assert defects(time_a_sample(shown)) == []
+    assert defects(time_per_sample(shown)) == []
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

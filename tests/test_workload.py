@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from golow.workload.captured import capture
 from golow.levels.level import python_worker
 from golow.record import Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last
+from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from model_files import (

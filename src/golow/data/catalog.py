@@ -1,9 +1,9 @@
-"""The data sets that golow knows: what they are, where they lie, and who publishes them.
+"""The data sets that golow knows: what they are, where golow looks for them, and their publishers.
 
-Sums of the archives are those that torchvision has (MNIST, STL-10, VOC) or that the publisher's
-page gives (CIFAR-10). Sums of MNIST's unpacked files were taken from the files with the published
-sums; those of single files of STL-10 are torchvision's, those of CIFAR-10 stand in several public
-projects that unpack the same archive.
+Checksums of the archives are torchvision's (MNIST, STL-10, VOC) or the publisher's (CIFAR-10).
+Those of MNIST's unpacked files were computed from the files with the published checksums; those of
+single files of STL-10 are torchvision's; those of CIFAR-10 appear in several public projects that
+unpack the same archive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = "folder:"
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file as its publisher has it; name is relative to the data set's folder."""
+    """A publisher's file; name is relative to the data set's folder."""
 
     name: str
     size: int
@@ -34,7 +34,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Download:
-    """What `golow data fetch` gets: a file of the folder itself, or a tar archive that has it.
+    """What `golow data fetch` downloads: a file of the folder itself, or a tar archive of it.
 
     urls are tried in turn. name is relative to the data root.
     """
@@ -46,14 +46,14 @@ class Download:
 
     @property
     def archive(self) -> bool:
-        """Whether it is unpacked."""
+        """Whether it is an archive to unpack."""
         return self.name.endswith((".tar", ".tar.gz"))
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set. folders are where it may lie under the data root, the usual one first; the root
-    itself is taken where one of markers is in it. size is None where pictures differ in size."""
+    """A data set. folders are its possible folders under the data root, the usual one first; the
+    root itself counts if it contains one of markers. size is None if images differ in size."""
 
     name: str
     summary: str
@@ -61,7 +61,7 @@ class Dataset:
     channels: int
     size: Size | None
     parts: Callable[[Path], Mapping[str, Part]]
-    samples: Mapping[str, int]  # as published, of each part
+    samples: Mapping[str, int]  # published number of samples in each part
     folders: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
     files: tuple[PublishedFile, ...] = ()
@@ -69,18 +69,21 @@ class Dataset:
 
 
 def find(name: str, voc_label: VocLabel = "first") -> Dataset:
-    """The data set of that name, or the folder of pictures of ``folder:PATH``.
+    """The data set of that name, or the folder of images of ``folder:PATH``.
 
-    voc_label says which object gives a picture of VOC its label; others have no such choice.
+    voc_label selects the object that gives a VOC image its label; other data sets ignore it.
     """
     if voc_label not in get_args(VocLabel):
-        raise GolowError(f"{voc_label!r} labels no picture", "--voc-label first or largest")
+        raise GolowError(
+            f"{voc_label!r} is not a rule for VOC labels",
+            "use --voc-label first or --voc-label largest.",
+        )
     if name.startswith(FOLDER):
         return _pictures(name, Path(name.removeprefix(FOLDER)).expanduser())
     if name not in CATALOG:
         raise GolowError(
             f"there is no data set {name!r}",
-            f"take one of {', '.join(CATALOG)}, or folder:PATH for pictures of your own.",
+            f"use one of {', '.join(CATALOG)}, or folder:PATH for your own images.",
         )
     dataset = CATALOG[name]
     if name.startswith("voc"):
@@ -90,7 +93,7 @@ def find(name: str, voc_label: VocLabel = "first") -> Dataset:
 
 def located(dataset: Dataset, root: Path) -> Path:
     """The folder that holds the data set's files. Raises `GolowError` where there is none."""
-    if not dataset.markers:  # embedded, or a folder that says itself where it is
+    if not dataset.markers:  # embedded, or a folder given by its path
         return root
     for name in dataset.folders:
         if (root / name).is_dir():
@@ -105,17 +108,17 @@ def located(dataset: Dataset, root: Path) -> Path:
 
 
 def how_to_get(dataset: Dataset, root: Path) -> str:
-    """What a user types, or does by hand, when files of the data set are missing."""
+    """How a user can provide missing files of the data set."""
     return (
         f"`golow data fetch {dataset.name}` downloads it; or put the publisher's files into "
-        f"{root / dataset.folders[0]}; or name the folder where they are with --data-root."
+        f"{root / dataset.folders[0]}; or give their folder with --data-root."
     )
 
 
 def _pictures(name: str, path: Path) -> Dataset:
     return Dataset(
         name=name,
-        summary="pictures by class",
+        summary="images by class",
         classes=folder.classes(path),
         channels=3,
         size=None,
@@ -138,7 +141,7 @@ _MNIST_GZIPPED = (
     ("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
     ("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
 )
-_MNIST_URLS = (  # the publisher's own page does not serve the files any more
+_MNIST_URLS = (  # the publisher's own page no longer serves the files
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
@@ -163,7 +166,7 @@ _VOC = "http://host.robots.ox.ac.uk/pascal/VOC/"
 def _voc(year: str, train: int, test: int, archive: str, size: int, md5: str) -> Dataset:
     return Dataset(
         name=f"voc{year}",
-        summary=f"PASCAL VOC {year}: photographs, label of an object",
+        summary=f"PASCAL VOC {year}: photographs, labelled by one object",
         classes=tuple(voc.CLASSES),
         channels=3,
         size=None,

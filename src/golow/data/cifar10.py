@@ -1,4 +1,4 @@
-"""CIFAR-10, its publisher's binary version: records of one byte of label, then 3 x 32 x 32 pixels.
+"""CIFAR-10, the publisher's binary version: records of a one-byte label and 3 x 32 x 32 pixels.
 
 The label is 0 to 9; the pixels are the red, the green and the blue plane, row by row.
 """

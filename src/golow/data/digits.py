@@ -45,7 +45,7 @@ def load() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Images [1797, 8, 8], values 0 (paper) to 16 (ink), and labels [1797], 0 to 9.
 
     Raises:
-        GolowError: the file is missing, or is not, to the last bit, what golow was released with.
+        GolowError: the file is missing, or differs from the one golow was released with.
     """
     try:
         with np.load(FILE, allow_pickle=False) as arrays:
@@ -59,8 +59,8 @@ def load() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def parts() -> dict[str, ArrayPart]:
-    """Training part [1437] and test part [360]: the digits that come first in a permutation, and
-    the others. Values are stretched to 0..255, so that resizing has room between them."""
+    """Training part [1437] and test part [360]: the first digits of a permutation, and the others.
+    Values are scaled to 0..255, so that resizing has values in between."""
     order = epoch_order(COUNT, seed=0, epoch=0)
     rows = {"train": np.sort(order[:TRAINING]), "test": np.sort(order[TRAINING:])}
     return {part: _part(rows[part]) for part in rows}
@@ -75,7 +75,7 @@ def _part(rows: NDArray[np.int64]) -> ArrayPart:
 
     return ArrayPart(
         files=(FILE,),
-        source="embedded, 0..16 stretched to 0..255, split by a permutation of seed 0",
+        source="embedded, 0..16 scaled to 0..255, split by a permutation of seed 0",
         shape=(1, SIDE, SIDE),
         labels=lambda: load()[1][rows].astype(np.int64),
         arrays=arrays,

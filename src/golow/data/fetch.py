@@ -1,7 +1,7 @@
-"""Downloads from the publishers, only when a user asks for them.
+"""Downloads from the publishers, only when a user requests them.
 
-pooch holds every file against its published MD5 sum and moves it to its name. What came of a
-transfer that breaks is kept (``NAME.part``), and the next attempt asks the server for the rest.
+pooch compares every file with its published MD5 sum and moves it to its name. An interrupted
+transfer is kept (``NAME.part``), and the next attempt requests the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from golow.data.prepare import Progress
 from golow.data.verify import md5_of
 from golow.record import GolowError
 
-_ATTEMPTS = 5  # at each address, as long as each brings something
+_ATTEMPTS = 5  # per address, as long as each attempt receives something
 _PATIENCE = 30.0  # seconds without a byte
 _PIECE = 1 << 18
 
@@ -30,12 +30,14 @@ def fetch(
     """Download what is missing of a data set into a data root; returns its folder.
 
     Raises:
-        GolowError: nothing is to be downloaded for this data set; pooch is not installed; no
-            address could be reached, or none gave the published bytes; the archive does not unpack;
-            the disk is full.
+        GolowError: there is nothing to download for this data set; pooch is not installed; no
+            address could be reached, or none has the published bytes; the archive cannot be
+            unpacked; the disk is full.
     """
     if not dataset.downloads:
-        raise GolowError(f"there is nothing to download for {dataset.name}", "it is used as it is.")
+        raise GolowError(
+            f"there is nothing to download for {dataset.name}", "it can be used as it is."
+        )
     folder = root / dataset.folders[0]
     try:
         if complete(dataset, root):
@@ -43,8 +45,8 @@ def fetch(
         _require_pooch()
         if dataset.downloads[0].archive and folder.exists():
             raise GolowError(
-                f"{folder} is there already, and is not what {dataset.name} has as published",
-                "move it away, or name another folder with --data-root.",
+                f"{folder} exists already and differs from the published {dataset.name}",
+                "move it away, or choose another folder with --data-root.",
             )
         for download in dataset.downloads:
             file = _download(download, root, progress)
@@ -54,14 +56,14 @@ def fetch(
     except OSError as error:
         raise GolowError(
             f"{dataset.name} cannot be written to {root}: {error.strerror or error}",
-            "free some space, or name another folder with --data-root.",
+            "free some space, or choose another folder with --data-root.",
         ) from error
     return folder
 
 
 def complete(dataset: Dataset, root: Path) -> bool:
-    """Whether the publisher's files are all there, as far as their sizes tell; of an archive with
-    too many files to list, whether its folder is."""
+    """Whether all of the publisher's files exist with the right sizes; for an archive with too
+    many files to list, whether its folder exists."""
     try:
         folder = located(dataset, root)
     except GolowError:
@@ -76,12 +78,12 @@ def _require_pooch() -> None:
         import pooch  # noqa: F401
     except ImportError as error:
         raise GolowError(
-            "pooch is not installed; golow downloads with it", "pip install 'golow[fetch]'"
+            "downloads need pooch, which is not installed", "pip install 'golow[fetch]'"
         ) from error
 
 
 def _download(download: Download, root: Path, progress: Progress) -> Path:
-    """The file with the published sum, from the first address that gives it."""
+    """The file with the published checksum, from the first address that has it."""
     import pooch
     import requests
 
@@ -105,36 +107,36 @@ def _download(download: Download, root: Path, progress: Progress) -> Path:
         except (requests.RequestException, _Broken) as error:
             failures.append(f"{url}: {error}")
         except ValueError:
-            failures.append(f"{url} gave {download.size:,} bytes whose md5 is not {download.md5}")
+            failures.append(f"{url} sent {download.size:,} bytes whose md5 is not {download.md5}")
     raise _failure(download, file, failures)
 
 
 def _failure(download: Download, file: Path, failures: list[str]) -> GolowError:
     if file.exists():
-        failures.append(f"the one that is there has md5 {md5_of(file)}")
+        failures.append(f"the existing file has md5 {md5_of(file)}")
     unreachable = all(failure.endswith("cannot be reached") for failure in failures)
-    network = "; there seems to be no network" if unreachable else ""
+    network = "; there seems to be no network connection" if unreachable else ""
     return GolowError(
         f"{file.name} could not be downloaded{network}: {'; '.join(failures)}",
-        f"try again later, which goes on where this stopped; or get {download.urls[0]} "
-        f"({download.size:,} bytes, md5 {download.md5}) by other means, put it at {file} and type "
+        f"try again later, which continues where this stopped; or get {download.urls[0]} "
+        f"({download.size:,} bytes, md5 {download.md5}) by other means, put it at {file} and run "
         "the same command again.",
     )
 
 
 class _Broken(Exception):
-    """A transfer that ended, again and again, before the file was complete."""
+    """A transfer that ended repeatedly before the file was complete."""
 
 
 class _Resuming:
-    """A downloader for pooch that goes on where an earlier transfer broke."""
+    """A downloader for pooch that resumes an interrupted transfer."""
 
     def __init__(self, download: Download, progress: Progress) -> None:
         self._download, self._progress = download, progress
         self._name = Path(download.name).name
 
     def __call__(self, url: str, output_file: str, _: Any) -> None:
-        """Called by pooch, which then looks at the sum. Raises errors of requests, `_Broken`."""
+        """Called by pooch, which verifies the checksum. Raises errors of requests, `_Broken`."""
         part, size = Path(output_file).with_name(f"{self._name}.part"), self._download.size
         for _ in range(_ATTEMPTS):
             before = _bytes_of(part)
@@ -145,17 +147,17 @@ class _Resuming:
                 return
             if _bytes_of(part) > size:
                 part.unlink()
-                raise _Broken(f"sent more than the {size:,} bytes published")
+                raise _Broken(f"sent more than the published {size:,} bytes")
             if _bytes_of(part) == before:
                 break
-        raise _Broken(f"broke off at {_bytes_of(part):,} of {size:,} bytes")
+        raise _Broken(f"ended after {_bytes_of(part):,} of {size:,} bytes")
 
     def _go_on(self, url: str, part: Path, before: int) -> None:
-        """Ask for what is missing, and write what comes; the connection may break at any byte."""
+        """Request the missing bytes and write them; the connection may break at any byte."""
         import requests
         from urllib3.exceptions import HTTPError
 
-        # Without the first line, servers may pack once more what is packed already.
+        # Without the first line, servers may compress the compressed file again.
         headers = {"Accept-Encoding": "identity"}
         if before:
             headers["Range"] = f"bytes={before}-"
@@ -176,13 +178,13 @@ class _Resuming:
                         if done > self._download.size:
                             return
             except (HTTPError, ConnectionError):
-                return  # what came is kept
+                return  # what was received is kept
 
     def _require_size(self, before: int, length: str) -> None:
-        """Another size is another file: a page that says something, or a newer edition."""
+        """Another size means another file: an error page or a newer edition."""
         if length.isdecimal() and before + int(length) != self._download.size:
             raise _Broken(
-                f"offers {before + int(length):,} bytes, published are {self._download.size:,}"
+                f"offers {before + int(length):,} bytes, not the published {self._download.size:,}"
             )
 
 
@@ -191,11 +193,11 @@ def _bytes_of(file: Path) -> int:
 
 
 def _unpack(archive: Path, inside: str, folder: Path) -> None:
-    """Move the folder of that name inside a tar archive to its place, once it is unpacked whole."""
+    """Unpack a tar archive, and when it is complete move the folder of that name to its place."""
     if not hasattr(tarfile, "data_filter"):
         raise GolowError(
-            "this Python cannot unpack archives without trusting them",
-            f"take Python 3.11.4 or newer, or unpack {archive} by hand.",
+            "this Python cannot safely unpack archives",
+            f"use Python 3.11.4 or newer, or unpack {archive} by hand.",
         )
     scratch = Path(tempfile.mkdtemp(dir=archive.parent, prefix=f".{archive.name}."))
     try:

@@ -1,5 +1,5 @@
-"""A folder of pictures by class: ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), or
-``CLASS/*`` alone, of which every class then gives a fifth to the test part."""
+"""A folder of images by class: ``train/CLASS/*`` and ``test/CLASS/*`` (or ``val``), or only
+``CLASS/*``, in which case a fifth of every class is the test part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from golow.record import GolowError
 TESTS = ("test", "val")
 _NO_SAMPLES = ("thumbs.db", "desktop.ini")  # what file managers leave behind
 
-Pictures = dict[str, list[Path]]  # of each class, sorted by name
+Pictures = dict[str, list[Path]]  # files of each class, sorted by name
 
 
 def classes(folder: Path) -> tuple[str, ...]:
@@ -25,15 +25,15 @@ def classes(folder: Path) -> tuple[str, ...]:
     found = tuple(sorted(entry.name for entry in _subfolders(folder / "train" if test else folder)))
     if len(found) < 2:
         raise GolowError(
-            f"{folder} has {len(found)} folders of pictures; expected one for each of two or more "
+            f"{folder} has {len(found)} folders of images; expected one for each of two or more "
             "classes",
-            "lay the pictures out as PATH/CLASS/*.jpg, or PATH/train/CLASS/* and PATH/test/CLASS/*",
+            "arrange the images as PATH/CLASS/*.jpg, or PATH/train/CLASS/* and PATH/test/CLASS/*",
         )
     return found
 
 
 def parts(folder: Path) -> dict[str, PicturePart]:
-    """Training and test part; labels are the places of the classes in `classes`."""
+    """Training and test part; labels are indices into `classes`."""
     names, test = classes(folder), _test_folder(folder)
     if test is None:
         every = _pictures(folder, names)
@@ -57,7 +57,7 @@ def parts(folder: Path) -> dict[str, PicturePart]:
 
 def _test_folder(folder: Path) -> Path | None:
     if not folder.is_dir():
-        raise GolowError(f"{folder} is not a folder", "name one as folder:PATH")
+        raise GolowError(f"{folder} is not a folder", "give one as folder:PATH")
     tests = [folder / name for name in TESTS if (folder / name).is_dir()]
     return tests[0] if tests and (folder / "train").is_dir() else None
 
@@ -66,18 +66,16 @@ def _part(pictures: Pictures, how: str) -> PicturePart:
     files = tuple(file for found in pictures.values() for file in found)
     counts = [len(found) for found in pictures.values()]
     if not files:
-        raise GolowError("the test part of the folder has no pictures", "add some to each class.")
+        raise GolowError("the test part of the folder has no images", "add some to each class.")
 
     def labels() -> Labels:
         return np.repeat(np.arange(len(counts), dtype=np.int64), counts)
 
-    return PicturePart(
-        files=files, source=f"pictures by class, {how}", pictures=files, labels=labels
-    )
+    return PicturePart(files=files, source=f"images by class, {how}", pictures=files, labels=labels)
 
 
 def _split(files: list[Path]) -> tuple[list[Path], list[Path]]:
-    """Four fifths and one; of a class with fewer than five pictures, one picture is the test's."""
+    """Four fifths and one fifth; in a class of fewer than five images, one is for the test."""
     last = max(1, len(files) // 5) if len(files) > 1 else 0
     chosen = set(epoch_order(len(files), seed=0, epoch=0)[:last].tolist())
     train = [file for index, file in enumerate(files) if index not in chosen]
@@ -93,11 +91,11 @@ def _of_class(folder: Path) -> list[Path]:
     for file in files:
         if file.is_dir() or file.suffix.lower() not in SUFFIXES:
             raise GolowError(
-                f"{file} is no picture that golow reads ({', '.join(SUFFIXES)})",
-                "convert it, or move it out of the folder of its class.",
+                f"{file} is not an image that golow reads ({', '.join(SUFFIXES)})",
+                "convert it, or move it out of its class folder.",
             )
     if not files:
-        raise GolowError(f"{folder} has no pictures", "add some, or remove the folder.")
+        raise GolowError(f"{folder} has no images", "add some, or remove the folder.")
     return files
 
 
@@ -106,7 +104,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in the folder and not hidden. Names must be text, for records quote them."""
+    """The folder's entries that are not hidden. Names must be text, since records quote them."""
     try:
         found = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     except OSError as error:

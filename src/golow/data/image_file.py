@@ -1,8 +1,8 @@
 """The one format that every worker reads: a prepared part of a data set as a safetensors file.
 
-Tensors ``labels`` int64 [N] and ``images`` uint8 [N, C, H, W], in this order, and facts about them
-in ``__metadata__`` (`docs/datasets.md` lists them). A file is written in batches, so that it may be
-larger than memory, and mapped when it is read.
+It has the tensors ``labels`` int64 [N] and ``images`` uint8 [N, C, H, W], in this order, and facts
+about them in ``__metadata__`` (`docs/datasets.md` lists them). It is written in batches, so it may
+be larger than memory, and memory-mapped for reading.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from golow.record import GolowError, Record
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
-_LONGEST_NUMBER = -1.2345678901234567e-100  # as JSON; keeps its place until the number is known
+_LONGEST_NUMBER = -1.2345678901234567e-100  # as JSON; a placeholder until the checksum is known
 _LARGEST_HEADER = 1 << 24
-_PIECE = 1 << 24  # bytes that are read at once for a checksum
+_PIECE = 1 << 24  # bytes read at once for a checksum
 
 
 class ImageFacts(Record, frozen=True, kw_only=True):
-    """What a prepared file says of itself.
+    """The metadata of a prepared file.
 
-    mean and deviation have one number a channel, of pixels/255 of the training part. checksum is
+    mean and deviation have one number per channel, of pixels/255 of the training part. checksum is
     the CRC-32 of the labels' bytes and then the images', as 8 hexadecimal digits.
     """
 
@@ -47,7 +47,7 @@ class ImageFacts(Record, frozen=True, kw_only=True):
 
 
 class PreparedImages(NamedTuple):
-    """A prepared part: labels int64 [N], images uint8 [N, C, H, W], both mapped, not read."""
+    """A prepared part: labels int64 [N], images uint8 [N, C, H, W], both memory-mapped."""
 
     labels: Labels
     images: Images
@@ -64,14 +64,13 @@ def write_images(
     shape: tuple[int, int, int],
     facts: ImageFacts,
 ) -> ImageFacts:
-    """Write labels [N] and batches of images [n, *shape], N in all; the file appears when complete.
+    """Write labels [N] and batches of images [n, *shape], N in total; the file appears complete.
 
     Facts without mean and deviation get those of these images. Returns the facts as written.
 
     Raises:
-        GolowError: a channel is constant, so that it has no deviation to divide by; or the file
-            cannot be written.
-        ValueError: there are no samples, or labels and batches do not fit together.
+        GolowError: a channel is constant, so its deviation is 0; or the file cannot be written.
+        ValueError: there are no samples, or the numbers of labels and images differ.
     """
     labels = np.ascontiguousarray(labels, dtype="<i8")
     if not len(labels):
@@ -116,8 +115,8 @@ def _write(
 
 
 def _header(count: int, shape: tuple[int, ...], facts: ImageFacts, room: int = 0) -> bytes:
-    """The header with its length in front, filled with spaces up to room bytes or a multiple of 8,
-    so that the labels are aligned."""
+    """The header after its length, padded with spaces to room bytes or a multiple of 8, so that
+    the labels are aligned."""
     ends = 8 * count, 8 * count + count * math.prod(shape)
     fields = {
         "__metadata__": {
@@ -138,7 +137,7 @@ def _header(count: int, shape: tuple[int, ...], facts: ImageFacts, room: int = 0
 
 
 def _histogram(batch: Images) -> NDArray[np.int64]:
-    """How often each value comes in each channel [C, 256]: whole numbers, whatever the batches."""
+    """Count of each value in each channel [C, 256]: exact, whatever the batches."""
     return np.stack([np.bincount(plane.ravel(), minlength=256) for plane in batch.swapaxes(0, 1)])
 
 
@@ -157,8 +156,8 @@ def _moments(
         if deviation[-1] == 0.0:
             raise GolowError(
                 f"channel {channel} of {facts.dataset} ({facts.part}) has the same value in every "
-                "pixel, so that it cannot be normalised",
-                "look at the images: they may be blank, or all black.",
+                "pixel and cannot be normalised",
+                "look at the images: they may be blank or all black.",
             )
     return tuple(mean), tuple(deviation)
 
@@ -167,11 +166,11 @@ def _moments(
 
 
 def open_images(path: Path, verify: bool = False) -> PreparedImages:
-    """The prepared part in a file, mapped; with verify every byte is held against the checksum.
+    """The prepared part in a file, memory-mapped; with verify the checksum is compared.
 
     Raises:
-        GolowError: the file is missing, cut off, or is none that `write_images` writes; a label
-            is no class; with verify, the checksum is another.
+        GolowError: the file is missing, truncated, or was not written by `write_images`; a label
+            is not a class; with verify, the checksum differs.
     """
     try:
         with path.open("rb") as file:
@@ -186,25 +185,25 @@ def open_images(path: Path, verify: bool = False) -> PreparedImages:
 
 
 def _open(path: Path, file: BinaryIO) -> PreparedImages:
-    """Raises ValueError where anything but a prepared file is found."""
+    """Raises ValueError for anything but a prepared file."""
     size = path.stat().st_size
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, _LARGEST_HEADER):
-        raise ValueError(f"it has {size:,} bytes, its header alone would have {length:,}")
+        raise ValueError(f"it has {size:,} bytes, but its header alone should have {length:,}")
     header = msgspec.json.decode(file.read(length), type=dict[str, dict[str, Any]])
     fields = msgspec.convert(header.pop("__metadata__", {}), dict[str, str])
     if set(header) != {"labels", "images"}:
-        raise ValueError("it has other tensors than labels and images")
+        raise ValueError("it has tensors other than labels and images")
     tensors = {name: msgspec.convert(entry, _Entry) for name, entry in header.items()}
     labels, images = tensors["labels"], tensors["images"]
     count = labels.shape[0] if labels.shape else 0
     if (labels.dtype, len(labels.shape)) != ("I64", 1) or count < 1:
-        raise ValueError("its labels are no list of int64")
+        raise ValueError("its labels are not a list of int64")
     if (images.dtype, len(images.shape)) != ("U8", 4) or images.shape[0] != count:
         raise ValueError(f"its images are not uint8 [{count}, C, H, W]")
     ends = 8 * count, 8 * count + math.prod(images.shape)
     if min(images.shape) < 1 or (labels.data_offsets, images.data_offsets) != ((0, ends[0]), ends):
-        raise ValueError("its tensors do not lie one behind the other")
+        raise ValueError("its tensors are not contiguous")
     if size != 8 + length + ends[1]:
         raise ValueError(f"it has {size:,} bytes, not the {8 + length + ends[1]:,} it should have")
     facts = msgspec.convert(
@@ -215,7 +214,7 @@ def _open(path: Path, file: BinaryIO) -> PreparedImages:
         ImageFacts,
     )
     if not len(facts.mean) == len(facts.deviation) == images.shape[1]:
-        raise ValueError("its mean and deviation are not one number a channel")
+        raise ValueError("its mean and deviation do not have one number per channel")
     if not all(map(math.isfinite, facts.mean + facts.deviation)) or min(facts.deviation) <= 0:
         raise ValueError("its mean is not finite, or its deviation not positive and finite")
     mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=8 + length)
@@ -235,10 +234,10 @@ class _Entry(Record, frozen=True, kw_only=True):
 
 
 def _require_classes(labels: Labels, facts: ImageFacts) -> None:
-    """Every label is a class, or every one is -1: a part that is not labelled."""
+    """Every label is a class, or all are -1 (an unlabelled part)."""
     low, high = int(labels.min()), int(labels.max())
     if not 0 <= low <= high < len(facts.classes) and not low == high == -1:
-        raise ValueError(f"its labels go from {low} to {high}, for {len(facts.classes)} classes")
+        raise ValueError(f"its labels range from {low} to {high}, for {len(facts.classes)} classes")
 
 
 def _checksum(labels: Labels, images: Images) -> str:

@@ -1,7 +1,7 @@
-"""Batches of digits in the shape that a model wants: real images for any resolution.
+"""Batches of digits in the shape that a model needs: real images for any resolution.
 
 The levels are timed and checked on several such batches in turn, never on zeros or on one tensor
-again and again, which caches and clock gating treat better than they treat a user's data.
+repeatedly: caches and clock gating make those faster than a user's data.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from golow.data import digits
 
 Batch = tuple[NDArray[np.float32], NDArray[np.int64]]
 
-_TRIES = 20  # draws for each batch that is asked for, before golow says that there are too few
+_TRIES = 20  # draws per requested batch before golow reports that there are too few
 
 
 def batches(count: int, batch: int, shape: tuple[int, ...], seed: int) -> Iterator[Batch]:
-    """Batches of images float32 [batch, *shape] with their labels int64 [batch], 0 to 9; each is
-    made when it is asked for.
+    """Batches of images float32 [batch, *shape] with their labels int64 [batch], 0 to 9, made
+    lazily.
 
     shape is that of one sample:
         (channels, height, width)         the digit resized, the same in every channel;
         (height, width)                   the digit resized;
-        (features,)                       the digit resized to the least square that has as many
-                                          pixels, read row by row and cut off;
+        (features,)                       the digit resized to the smallest square with at least
+                                          as many pixels, read row by row and truncated;
         (channels, depth, height, width)  the digit resized, the same in every channel and slice.
 
-    Digits are drawn without repetition while they last, in an order that the seed gives, and then
-    in another. Pixels have mean 0 and variance 1 over the data set, before they are resized. No
-    batch equals another, and none is constant.
+    Digits are drawn without repetition while they last, in an order given by the seed, and then in
+    another order. Pixels have mean 0 and variance 1 over the data set before resizing. No two
+    batches are equal, and none is constant.
 
     Raises:
         ValueError: a size is below 1, or the shape has no or more than four dimensions; later,
-            there are not so many different batches.
+            there are fewer different batches.
     """
     if min(count, batch, *shape, 1) < 1 or not 1 <= len(shape) <= 4:
         raise ValueError(
@@ -64,7 +64,7 @@ def _different(count: int, batch: int, shape: tuple[int, ...], seed: int) -> Ite
 
 
 def _draws(batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Indices of digits [batch], without end: one permutation of all after another."""
+    """Indices of digits [batch], endlessly: one permutation of all after another."""
     random = np.random.default_rng(seed)
     waiting = np.empty(0, dtype=np.int64)
     while True:
@@ -75,12 +75,12 @@ def _draws(batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _varies(samples: NDArray[np.float32]) -> bool:
-    """Whether not all are one number; nearly always the first sample tells."""
+    """Whether the values differ; nearly always the first sample shows it."""
     return samples.size == 1 or any(bool(part.min() < part.max()) for part in (samples[0], samples))
 
 
 def _are_equal(samples: NDArray[np.float32], others: NDArray[np.float32]) -> bool:
-    """Nearly always the first sample tells."""
+    """Nearly always the first sample shows it."""
     return np.array_equal(samples[0], others[0]) and np.array_equal(samples, others)
 
 
@@ -89,13 +89,13 @@ def _samples(images: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.fl
     pixels = (images.astype(np.float64) - digits.MEAN) / digits.STANDARD_DEVIATION
     samples = np.empty((len(images), *shape), np.float32)
     for sample, picture in zip(samples, pixels, strict=True):
-        # One at a time: what is resized is still in the cache when it is copied.
+        # One at a time: the resized image is still in the cache when it is copied.
         sample[:] = _sample(picture, shape)
     return samples
 
 
 def _sample(picture: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """What fills a sample of that shape, repeated along its first dimensions."""
+    """The image for a sample of that shape; it is repeated along the first dimensions."""
     if len(shape) == 1:
         (features,) = shape
         side = math.isqrt(features - 1) + 1
@@ -106,8 +106,8 @@ def _sample(picture: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.
 def resize(images: NDArray[np.float64], height: int, width: int) -> NDArray[np.float64]:
     """Images [..., rows, columns] -> [..., height, width], bilinear, without antialiasing.
 
-    Pixel centres lie at half-integers and the border is repeated: what
-    ``torch.nn.functional.interpolate(mode="bilinear", align_corners=False)`` computes.
+    Pixel centres are at half-integers and the border is repeated, as in
+    ``torch.nn.functional.interpolate(mode="bilinear", align_corners=False)``.
     """
     rows = _interpolation(images.shape[-2], height)
     columns = _interpolation(images.shape[-1], width)

@@ -40,7 +40,7 @@ def parts(folder: Path) -> dict[str, ArrayPart]:
 
 
 def _present(folder: Path, name: str) -> Path:
-    """The file as it is, or gzipped, as the publisher has it."""
+    """The file, plain or gzipped as published."""
     return folder / name if (folder / name).exists() else folder / f"{name}.gz"
 
 
@@ -72,7 +72,7 @@ def _images(file: Path, batch: int) -> Iterator[Images]:
 
 @contextmanager
 def _open(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[Stream, int]]:
-    """What lies behind the header, and the number of items that the header states."""
+    """The bytes after the header, and the number of items that the header states."""
     with reading(file) as raw:
         stream = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
         try:
@@ -107,4 +107,4 @@ def _pieces(stream: Stream, length: int, piece: int, file: Path) -> Iterator[byt
 
 
 def _cut_off(file: Path) -> GolowError:
-    return GolowError(f"{file} is cut off: it is shorter than its header says", AGAIN)
+    return GolowError(f"{file} is truncated: it is shorter than its header says", AGAIN)

@@ -1,8 +1,8 @@
-"""The order of an epoch and its augmentation: functions of seed and epoch alone.
+"""The order of an epoch and its augmentation, which depend only on seed and epoch.
 
-They are made from the raw 64-bit words of NumPy's Philox generator, seeded by its SeedSequence.
-NumPy keeps both stable for ever, unlike the methods of its ``Generator`` (``permutation``,
-``integers``), which may change with a release; and a runtime in another language can repeat them.
+They are computed from the raw 64-bit words of NumPy's Philox generator, seeded by its SeedSequence.
+NumPy guarantees both to be stable, unlike the methods of its ``Generator`` (``permutation``,
+``integers``), which may change with a release; a runtime in another language can reproduce them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from safetensors.numpy import save
 
 from golow.files import CACHE_HINT, write_whole, writing
 
-_ROWS, _SHIFTS, _FLIPS = range(3)  # a stream of words each
+_ROWS, _SHIFTS, _FLIPS = range(3)  # one stream of words each
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The rows of an epoch [samples], a permutation of range(samples): word i is drawn for row i,
-    and rows are sorted by their words."""
+    """The rows of an epoch [samples], a permutation of range(samples): row i gets word i, and rows
+    are sorted by their words."""
     return np.argsort(_words(samples, seed, epoch, _ROWS), kind="stable").astype(np.int64)
 
 
@@ -30,7 +30,7 @@ def augmentation(
     """Shifts (dy, dx) [samples, 2], each from -padding to padding, and flips [samples], 0 or 1.
 
     They are aligned with the epoch's rows: the first belongs to the first row of the order. None
-    where there is nothing to do: padding 0, no flip. padding is at most 127.
+    without augmentation: padding 0, no flip. padding is at most 127.
     """
     if not 0 <= padding <= 127:
         raise ValueError(f"padding is 0 to 127 pixels, not {padding}")
@@ -46,7 +46,7 @@ def augmentation(
 def _words(count: int, seed: int, epoch: int, stream: int) -> NDArray[np.uint64]:
     if not (0 <= seed < 2**64 and 0 <= epoch < 2**32):
         raise ValueError(f"seed {seed} or epoch {epoch} is negative or too large")
-    # Four words of 32 bits, always: SeedSequence fills fewer up with zeros, so that unlike
+    # Always four words of 32 bits: SeedSequence pads fewer with zeros, so that different
     # (seed, epoch) could give the same stream.
     entropy = [seed % 2**32, seed // 2**32, epoch, stream]
     return np.random.Philox(np.random.SeedSequence(entropy)).random_raw(count)
@@ -58,7 +58,7 @@ def write_order(
     shifts: NDArray[np.int8] | None = None,
     flips: NDArray[np.uint8] | None = None,
 ) -> None:
-    """Write an epoch's order for the workers: a safetensors file that appears whole.
+    """Write an epoch's order for the workers: a safetensors file, written whole or not at all.
 
     rows int64 [N], any list of rows; shifts int8 [N, 2] and flips uint8 [N] are aligned with it.
     """
@@ -68,7 +68,7 @@ def write_order(
     if flips is not None:
         tensors["flips"] = np.ascontiguousarray(flips, dtype=np.uint8)
     if any(len(tensor) != len(rows) for tensor in tensors.values()):
-        raise ValueError("shifts and flips need one entry for each row")
+        raise ValueError("shifts and flips need one entry per row")
     with writing(path, CACHE_HINT):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, save(tensors))

@@ -1,7 +1,7 @@
-"""What the readers of the publishers' formats give: a part of a data set, before it is read.
+"""The result of a reader of a publisher's format: a part of a data set, read lazily.
 
-Labels come first and as a whole, for they are few; images come in batches, for they may be more
-than memory holds. Nothing is read before it is asked for.
+Labels come first and all at once, since they are small; images come in batches, since they may not
+fit in memory.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LARGEST_BATCH = 1024
 
 @dataclass(frozen=True)
 class ArrayPart:
-    """A part whose pixels lie in the publisher's files as they are.
+    """A part whose publisher's files contain raw pixels.
 
-    shape is that of one image, (C, H, W). labels() gives all, arrays(n) the images in batches of n,
-    uint8 [n, C, H, W] and a smaller last one. Both raise `GolowError` for a damaged file.
+    shape is that of one image, (C, H, W). labels() returns all, arrays(n) the images in batches of
+    n, uint8 [n, C, H, W], with a smaller last one. Both raise `GolowError` for a damaged file.
     """
 
     files: tuple[Path, ...]
@@ -49,8 +49,8 @@ class ArrayPart:
 
 @dataclass(frozen=True)
 class PicturePart:
-    """A part of compressed pictures, a file each, which are read as RGB. files has all that the
-    part is made of, pictures among them."""
+    """A part of compressed images, one file each, which are read as RGB. files lists all files of
+    the part, images included."""
 
     files: tuple[Path, ...]
     source: str
@@ -66,7 +66,7 @@ Part = ArrayPart | PicturePart
 
 
 def batch_size(sample_bytes: int) -> int:
-    """Samples of so many bytes that are held in memory at once."""
+    """How many samples of that many bytes to hold in memory at once."""
     return max(1, min(_LARGEST_BATCH, _BATCH_BYTES // sample_bytes))
 
 
@@ -75,7 +75,7 @@ def batch_size(sample_bytes: int) -> int:
 
 @contextmanager
 def reading(file: Path) -> Iterator[BufferedReader]:
-    """The file, open; what the system says against it is a `GolowError`."""
+    """The file, open; the system's errors become `GolowError`."""
     try:
         with file.open("rb") as stream:
             yield stream
@@ -86,12 +86,12 @@ def reading(file: Path) -> Iterator[BufferedReader]:
 
 
 def record_count(file: Path, length: int) -> int:
-    """How many records of so many bytes are in the file: a whole number, and not 0."""
+    """How many records of that many bytes the file has: a whole number, and not 0."""
     with reading(file):
         size = file.stat().st_size
     if size % length or not size:
         raise GolowError(
-            f"{file} has {size:,} bytes, which are not whole records of {length:,}: it is cut off "
+            f"{file} has {size:,} bytes, not whole records of {length:,}: it is truncated "
             "or not what its name says",
             AGAIN,
         )
@@ -105,13 +105,13 @@ def records(file: Path, length: int, batch: int) -> Iterator[NDArray[np.uint8]]:
         while left:
             data = stream.read(min(batch, left) * length)
             if len(data) != min(batch, left) * length:
-                raise GolowError(f"{file} became shorter while it was read", AGAIN)
+                raise GolowError(f"{file} became shorter during reading", AGAIN)
             yield np.frombuffer(data, dtype=np.uint8).reshape(-1, length)
             left -= len(data) // length
 
 
 def require_labels(labels: Labels, classes: int, file: Path, first: int = 0) -> Labels:
-    """The labels, counted from 0, when all are first to first + classes - 1."""
+    """The labels, counted from 0; all must be first to first + classes - 1."""
     if len(labels) and not first <= labels.min() <= labels.max() < first + classes:
         wrong = int(np.flatnonzero((labels < first) | (labels >= first + classes))[0])
         raise GolowError(

@@ -1,7 +1,7 @@
-"""Decoding and resizing, by Pillow, on all cores. Nothing else in golow imports Pillow.
+"""Decoding and resizing with Pillow, on all cores. Nothing else in golow imports Pillow.
 
-There is one way of resizing for all data sets: Pillow's bilinear filter, which averages over as
-many pixels as become one. The picture is stretched to the new size, never cut.
+All data sets are resized in the same way: Pillow's bilinear filter, which averages over the pixels
+that become one. The image is stretched to the new size, never cropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Size = tuple[int, int]  # height, width
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-_MOST_THREADS = 8  # more wait for one another: part of the work holds the interpreter lock
+_MOST_THREADS = 8  # more would wait for each other: part of the work holds the interpreter lock
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
 _MOST_PIXELS = 1 << 26
 
@@ -39,10 +39,10 @@ def resized(batches: Iterable[Images], size: Size) -> Iterator[Images]:
 
 
 def decoded(files: Sequence[Path], size: Size, batch: int) -> Iterator[Images]:
-    """The pictures as RGB, resized, in batches uint8 [n, 3, *size].
+    """The images as RGB, resized, in batches uint8 [n, 3, *size].
 
     Raises:
-        GolowError: a file does not decode, has more than 8 bits a channel, or too many pixels.
+        GolowError: a file does not decode, has more than 8 bits per channel, or too many pixels.
     """
     with ThreadPoolExecutor(_threads()) as pool:
         for start in range(0, len(files), batch):
@@ -75,27 +75,27 @@ def _decode(file: Path, size: Size) -> Images:
         raise
     except Exception as error:  # a damaged file raises a dozen types from inside Pillow
         raise GolowError(
-            f"{file} does not decode as a picture: {error or type(error).__name__}",
-            "replace it or take it out.",
+            f"{file} does not decode as an image: {error or type(error).__name__}",
+            "replace or remove it.",
         ) from error
 
 
 def _require_ordinary(image: Image, file: Path) -> None:
     if image.width * image.height > _MOST_PIXELS:
         raise GolowError(
-            f"{file} says that it has {image.width:,} x {image.height:,} pixels, more than golow "
+            f"{file} declares {image.width:,} x {image.height:,} pixels, more than golow "
             f"decodes ({_MOST_PIXELS:,})",
-            "make it smaller or take it out.",
+            "make it smaller or remove it.",
         )
-    if image.mode.startswith(("I", "F")):  # Pillow would cut these off at 255
+    if image.mode.startswith(("I", "F")):  # Pillow would clip these at 255
         raise GolowError(
-            f"{file} has more than 8 bits a channel (Pillow's mode {image.mode})",
+            f"{file} has more than 8 bits per channel (Pillow's mode {image.mode})",
             "convert it to 8 bits.",
         )
 
 
 def _fit(image: Image, size: Size) -> Images:
-    """The picture stretched to size, uint8 [C, *size]."""
+    """The image stretched to size, uint8 [C, *size]."""
     from PIL.Image import Resampling
 
     height, width = size

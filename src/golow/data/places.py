@@ -1,4 +1,4 @@
-"""Where data sets and prepared files lie."""
+"""The folders of data sets and prepared files."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 
 
 def default_cache() -> Path:
-    """Where golow keeps what it has made: ``$GOLOW_CACHE``, or its folder in the user's cache."""
+    """golow's cache: ``$GOLOW_CACHE``, or its folder in the user's cache."""
     given = os.environ.get("GOLOW_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) if given else Path(base) / "golow"
 
 
 def data_root(given: Path | None, cache: Path) -> Path:
-    """Where the publishers' files are: as given, or ``$GOLOW_DATA``, or a folder of the cache."""
+    """The folder of the publishers' files: as given, or ``$GOLOW_DATA``, or one in the cache."""
     named = given or os.environ.get("GOLOW_DATA")
     return Path(named).expanduser() if named else cache / "data" / "raw"
 
 
 def prepared_folder(cache: Path) -> Path:
-    """Where the files of `golow.data.prepare` are."""
+    """The folder of the files that `golow.data.prepare` writes."""
     return cache / "data"
 
 
 def prepared_files(cache: Path) -> list[Path]:
-    """Those files; unfinished ones, whose names begin with a dot, are not among them."""
+    """Those files, without unfinished ones, whose names begin with a dot."""
     found = prepared_folder(cache).glob("*.safetensors")
     return sorted(file for file in found if not file.name.startswith("."))

@@ -1,7 +1,7 @@
-"""From a publisher's files to prepared ones: read, resized, written once, and found again.
+"""From a publisher's files to prepared ones: read, resize, write once, and find again.
 
-A prepared file is found by a key of the data set, the size of the images, how its parts are made,
-and name, size and time of every file that it was made from; changed files give another key.
+A prepared file's key covers the data set, the size of the images, how its parts are made, and name,
+size and time of every source file; changed files give another key.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from golow.data.verify import provenance
 from golow.data.voc import VocLabel
 from golow.record import GolowError
 
-Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+Progress = Callable[[str, int, int], None]  # what is prepared, samples done, samples in total
 
-_ARITHMETIC = 1  # raise it when the same files would be prepared to other pixels
+_ARITHMETIC = 1  # raise it when preparation gives other pixels for the same files
 _LARGEST_SIDE = 4096
 
 
@@ -38,20 +38,20 @@ def prepare_dataset(
     voc_label: VocLabel = "first",
     progress: Progress = lambda what, done, total: None,
 ) -> tuple[Path, ...]:
-    """The prepared files of the parts (training and test), made where they are not there yet.
+    """The prepared files of the parts (training and test), made if they do not exist yet.
 
     Args:
         name: a name of the catalogue, or ``folder:PATH``.
         root: where the publishers' files are; None is `golow.data.places.data_root`'s default.
         resolution: height and width of the images; None is the data set's own.
-        cache: golow's folder for what it has made.
-        parts: STL-10 has ``unlabeled`` too, whose labels are all -1.
-        voc_label: which object gives a picture of VOC its label.
-        progress: is told how many samples of a part are done.
+        cache: golow's cache folder.
+        parts: STL-10 also has ``unlabeled``, whose labels are all -1.
+        voc_label: the object that gives a VOC image its label.
+        progress: called with the number of finished samples of a part.
 
     Raises:
         GolowError: files are missing or damaged, the data set has no resolution of its own, Pillow
-            is missing where pictures are decoded or resized, or the cache cannot be written.
+            is missing but images must be decoded or resized, or the cache cannot be written.
     """
     dataset, root = find(name, voc_label), data_root(root, cache)
     folder = located(dataset, root)
@@ -67,23 +67,24 @@ def prepare_dataset(
 
 
 def title(name: str) -> str:
-    """What the prepared files of a data set begin with."""
+    """The beginning of the names of a data set's prepared files."""
     return re.sub(r"[^\w-]+", "-", Path(name.removeprefix(FOLDER)).name)
 
 
 def _size(dataset: Dataset, resolution: int | None) -> Size:
     if resolution is None and dataset.size is None:
         raise GolowError(
-            f"the pictures of {dataset.name} differ in size", "say one for all: --resolution 224"
+            f"the images of {dataset.name} differ in size",
+            "choose one for all, e.g. --resolution 224",
         )
     if resolution is not None and not 1 <= resolution <= _LARGEST_SIDE:
-        raise GolowError(f"no image has a resolution of {resolution}", f"1 to {_LARGEST_SIDE}")
+        raise GolowError(f"{resolution} is not a valid resolution", f"use 1 to {_LARGEST_SIDE}.")
     return (resolution, resolution) if resolution else dataset.size or (0, 0)
 
 
 @dataclass(frozen=True)
 class _Preparation:
-    """The parts of one data set on their way to files of one size."""
+    """Prepares the parts of one data set at one size."""
 
     dataset: Dataset
     parts: Mapping[str, Part]
@@ -93,7 +94,7 @@ class _Preparation:
     progress: Progress
 
     def prepared(self, part: str) -> Path:
-        """The file of a part, written unless it is there already and in order."""
+        """The file of a part, written unless a valid one exists."""
         file = self._file(part)
         try:
             open_images(file)
@@ -104,7 +105,7 @@ class _Preparation:
     def _write(self, part: str, file: Path) -> None:
         mean: tuple[float, ...] = ()
         deviation: tuple[float, ...] = ()
-        if part != "train":  # every part is normalised as the training part is
+        if part != "train":  # every part is normalised like the training part
             training = open_images(self.prepared("train")).facts
             mean, deviation = training.mean, training.deviation
         labels = self.parts[part].labels()
@@ -120,7 +121,7 @@ class _Preparation:
         write_images(file, labels, self._batches_with_progress(part, len(labels)), shape, facts)
 
     def _batches_with_progress(self, part: str, total: int) -> Iterator[Images]:
-        """The images in batches; progress hears of each when it has been written."""
+        """The images in batches; progress is called when each has been written."""
         what, done = f"{self.dataset.name} {part}", 0
         self.progress(what, done, total)
         for batch in self.parts[part].images(self.size):
@@ -129,7 +130,7 @@ class _Preparation:
             self.progress(what, done, total)
 
     def _source(self, part: str, count: int) -> str:
-        """One line: where from, whether as published, and what was done."""
+        """One line: the origin, whether it is as published, and what was done."""
         dataset, size = self.dataset, self.size
         words = [self.parts[part].source, provenance(dataset, self.parts[part].files)]
         published = dataset.samples.get(part, count)
@@ -141,7 +142,7 @@ class _Preparation:
         return "; ".join(word for word in words if word)
 
     def _file(self, part: str) -> Path:
-        """What the part's prepared file is called; the key covers all that its bytes depend on."""
+        """The name of the part's prepared file; its key covers all that its bytes depend on."""
         dataset, height_by_width = self.dataset, "x".join(map(str, self.size))
         depends_on = [_ARITHMETIC, dataset.name, dataset.classes, part, self.size]
         for name in dict.fromkeys(("train", part)):

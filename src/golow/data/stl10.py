@@ -25,13 +25,13 @@ UNLABELED = "unlabeled_X.bin"
 _RECORD = 3 * 96 * 96
 _BATCH = 4096
 
-Choice = NDArray[np.bool_]  # which of the samples of the files belong to the part
+Choice = NDArray[np.bool_]  # the indices of the part's samples in the files
 
 
 def parts(folder: Path) -> dict[str, ArrayPart]:
     """The parts train, test and unlabeled of the binary files in a folder.
 
-    Where the files of only one labelled part are there, its samples are split in two halves.
+    If only one labelled part's files exist, its samples are split into two halves.
     """
     files = {part: (folder / pixels, folder / labels) for part, (pixels, labels) in FILES.items()}
     there = [part for part in files if any(file.exists() for file in files[part])]
@@ -53,7 +53,7 @@ def _part(pixels: Path, labels: Path) -> ArrayPart:
 
 
 def _half(files: tuple[Path, Path], of: str, part: str) -> ArrayPart:
-    """The training half are the rows that come first in a permutation of seed 0."""
+    """The training half is the first half of a permutation of seed 0."""
     pixels, labels = files
 
     def chosen() -> Choice:
@@ -66,7 +66,7 @@ def _half(files: tuple[Path, Path], of: str, part: str) -> ArrayPart:
 
     return ArrayPart(
         files=files,
-        source=f"binary version, only {of} is there: one half of it, by a permutation of seed 0",
+        source=f"binary version, only {of} exists: one half of it, by a permutation of seed 0",
         shape=SHAPE,
         labels=lambda: _labels(labels, pixels)[chosen()],
         arrays=lambda batch: _images(pixels, chosen(), batch),

@@ -1,4 +1,4 @@
-"""Checksums: of the publishers' files and of what golow prepared from them."""
+"""Checksums of the publishers' files and of the files prepared from them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from golow.record import GolowError
 
 
 class Finding(NamedTuple):
-    """What was found of a file; wrong is empty where it is as it should be."""
+    """The result for a file; wrong is empty if it is correct."""
 
     file: Path
     wrong: str
 
 
 def verify_published(dataset: Dataset, folder: Path) -> Iterator[Finding]:
-    """Hold those of the publisher's files that are in the folder against size and MD5 sum.
+    """Compare the publisher's files in the folder with their published size and MD5 sum.
 
-    VOC has sums of its archives only, which `fetch` has looked at.
+    VOC has checksums of its archives only, which `fetch` verifies.
     """
     for file in dataset.files:
         if (folder / file.name).exists():
@@ -32,7 +32,7 @@ def verify_published(dataset: Dataset, folder: Path) -> Iterator[Finding]:
 
 
 def verify_prepared(cache: Path, prefix: str = "") -> Iterator[Finding]:
-    """Hold prepared files whose names begin so against the checksum that they carry."""
+    """Compare prepared files whose names begin so with the checksum that they contain."""
     for file in prepared_files(cache):
         if not file.name.startswith(prefix):
             continue
@@ -57,12 +57,12 @@ def provenance(dataset: Dataset, files: Iterable[Path]) -> str:
 def _difference(file: Path, expected: PublishedFile) -> str:
     size = file.stat().st_size
     if size != expected.size:
-        return f"{size:,} bytes, the publisher's has {expected.size:,}"
+        return f"{size:,} bytes instead of the publisher's {expected.size:,}"
     md5 = md5_of(file)
-    return "" if md5 == expected.md5 else f"md5 {md5}, the publisher's has {expected.md5}"
+    return "" if md5 == expected.md5 else f"md5 {md5} instead of the publisher's {expected.md5}"
 
 
 def md5_of(file: Path) -> str:
-    """The sum that publishers give; it tells copies apart, and protects against nothing more."""
+    """The checksum that publishers give; it detects corruption, not malice."""
     with reading(file) as stream:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

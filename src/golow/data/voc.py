@@ -1,7 +1,7 @@
-"""PASCAL VOC: JPEG pictures, an XML annotation beside each, and lists of names.
+"""PASCAL VOC: JPEG images, an XML annotation for each, and lists of names.
 
-VOC describes objects; here a picture has one label: the class of the first object that the
-annotation names, as Levental & Orlova (2020) have it, or that of the largest object.
+VOC annotates objects; here an image has one label: the class of the first object in the annotation,
+as in Levental & Orlova (2020), or that of the largest object.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LISTS = {"train": "ImageSets/Main/train.txt", "test": "ImageSets/Main/val.txt"}
 
 
 def parts(folder: Path, label: VocLabel = "first") -> dict[str, PicturePart]:
-    """The pictures of ``train.txt`` as training part and those of ``val.txt`` as test part."""
+    """The images of ``train.txt`` as training part and those of ``val.txt`` as test part."""
     return {part: _part(folder, LISTS[part], label) for part in LISTS}
 
 
@@ -52,7 +52,7 @@ def _names(file: Path) -> list[str]:
     wrong = [name for name in names if not name.replace("_", "").isalnum()]
     if wrong or not names:
         what = f"names {wrong[0]!r}" if wrong else "is empty"
-        raise GolowError(f"{file} {what}; expected names of pictures, as 2007_000027", AGAIN)
+        raise GolowError(f"{file} {what}; expected names of images such as 2007_000027", AGAIN)
     return names
 
 
@@ -63,7 +63,7 @@ def _labels(annotations: tuple[Path, ...], label: VocLabel) -> Labels:
 def _label(file: Path, label: VocLabel) -> int:
     objects = _parse(file).findall("object")
     if not objects:
-        raise GolowError(f"{file} describes no object", AGAIN)
+        raise GolowError(f"{file} annotates no object", AGAIN)
     chosen = objects[0] if label == "first" else max(objects, key=partial(_area, file=file))
     name = (chosen.findtext("name") or "").strip()
     if name not in CLASSES:
@@ -72,7 +72,7 @@ def _label(file: Path, label: VocLabel) -> int:
 
 
 def _area(box: Element, file: Path) -> float:
-    """Of an object's box, in square pixels."""
+    """The area of an object's box, in square pixels."""
     texts = [box.findtext(f"bndbox/{edge}") or "" for edge in ("xmin", "ymin", "xmax", "ymax")]
     try:
         left, top, right, bottom = map(float, texts)
@@ -85,7 +85,7 @@ def _area(box: Element, file: Path) -> float:
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Refuses a document type before it is read: annotations have none, entity bombs need one."""
+    """Rejects a document type before reading it: annotations have none, entity bombs need one."""
 
     def doctype(self, name: str, public: str | None, system: str | None) -> None:
         raise ValueError(f"it declares a document type ({name}), which may define entities")
@@ -95,10 +95,10 @@ def _parse(file: Path) -> Element:
     with reading(file) as stream:
         data = stream.read()
     try:
-        # _Builder keeps out what makes this parser dangerous.
+        # _Builder rejects what makes this parser dangerous.
         parser = ElementTree.XMLParser(target=_Builder())  # noqa: S314
         parser.feed(data)
         root: Element = parser.close()
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise GolowError(f"{file} is no annotation of VOC: {error}", AGAIN) from error
+        raise GolowError(f"{file} is not a VOC annotation: {error}", AGAIN) from error
     return root

@@ -1,9 +1,8 @@
-"""One block of a race: untimed, then timed iterations of one worker, as undisturbed as possible.
+"""One block of a race: untimed, then timed iterations of one worker, as clean as possible.
 
-A block is clean if nothing but the level made its time: no other program took its cores, and
-neither heat nor power held the card's clocks down. One that is not is timed again while the limits
-allow it, and kept and marked when they end. Blocks are chosen by what disturbed them, never by
-their time.
+A block is clean if only the level determined its time: no other program took its cores, and neither
+heat nor power lowered the GPU's clocks. A disturbed block is timed again while the limits allow it;
+after that it is kept and marked. Blocks are chosen by their disturbance, never by their time.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from golow.measure.nvml import Card, is_slowed
 from golow.record import Block, GpuState, Quantity, Sample, WorkerFailure
 
 CONTENDED_SHARE = 0.01
-"""A block whose threads waited for a core longer than this share of it is contended. A calm
-machine shows a tenth of it; one other busy process on the core shows fifty times it."""
+"""A block is contended if its threads waited for a core for more than this share of its time. An
+idle machine shows a tenth of it; one other busy process on the core shows fifty times it."""
 
 MOST_ATTEMPTS = 3
-"""Times that a disturbed block is timed in all. What lasts longer than three blocks is no blip."""
+"""Attempts at a disturbed block in total. What lasts longer than three blocks is not a spike."""
 
 RETRY_SHARE = 1 / 3
-"""Most of the race's time that may go into timing disturbed blocks again: a machine that is never
-calm still gets its rounds."""
+"""The largest share of the race's time for repeating disturbed blocks: a machine that is never idle
+still gets its rounds."""
 
 WARMUP_SHARE = 0.2
-"""Untimed iterations at the start of a block, over the timed ones; at least one. They bring back
-the caches and the clock that the worker lost while the others ran."""
+"""Untimed iterations at the start of a block, as a share of the timed ones; at least one. They
+restore the caches and the clock that the worker lost while the others ran."""
 
 HOST_BOUND_SHARE = 0.8
 """A level whose host needs at least this share of the device's time to enqueue an iteration is
-bound by the host: what delays the host then delays the device, whose events include the gaps."""
+host-bound: what delays the host then delays the device, whose events include the gaps."""
 
 
 ENQUEUED, ENQUEUE_PROBES = 3, 5
-"""Iterations at a time, and times, that the host is seen to enqueue."""
+"""Iterations per attempt, and attempts, for timing how the host enqueues."""
 
 
 class Worker(Protocol):
-    """What a race needs of a worker."""
+    """What a race needs from a worker."""
 
     @property
     def name(self) -> str:
@@ -56,8 +55,8 @@ class Worker(Protocol):
 
 
 class Setting(NamedTuple):
-    """How blocks are timed. card: on which card the workers run, None on a CPU. cold: with the
-    card's L2 emptied before each iteration."""
+    """How blocks are timed. card: the GPU on which the workers run, None on a CPU. cold: the GPU's
+    L2 is emptied before each iteration."""
 
     card: Card | None = None
     cold: bool = False
@@ -67,32 +66,32 @@ ON_CPU = Setting()
 
 
 class Attempt(NamedTuple):
-    """What one try at a block brought. state: of the card, right after it."""
+    """The result of one attempt at a block. state: the GPU's, right after it."""
 
     sample: Sample
     state: GpuState | None = None
 
     @property
     def contended(self) -> bool:
-        """Whether waiting for a core bent the time. On a device it does not while the host is far
-        enough ahead."""
+        """Whether waiting for a core distorted the time. On a device it does not while the host is
+        far enough ahead."""
         if self.sample.device_ns and not _waits_for_host(self.sample):
             return False
         return _wait_share(self.sample) > CONTENDED_SHARE
 
     @property
     def throttled(self) -> bool:
-        """Whether heat or power slowed the card down meanwhile."""
+        """Whether heat or power slowed the GPU down meanwhile."""
         return is_slowed(self.state)
 
     @property
     def disturbance(self) -> tuple[bool, bool, float]:
-        """The less, the better. Contention comes first: nothing else bends a time so far."""
+        """Less is better. Contention comes first: nothing else distorts a time as much."""
         return self.contended, self.throttled, _wait_share(self.sample)
 
 
 class Retries:
-    """Says whether the limits allow a disturbed block to be timed again."""
+    """Decides whether a disturbed block may be timed again."""
 
     def __init__(self, clock: Callable[[], float], started: float, deadline: float) -> None:
         self._clock, self._started, self._deadline = clock, started, deadline
@@ -104,7 +103,7 @@ class Retries:
         return now < self._deadline and self._spent <= RETRY_SHARE * (now - self._started)
 
     def spend(self, attempt: Callable[[], Attempt]) -> Attempt:
-        """What the attempt brings; its time is counted."""
+        """The attempt's result; its time is counted."""
         began = self._clock()
         try:
             return attempt()
@@ -120,7 +119,7 @@ def clean_block(
     number: int,
     position: int,
 ) -> Block:
-    """The first clean block, or the least disturbed one; number and position of its round."""
+    """The first clean block, or else the least disturbed one; number and position of its round."""
 
     def attempt() -> Attempt:
         return _attempt(worker, iterations, setting)
@@ -143,30 +142,32 @@ def clean_block(
 
 
 def time_block(worker: Worker, iterations: int, warmup: int, setting: Setting) -> Sample:
-    """What the worker answers, or WorkerFailure if it is not what was asked for."""
+    """The worker's answer; raises WorkerFailure if it does not fit the request."""
     sample = worker.time(iterations, warmup, cold=setting.cold)
     counts = {len(sample.host_ns), len(sample.device_ns) or iterations}
     if counts != {iterations}:
         got = f"{len(sample.host_ns)} host and {len(sample.device_ns)} device times"
-        raise WorkerFailure("protocol", f"asked to time {iterations} iterations, answered {got}")
+        raise WorkerFailure(
+            "protocol", f"the request was for {iterations} iterations, the answer has {got}"
+        )
     if min(*sample.host_ns, *sample.device_ns, 0) < 0:
-        raise WorkerFailure("protocol", "answered an iteration of negative time")
+        raise WorkerFailure("protocol", "the answer has an iteration of negative time")
     if setting.card is not None and not sample.device_ns:
-        # Its host only enqueues: that time beside the others' device times would be two clocks.
-        raise WorkerFailure("protocol", "answered no device_ns, by which a GPU is timed")
+        # Its host only enqueues: comparing that with device times would use two clocks.
+        raise WorkerFailure("protocol", "the answer has no device_ns, which a GPU is timed by")
     return sample
 
 
 def warmup_iterations(iterations: int) -> int:
-    """Untimed iterations at the start of a block of so many timed ones."""
+    """Untimed iterations at the start of a block with that many timed ones."""
     return max(1, math.ceil(WARMUP_SHARE * iterations))
 
 
 def enqueue(worker: Worker) -> Quantity:
     """Seconds that the host needs to enqueue an iteration: the fastest of a few.
 
-    They are asked for by the handful and without others before them, onto an idle device: in a
-    block the host may wait for room in the launch queue, and then repeats the device's time.
+    It is timed in small groups on an idle device: in a block the host may wait for room in the
+    launch queue, and its time then equals the device's.
     Raises WorkerFailure as ``worker.time`` does.
     """
     samples = (worker.time(ENQUEUED, 0) for _ in range(ENQUEUE_PROBES))
@@ -189,10 +190,10 @@ def _attempt(worker: Worker, iterations: int, setting: Setting) -> Attempt:
 
 
 def _waits_for_host(sample: Sample) -> bool:
-    """Rather yes than no: all may have waited for the launch queue, and then it is timed again."""
+    """Errs towards yes: all may have waited for the launch queue; then the block is timed again."""
     return is_host_bound(min(sample.host_ns), median(sample.device_ns))
 
 
 def _wait_share(sample: Sample) -> float:
-    """0 where the system does not tell: such a block cannot be called contended."""
+    """0 if the system does not report it: such a block cannot be called contended."""
     return sample.wait_share or 0.0

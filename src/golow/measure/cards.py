@@ -1,4 +1,4 @@
-"""The NVIDIA cards that this process may use, as the driver lists them."""
+"""The NVIDIA GPUs that this process may use, as the driver reports them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from golow.measure.nvml import first_visible, start_nvml
 
 
 class CardFacts(NamedTuple):
-    """A card: its UUID (by which ``CUDA_VISIBLE_DEVICES`` may name it), its name, its bytes."""
+    """A GPU: its UUID (which ``CUDA_VISIBLE_DEVICES`` accepts), its name, its memory in bytes."""
 
     uuid: str
     name: str
@@ -18,8 +18,8 @@ class CardFacts(NamedTuple):
 
 
 def visible_cards() -> list[CardFacts]:
-    """The cards that ``CUDA_VISIBLE_DEVICES`` lets programs see, in its order; empty where there
-    is none or nobody tells (no driver, or no package ``nvidia-ml-py``)."""
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` allows, in its order; empty if there is none or they
+    cannot be listed (no driver, or no package ``nvidia-ml-py``)."""
     nvml = start_nvml()
     if nvml is None:
         return []

@@ -1,5 +1,5 @@
-"""Which hardware threads are of one physical core, how many threads a level gets by that, and
-shares of the machine that cut no core in two."""
+"""Which hardware threads belong to one physical core, the default number of threads of a level, and
+shares of the machine that do not split a core."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 
 def default_threads(root: Path = Path("/")) -> int:
-    """One for each physical core of which this process may use a thread, as many as PyTorch takes
-    by itself (https://github.com/pytorch/pytorch/pull/125963)."""
+    """One per physical core of which this process may use a thread: PyTorch's own default
+    (https://github.com/pytorch/pytorch/pull/125963)."""
     return len(physical_cores(sorted(os.sched_getaffinity(0)), root))
 
 
 def shares(threads: Sequence[int], count: int, root: Path = Path("/")) -> list[tuple[int, ...]]:
-    """So many shares of these hardware threads, disjoint, equally large in cores and as large as
-    that allows, ascending. Two threads of a physical core are in one share, since each slows the
-    other down, unless there are more shares than cores; shares are empty where there are more than
-    threads."""
+    """Disjoint shares of these hardware threads with equally many cores, as large as possible,
+    ascending. Both threads of a physical core are in one share, since each slows the other down,
+    unless there are more shares than cores. If there are more shares than threads, some are
+    empty."""
     cores = physical_cores(threads, root)
     if len(cores) < count:
         cores = [[thread] for thread in threads]
@@ -30,8 +30,8 @@ def shares(threads: Sequence[int], count: int, root: Path = Path("/")) -> list[t
 
 
 def physical_cores(threads: Sequence[int], root: Path = Path("/")) -> list[list[int]]:
-    """These hardware threads, those of each physical core together, in the order of its first; all
-    by themselves where the kernel does not tell.
+    """These hardware threads, grouped by physical core, in the order of each core's first; one
+    group per thread if the kernel does not report the cores.
 
     https://docs.kernel.org/admin-guide/cputopology.html (thread_siblings_list)
     """

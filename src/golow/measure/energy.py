@@ -1,8 +1,8 @@
 """What a GPU spends on a level: energy, power and utilization over a window of iterations.
 
-The driver counts the card's energy and moves the counter some ten times a second, so that a block
-of a race is far too short for it. The window is one request of untimed iterations that lasts
-seconds, with every other worker asleep.
+The driver counts the GPU's energy and updates the counter about ten times a second, so a block of a
+race is far too short for it. The window is one request of untimed iterations that lasts seconds,
+with every other worker asleep.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from golow.measure.nvml import Card
 from golow.record import Quantity
 
 WINDOW_SECONDS = 2.0
-"""Length of the window: some twenty steps of the counter, an error of a few percent."""
+"""Length of the window in seconds: about twenty counter updates, an error of a few percent."""
 
 BRIEF_SECONDS = 0.8
-"""The same for one of many comparisons, with an error of some ten percent."""
+"""The same for one of many comparisons, with an error of about ten percent."""
 
-_SHORT = 0.7  # of its length; a window that came out shorter is asked for again
+_SHORT = 0.7  # of its length; a window that was shorter is repeated
 
 
 def spent(worker: Worker, card: Card, iteration: float, window: float) -> Iterator[Quantity]:
-    """``energy`` (J an iteration), ``power`` (mean W) and ``utilization`` (mean share of the time
-    in which a kernel ran), those that the card tells.
+    """``energy`` (J per iteration), ``power`` (mean W) and ``utilization`` (mean share of the time
+    in which a kernel ran), as far as the GPU reports them.
 
-    iteration: about its seconds. window: in seconds. The card's whole draw counts, that of an idle
-    card included. Raises WorkerFailure as ``worker.time`` does.
+    iteration: its approximate seconds. window: in seconds. The GPU's whole draw counts, idle draw
+    included. Raises WorkerFailure as ``worker.time`` does.
     """
     if card.energy_joules() is None and card.utilization_since(time.time()) is None:
         return
     count = max(1, math.ceil(window / iteration))
     while True:
         joules, began = card.energy_joules(), time.time()
-        worker.time(1, count)  # untimed ones need no events, of which there could be 100,000
+        worker.time(1, count)  # untimed iterations need no events, of which there could be 100,000
         seconds, after = time.time() - began, card.energy_joules()
         if seconds >= _SHORT * window:
             break

@@ -1,9 +1,9 @@
-"""The machine and the software beside every record, and what forbids comparing two of them.
+"""The machine and the software of a record, and what makes two records not comparable.
 
-Everything is read from files or asked of a short command; nothing heavy is imported, so that this
-runs in a parent without torch. What cannot be read is empty, never an error.
+Everything comes from files or short commands; nothing heavy is imported, so that this runs in a
+parent without torch. A value that cannot be read is empty, never an error.
 
-``root`` is the folder that stands for ``/``: tests give a made-up one.
+``root`` is the folder that stands for ``/``: tests pass a made-up one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ GPU_PACKAGES = (
     "triton",
     "nvidia-ml-py",
 )
-"""What a GPU's times depend on besides torch, and the package that reads the card."""
+"""Packages that a GPU's times depend on besides torch, and the one that reads the GPU."""
 
 CUDA = "CUDA of the driver"
 
@@ -64,7 +64,7 @@ _UNLIMITED_V1 = 2**62
 
 
 def environment(model_file: Path | None = None, root: Path = Path("/")) -> Environment:
-    """The environment of this process now; model_file is the user's own source, if there is one."""
+    """The current environment of this process; model_file: the user's own source, if any."""
     cpu_model, cpu_flags = _cpu(root)
     affinity = _affinity()
     return Environment(
@@ -94,13 +94,13 @@ def environment_of(source: ModelSource, threads: int) -> Environment:
 
 
 def unlike(first: Environment, second: Environment, device: Device = "cpu") -> list[str]:
-    """What differs so that times of the two must not be compared; empty if nothing does.
+    """The differences because of which times of the two must not be compared; empty if there are
+    none.
 
     Each is a fragment such as ``the CPU (AMD EPYC, Intel Xeon)``, first before second. Which cores
-    a process was given matters less than how many, so only their number counts. device: where both
-    ran; what only a GPU's times depend on counts there alone. Workers use one GPU with cores of
-    their own, so a machine with more of both is no other machine there; nor is one with more
-    memory, anywhere.
+    a process has matters less than how many, so only their number counts. device: where both ran;
+    what affects only a GPU's times counts only there. Workers use one GPU with cores of their own,
+    so a machine with more GPUs and cores is the same there; more memory is the same everywhere.
     """
     named = {
         "the CPU": (first.cpu_model, second.cpu_model),
@@ -118,7 +118,9 @@ def unlike(first: Environment, second: Environment, device: Device = "cpu") -> l
     }
     if device == "cpu":
         named["the number of cores"] = (first.cores, second.cores)
-    decisive = [name for name in GPU_PACKAGES if name != "nvidia-ml-py"]  # reading changes nothing
+    decisive = [
+        name for name in GPU_PACKAGES if name != "nvidia-ml-py"
+    ]  # only reads the GPU; does not affect times
     for name in ("golow", "torch", "g++", *((*decisive, CUDA) if device == "cuda" else ())):
         named[name] = (first.versions.get(name, ""), second.versions.get(name, ""))
     return [
@@ -138,7 +140,7 @@ def _minor(version: str) -> str:
 
 
 def _text(value: object) -> str:
-    """A value as it stands in a fragment; ``none`` where there is nothing."""
+    """A value as text for a fragment; ``none`` if empty."""
     if isinstance(value, dict):
         return " ".join(f"{name}={setting}" for name, setting in sorted(value.items())) or "none"
     if isinstance(value, list | tuple):
@@ -150,7 +152,7 @@ def _text(value: object) -> str:
 
 
 def _cpu(root: Path) -> tuple[str, tuple[str, ...]]:
-    """Model name, and those of its flags that kernels are chosen by, in alphabetical order."""
+    """Model name, and the flags by which kernels are chosen, in alphabetical order."""
     fields: dict[str, str] = {}
     for line in _read(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
@@ -168,13 +170,13 @@ def _affinity() -> tuple[int, ...]:
 
 
 def _governor(root: Path, cores: tuple[int, ...]) -> str:
-    """The frequency governor of the cores; several are joined by commas, empty if unreadable."""
+    """The frequency governor of the cores; several joined by commas; empty if unreadable."""
     folders = (root / f"sys/devices/system/cpu/cpu{core}/cpufreq" for core in cores)
     return ",".join(sorted({_read(folder / "scaling_governor") for folder in folders} - {""}))
 
 
 def _gpu_names(root: Path) -> tuple[str, ...]:
-    """The NVIDIA cards that the kernel driver holds, in the order of their bus addresses."""
+    """The NVIDIA GPUs that the kernel driver lists, in the order of their bus addresses."""
     cards = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
     models = (re.search(r"^Model:\s*(.+)$", _read(card), re.MULTILINE) for card in cards)
     return tuple(model.group(1).strip() for model in models if model)
@@ -193,8 +195,8 @@ def _driver_version(root: Path) -> str:
 def container_limits(root: Path = Path("/")) -> dict[str, str]:
     """The limits of this process's control group, ``{}`` if there are none.
 
-    ``cpu.max``: microseconds allowed and the period they are for; ``memory.max``: bytes. Both in
-    the words of control groups version 2, whichever version the system has.
+    ``cpu.max``: microseconds allowed per period, and the period; ``memory.max``: bytes. Both use
+    the names of control groups version 2, whichever version the system has.
     """
     limits: dict[str, str] = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -209,10 +211,10 @@ def container_limits(root: Path = Path("/")) -> dict[str, str]:
 
 
 def _upwards(mount: Path, group: str) -> list[Path]:
-    """The group's folder and those above it: a limit on any of them holds.
+    """The group's folder and those above it: a limit on any of them applies.
 
     Inside a container the path may be the host's, which does not exist here; the mount itself,
-    which comes last, is then the container's own group.
+    which comes last, is then the container's group.
     """
     parts = [part for part in group.split("/") if part not in ("", "..")]
     return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
@@ -249,8 +251,8 @@ _LIMITS: dict[str, dict[str, Callable[[Path], str]]] = {
 
 
 def _versions() -> dict[str, str]:
-    """Versions of the packages that are installed (from their metadata, without importing them)
-    and the first line with which the C++ compiler names itself."""
+    """Versions of the installed packages (from their metadata, without importing them) and the
+    first line of the C++ compiler's version output."""
     versions = {}
     for package in (*PACKAGES, *GPU_PACKAGES):
         with suppress(metadata.PackageNotFoundError):
@@ -268,14 +270,14 @@ def _thread_settings() -> dict[str, str]:
 def git_state(file: Path) -> dict[str, str]:
     """``commit``, ``path`` in the repository and ``dirty`` (yes or no) of a file.
 
-    ``{}`` where the file is in no git repository or git is missing. A file that git does not
+    ``{}`` if the file is not in a git repository or git is missing. A file that git does not
     track, or that has changed since the commit, is dirty; ``commit`` is empty before the first one.
     """
     file = file.resolve()
-    # No locks and no monitor process: reading a user's repository must leave nothing behind in it.
+    # No locks and no monitor process: reading a user's repository must leave no traces.
     git = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(file.parent))
     folder = _output(*git, "rev-parse", "--show-prefix")
-    # An ignored file would otherwise be left out, as an unchanged one is.
+    # An ignored file would otherwise be omitted, like an unchanged one.
     changes = _output(*git, "status", "--porcelain", "--ignored", "--", str(file))
     if folder is None or changes is None:
         return {}
@@ -290,7 +292,7 @@ def git_state(file: Path) -> dict[str, str]:
 
 
 def _read(path: Path) -> str:
-    """The file's text without the blanks around it, empty if it cannot be read."""
+    """The file's text without surrounding whitespace; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -298,7 +300,7 @@ def _read(path: Path) -> str:
 
 
 def _output(*command: str) -> str | None:
-    """What the command prints; None if it is missing, fails or takes longer than ten seconds."""
+    """The command's output; None if it is missing, fails or takes longer than ten seconds."""
     try:
         done = subprocess.run(
             command,

@@ -1,12 +1,12 @@
-"""What NVIDIA's driver says of the card that the workers use, through NVML.
+"""What NVIDIA's driver reports about the GPU that the workers use, through NVML.
 
-The package ``nvidia-ml-py`` is optional. Without it, without a driver, or where a card does not
-tell a figure (virtual and partitioned cards often do not), the answer is None or empty, never an
-error. Nothing is loaded before a `Card` is entered.
+The package ``nvidia-ml-py`` is optional. Without it, without a driver, or if a GPU does not report
+a value (virtual and partitioned GPUs often do not), the answer is None or empty, never an error.
+Nothing is loaded before a `Card` is entered.
 
-The clocks may be held down for a moment in the middle of a block, which a look behind the block
-does not see. So the driver's counters are read before and after it: the nanoseconds for which each
-reason has held.
+The clocks may be throttled for a moment in the middle of a block, which a reading after the block
+would miss. So the driver's counters are read before and after it: the nanoseconds for which each
+reason has applied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SLOWING = (
     "HwThermalSlowdown",
     "HwPowerBrakeSlowdown",
 )
-"""The reasons that mean slowed down by heat or power. The others are settings, or an idle card."""
+"""The reasons that mean throttled by heat or power. The others are settings, or an idle GPU."""
 
 REASONS = {
     0x001: "GpuIdle",
@@ -52,8 +52,8 @@ COUNTERS = {
 """Numbers of the fields ``NVML_FI_DEV_CLOCKS_EVENT_REASON_...`` that count nanoseconds."""
 
 SLOWED_SHARE = 0.01
-"""A reason that has held for longer than this share of a block has slowed it down. It is the limit
-of contention too (`block.CONTENDED_SHARE`): what bends a time by less is lost in other noise."""
+"""A reason that applied for more than this share of a block has slowed it down. Contention has the
+same limit (`block.CONTENDED_SHARE`): smaller distortions are lost in other noise."""
 
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU, _UTILIZATION_SAMPLES = 1, 2, 0, 1
 
@@ -67,23 +67,23 @@ class Mark(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How busy the card is: the share of the time in which a kernel ran, of about the last sixth of
-    a second or more, and the clock of its cores."""
+    """How busy the GPU is: the share of the time in which a kernel ran, over about the last sixth
+    of a second or more, and the clock of its cores."""
 
     utilization: float
     clock_mhz: int
 
 
 class Card:
-    """The card that the workers use: the first that ``CUDA_VISIBLE_DEVICES`` lets them see.
+    """The GPU that the workers use: the first that ``CUDA_VISIBLE_DEVICES`` allows.
 
     with Card() as card:
         before = card.mark()
         ...  # a block
         state = card.state(before)
 
-    Where CUDA is left to order cards of several models itself (``CUDA_DEVICE_ORDER`` is not
-    ``PCI_BUS_ID``), an index may mean another card here than there; name it by its UUID.
+    If CUDA orders GPUs of several models itself (``CUDA_DEVICE_ORDER`` is not ``PCI_BUS_ID``), an
+    index may mean different GPUs to CUDA and here; use its UUID.
     """
 
     def __init__(self) -> None:
@@ -105,14 +105,14 @@ class Card:
     # ------------------------------------------------------------ speed
 
     def mark(self) -> Mark:
-        """Now, for `state` to look back to."""
+        """The current counters, for a later `state`."""
         return Mark(self._counters(), time.monotonic_ns())
 
     def state(self, since: Mark | None = None) -> GpuState | None:
         """Clocks (MHz), temperature (Celsius), power (W), utilization (%) and other programs now.
 
-        reasons are those of this moment, and the slowing ones that held for more than
-        `SLOWED_SHARE` of the time since the mark. None unless the card tells all of these.
+        reasons are the current ones, and the slowing ones that applied for more than
+        `SLOWED_SHARE` of the time since the mark. None unless the GPU reports all of these.
         """
         clock = self._ask("GetClockInfo", _CLOCK_SM)
         memory_clock = self._ask("GetClockInfo", _CLOCK_MEMORY)
@@ -131,7 +131,7 @@ class Card:
         )
 
     def reading(self) -> Reading | None:
-        """What changes fast, in a fraction of a millisecond; None if the card does not tell."""
+        """The values that change fast, in a fraction of a millisecond; None if not reported."""
         clock, rates = self._ask("GetClockInfo", _CLOCK_SM), self._ask("GetUtilizationRates")
         return None if clock is None or rates is None else Reading(rates.gpu / 100, clock)
 
@@ -141,21 +141,21 @@ class Card:
         return tuple(dict.fromkeys((*now, *held)))
 
     def _counters(self) -> dict[str, int]:
-        """Nanoseconds for which each slowing reason has held since the driver was loaded."""
+        """Nanoseconds for which each slowing reason has applied since the driver was loaded."""
         fields = self._ask("GetFieldValues", list(COUNTERS)) or ()
         return {COUNTERS[f.fieldId]: f.value.ullVal for f in fields if f.nvmlReturn == 0}
 
     # ------------------------------------------------------------ energy
 
     def energy_joules(self) -> float | None:
-        """Joules that the card has taken since the driver was loaded."""
+        """Joules that the GPU has used since the driver was loaded."""
         millijoules = self._ask("GetTotalEnergyConsumption")
         return None if millijoules is None else float(millijoules) / 1000
 
     def utilization_since(self, seconds: float) -> float | None:
         """Share of the time since then (seconds of `time.time`) in which a kernel ran, 0 to 1.
 
-        The mean of the driver's own samples, several a second; where it keeps none, its figure for
+        The mean of the driver's own samples, several per second; if it keeps none, its value for
         about the last second.
         """
         answer = self._ask("GetSamples", _UTILIZATION_SAMPLES, int(seconds * 1e6))
@@ -168,7 +168,7 @@ class Card:
     # ------------------------------------------------------------ memory and programs
 
     def used_bytes(self) -> int | None:
-        """Bytes of device memory in use, by whatever program."""
+        """Bytes of device memory in use by all programs."""
         memory = self._ask("GetMemoryInfo")
         return None if memory is None else int(memory.used)
 
@@ -180,31 +180,31 @@ class Card:
     def process_bytes(self, process: int) -> int | None:
         """Bytes of device memory of the process and its children.
 
-        None where the driver's list does not name them: in many containers and virtual machines it
-        is empty, or has the process numbers of another namespace.
+        None if the driver's list does not contain them: in many containers and virtual machines it
+        is empty, or has the process ids of another namespace.
         """
         sizes = [size for number, size in self._programs() if process in _line_of(number)]
         return sum(size or 0 for size in sizes) if any(sizes) else None
 
     def other_processes(self) -> int:
-        """How many programs use the card that neither are this process nor descend from it.
+        """How many programs use the GPU other than this process and its descendants.
 
-        0 where the list names none of ours although they are there: it is no list of this
-        namespace then, and does not tell ours from others.
+        0 if the list lacks our running processes: it then belongs to another namespace and cannot
+        distinguish ours from others.
         """
         ours = [os.getpid() in _line_of(number) for number, _ in self._programs()]
         return ours.count(False) if any(ours) else 0
 
     def _programs(self) -> list[tuple[int, int | None]]:
-        """Number and bytes of the processes that compute on the card."""
+        """Process id and bytes of the processes that compute on the GPU."""
         listed = self._ask("GetComputeRunningProcesses") or ()
         return [(program.pid, program.usedGpuMemory) for program in listed]
 
     # ------------------------------------------------------------ how it is asked
 
     def _ask(self, question: str, *arguments: Any) -> Any:
-        """What ``nvmlDevice`` + question answers of this card; None if it does not tell, or if
-        the package is too old to ask."""
+        """The answer of ``nvmlDevice`` + question for this GPU; None if it is not reported, or if
+        the package is too old."""
         ask = getattr(self._nvml, f"nvmlDevice{question}", None)
         if self._handle is None or ask is None:
             return None
@@ -228,12 +228,12 @@ class Card:
 
 
 def is_slowed(state: GpuState | None) -> bool:
-    """Whether heat or power held the clocks down; no where the card does not tell."""
+    """Whether heat or power lowered the clocks; false if the GPU does not report it."""
     return state is not None and any(reason in SLOWING for reason in state.reasons)
 
 
 def cuda_version() -> str:
-    """The newest CUDA that the driver can run, as ``13.0``; empty where there is none."""
+    """The newest CUDA version that the driver supports, e.g. ``13.0``; empty without a driver."""
     nvml = start_nvml()
     if nvml is None:
         return ""
@@ -247,7 +247,7 @@ def cuda_version() -> str:
 
 
 def start_nvml() -> Any:
-    """NVML, ready to be asked; None where the package or the driver is missing."""
+    """NVML, initialised; None if the package or the driver is missing."""
     try:
         import pynvml
     except ImportError:
@@ -263,12 +263,12 @@ def start_nvml() -> Any:
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
-    """NVML's names of the reasons that are set."""
+    """NVML's names for the reasons that are set."""
     return tuple(name for bit, name in REASONS.items() if bits & bit)
 
 
 def held_since(before: Mark, after: Mark) -> tuple[str, ...]:
-    """The reasons that held for more than `SLOWED_SHARE` of the time between the marks."""
+    """The reasons that applied for more than `SLOWED_SHARE` of the time between the marks."""
     least = SLOWED_SHARE * (after.at - before.at)
     return tuple(
         name
@@ -278,9 +278,9 @@ def held_since(before: Mark, after: Mark) -> tuple[str, ...]:
 
 
 def first_visible(visible: str | None, uuids: Iterable[str]) -> int | None:
-    """The place of the first card that ``CUDA_VISIBLE_DEVICES`` names; None if it names none.
+    """The index of the first GPU in ``CUDA_VISIBLE_DEVICES``; None if it has none.
 
-    It names cards by place or by the beginning of their UUID; without the variable all are there.
+    GPUs appear by index or by the beginning of their UUID; without the variable all are visible.
     """
     names = list(uuids)
     first = "0" if visible is None else visible.partition(",")[0].strip()
@@ -291,7 +291,7 @@ def first_visible(visible: str | None, uuids: Iterable[str]) -> int | None:
 
 
 def _line_of(process: int) -> set[int]:
-    """The process and those it descends from, as far as they can be seen."""
+    """The process and its ancestors, as far as they are visible."""
     try:
         return {process, *(parent.pid for parent in psutil.Process(process).parents())}
     except psutil.Error:

@@ -1,8 +1,8 @@
 """A race: several workers timed in turn, round by round, until their ratios are known well enough.
 
-`run_race` is the whole sequence; what stands above and below it are its parts. It only calls
-``worker.time``, which blocks until the worker answers: a parent that polls meanwhile takes a core
-from what it measures.
+`run_race` is the whole sequence; the rest of the file are its parts. It only calls ``worker.time``,
+which blocks until the worker answers: a parent that polls meanwhile takes a core from what it
+measures.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from golow.measure.nvml import Card
 from golow.record import Block, Quantity, RaceSummary, Ratio, Sample, WorkerFailure
 
 LEAST_ROUNDS = 10
-"""No race stops on its interval before this: the first intervals are narrow by luck too often."""
+"""Rounds before a race may stop on its interval: the first ones are too often narrow by luck."""
 
 AROUND_A_BLOCK = 2
-"""Times its timed seconds that a block takes, with its warm-up and the pause behind it."""
+"""A block's whole time over its timed seconds, with its warm-up and the pause after it."""
 
 OVERTIME = 5
-"""Times its limit that a race may take for the rounds without which nothing can be said."""
+"""How many times its limit a race may take for the rounds that any conclusion needs."""
 
 CHECK_EVERY = 5
-"""Rounds between two looks at the intervals. Each look is one more chance to stop on a narrow one
-by luck; see ``stats.py`` for what that costs."""
+"""Rounds between two looks at the intervals. Each look is one more chance to stop on an interval
+that is narrow by luck; ``stats.py`` says what that costs."""
 
 MOST_ITERATIONS = 1000
-"""Most iterations of a block. Every one is kept in the record, and a median gains nothing more."""
+"""Most iterations of a block. The record keeps every one, and a median gains nothing from more."""
 
 _PROBES = 4
 _PROBE_GROWTH = 8
@@ -49,10 +49,10 @@ the widest interval at the last look (relative full width; infinite before the f
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """What was timed, and what it says.
+    """The timed blocks, and the conclusions from them.
 
     rounds: for every complete round the block of each level that took part. A worker that failed
-    is missing from the round in which it did and from those after it.
+    is missing from that round and all later ones.
     """
 
     levels: tuple[str, ...]
@@ -67,7 +67,7 @@ class Race:
 
     @property
     def blocks(self) -> dict[str, tuple[Block, ...]]:
-        """The blocks of every level, raw, in the order of rounds."""
+        """The raw blocks of every level, in the order of rounds."""
         return {
             level: tuple(blocks[level] for blocks in self.rounds if level in blocks)
             for level in self.levels
@@ -75,7 +75,7 @@ class Race:
 
     @property
     def summary(self) -> RaceSummary:
-        """How the race went."""
+        """The record of the race."""
         return RaceSummary(
             rounds=len(self.rounds),
             seed=self.seed,
@@ -91,17 +91,17 @@ class Race:
         return stats.level_time(self._figures(level, rounds), self.seed) if rounds else None
 
     def ratio(self, level: str) -> Ratio | None:
-        """Time over the baseline's in the same rounds.
+        """Time relative to the baseline's in the same rounds.
 
         None for the baseline itself, with fewer than two common rounds, or if either worker
-        failed: what ended it may have bent its last rounds.
+        failed: the cause may have distorted its last rounds.
         """
         rounds = self._paired_rounds(level)
         figures = self._figures(level, rounds), self._figures(self.baseline, rounds)
         return stats.ratio(*figures, self.seed)
 
     def difference(self, level: str) -> Quantity | None:
-        """Seconds over the baseline's in the same rounds; None where there is no ratio."""
+        """Seconds more than the baseline's in the same rounds; None if there is no ratio."""
         rounds = self._paired_rounds(level)
         if len(rounds) < 2:
             return None
@@ -109,7 +109,7 @@ class Race:
         return stats.difference(*figures, self.seed)
 
     def rounds_used(self, level: str) -> RoundsUsed:
-        """Whether the ratio rests on clean rounds alone, or there were too few of them."""
+        """Whether the ratio uses only clean rounds, or all because too few were clean."""
         levels = (level, self.baseline) if self._is_comparable(level) else (level,)
         used = self._rounds_with(*levels)
         return "clean" if all(_is_clean(blocks, *levels) for blocks in used) else "all"
@@ -119,23 +119,23 @@ class Race:
         return _contended_share(self.blocks[level])
 
     def throttled_share(self, level: str) -> float:
-        """Share of the level's blocks that heat or power slowed down in all attempts."""
+        """Share of the level's blocks that heat or power slowed down in every attempt."""
         return _share([block.throttled for block in self.blocks[level]])
 
     def has_enough_rounds(self) -> bool:
-        """Whether the race may stop on its intervals: the least rounds are done, and are clean.
+        """Whether the race may stop on its intervals: `least_rounds` are done, and are clean.
 
-        It waits for clean ones up to twice the least; a machine that has fewer has none to spare.
+        It waits for clean ones up to twice `least_rounds`, then accepts the others.
         """
         done = len(self.rounds)
         clean = all(self.rounds_used(level) == "clean" for level in self._racing())
         return done >= (self.least_rounds if clean else 2 * self.least_rounds)
 
     def widest_interval(self) -> float:
-        """The widest relative interval of the levels still racing: what the race tries to narrow.
+        """The widest relative interval of the levels still racing, which the race tries to narrow.
 
-        Of their ratios; of their own times where there is nothing to compare (the baseline failed,
-        or is alone).
+        It is that of a ratio, or of a time if there is nothing to compare (the baseline failed, or
+        is alone).
         """
         racing = self._racing()
         compared = [level for level in racing if level != self.baseline]
@@ -155,17 +155,17 @@ class Race:
     def _rounds_with(self, *levels: str) -> Sequence[Mapping[str, Block]]:
         """The rounds in which all of these took part: the clean ones if there are enough.
 
-        Contention bends levels unequally (one with more threads waits more), as do heat and power,
-        so such a round is biased, not just noisy, and more of them do not help. Choosing by what
-        disturbed it, never by the time, adds no bias of its own. With too few clean rounds all are
-        used, and `rounds_used` says so.
+        Contention affects levels unequally (one with more threads waits more), as do heat and
+        power, so such a round is biased, not just noisy, and more of them do not help. Choosing
+        rounds by their disturbance, never by their time, adds no bias. With too few clean rounds
+        all are used, and `rounds_used` says so.
         """
         together = [blocks for blocks in self.rounds if all(level in blocks for level in levels)]
         clean = [blocks for blocks in together if _is_clean(blocks, *levels)]
         return clean if len(clean) >= self.least_rounds else together
 
     def _figures(self, level: str, rounds: Sequence[Mapping[str, Block]]) -> list[float]:
-        """Seconds an iteration of the level in each round, by the one clock of the race."""
+        """Seconds per iteration of the level in each round, by the one clock of the race."""
         # Device time only if every level has it: two levels are never timed by different clocks.
         on_device = all(block.device_ns for block in self._all_blocks())
         blocks = [blocks[level] for blocks in rounds]
@@ -193,23 +193,22 @@ def run_race(
 ) -> Race:
     """Time the workers in turn until every ratio to the baseline is known within the target.
 
-    target: relative full width ((high - low) / value) to which each ratio's 95% interval is
-    narrowed. time_limit: seconds for all, calibration included; no round is begun that would
-    probably end after it, but the first one always is, and those without which nothing can be said
-    if all of them end within `OVERTIME` of it. block_seconds: timed seconds of a block,
-    fewer where the limit leaves no room for enough rounds.
-    least_rounds: clean rounds before the race may stop on its intervals. card: on which card the
-    workers run, None on a CPU; they must answer device times then, and its state is read after
-    each block. cold: the card's L2 is emptied before each timed iteration.
+    target: relative full width ((high - low) / value) that each ratio's 95% interval must reach.
+    time_limit: seconds in total, calibration included. No round starts that would probably end
+    after it, except the first, and the rounds that any conclusion needs if all of them end within
+    `OVERTIME` of it. block_seconds: timed seconds of a block, fewer if the limit leaves no room for
+    enough rounds. least_rounds: clean rounds before the race may stop on its intervals. card: the
+    GPU on which the workers run, None on a CPU; with a GPU they must return device times, and its
+    state is read after each block. cold: the GPU's L2 is emptied before each timed iteration.
 
-    A worker that raises WorkerFailure leaves the race and is named in ``failures``; a
-    KeyboardInterrupt ends it with all complete rounds, and it is for the caller to raise it again.
+    A worker that raises WorkerFailure leaves the race and is listed in ``failures``. A
+    KeyboardInterrupt ends the race with all complete rounds; the caller must raise it again.
     """
     started = clock()
-    # Short races have short blocks: with few rounds no interval would allow a word.
+    # Short races have short blocks: with few rounds no interval allows a conclusion.
     fitting = time_limit / max(1, AROUND_A_BLOCK * least_rounds * len(workers))
     block_seconds = min(block_seconds, fitting)
-    order = random.Random(seed)  # noqa: S311 - an order of rounds, no secret
+    order = random.Random(seed)  # noqa: S311 - an order of rounds, not a secret
     race = _not_yet_run(workers, baseline, seed, target, least_rounds)
     retries, setting = Retries(clock, started, started + time_limit), Setting(card, cold)
     failures: dict[str, WorkerFailure] = {}
@@ -255,20 +254,20 @@ def _not_yet_run(
 ) -> Race:
     levels = tuple(worker.name for worker in workers)
     if len(set(levels)) < len(levels):
-        raise ValueError(f"two workers of one name among {', '.join(levels)}")
+        raise ValueError(f"two workers have the same name: {', '.join(levels)}")
     return Race(
         levels=levels, baseline=baseline, seed=seed, target=target, least_rounds=least_rounds
     )
 
 
 def _may_go_on(rounds: int, seconds: float, a_round: float, time_limit: float) -> bool:
-    """Whether one more round ends within the limit, or all that are missing within `OVERTIME`."""
+    """Whether one more round ends within the limit, or all missing rounds within `OVERTIME`."""
     missing = stats.LEAST_ROUNDS - rounds
     in_time = seconds + a_round <= time_limit
     return in_time or (missing > 0 and seconds + missing * a_round <= OVERTIME * time_limit)
 
 
-# ---------------------------------------------------------------- how long a block is
+# ---------------------------------------------------------------- length of a block
 
 
 def _calibrate_all(
@@ -277,7 +276,7 @@ def _calibrate_all(
     setting: Setting,
     failures: dict[str, WorkerFailure],
 ) -> dict[str, int]:
-    """Iterations of a block by level; a worker that fails here is entered into ``failures``."""
+    """Iterations of a block by level; a worker that fails here is added to ``failures``."""
     iterations: dict[str, int] = {}
     for worker in workers:
         try:
@@ -288,11 +287,11 @@ def _calibrate_all(
 
 
 def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -> int:
-    """Iterations that fill a block of about so many seconds: 1 to ``MOST_ITERATIONS``.
+    """Iterations that fill a block of about that many seconds: 1 to ``MOST_ITERATIONS``.
 
-    Probes grow from one iteration on, so that slow workers are not asked for many. The fastest
-    iteration seen counts, and one alone is never believed: a spike that makes 5 ms into 464 ms
-    would leave the worker with blocks of one iteration for the whole race.
+    Probes grow from one iteration, so that slow workers run few. The fastest iteration counts, and
+    a single one is never trusted: a spike from 5 ms to 464 ms would leave the worker with blocks of
+    one iteration for the whole race.
     """
     fastest, iterations, wanted = math.inf, 1, 1
     for probe in range(_PROBES):
@@ -306,7 +305,7 @@ def calibrate(worker: Worker, block_seconds: float, setting: Setting = ON_CPU) -
 
 
 def _fastest_iteration(sample: Sample) -> float:
-    """Seconds, never 0. On a device the host only enqueues: the slower of them fills the block."""
+    """Seconds, never 0. On a device the host only enqueues: the slower of the two counts."""
     return max(min(sample.host_ns), min(sample.device_ns, default=0), 1) * _SECONDS
 
 

@@ -1,4 +1,4 @@
-"""What a GPU does over seconds and minutes, looked at in the background while a worker works."""
+"""What a GPU does over seconds and minutes, sampled in the background while a worker runs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from golow.measure.nvml import Card, Reading
 from golow.record import Quantity
 
 RATE = 10.0
-"""Looks a second. The driver's own figure is renewed less often, and each look costs the host a
+"""Samples per second. The driver's own value changes less often, and each sample costs the host a
 fraction of a millisecond."""
 
 
 LEAST_SECONDS = 1.0
-"""A shorter block says nothing: the driver's share is of some time before, its counter of energy
-moves some ten times a second."""
+"""Shorter blocks are not measured: the driver's share covers some time before, and its energy
+counter moves about ten times a second."""
 
 
 class Sampling:
-    """The block in which a GPU is looked at; without a card, nothing is."""
+    """A block during which a GPU is sampled; without a GPU nothing happens."""
 
     def __init__(self, card: Card | None) -> None:
         self._card = card
@@ -49,8 +49,8 @@ class Sampling:
                 self._joules = after - self._joules_before
 
     def quantities(self) -> Iterator[Quantity]:
-        """``utilization`` (mean share), ``clock`` (median MHz), ``energy`` (J, of the whole card)
-        and ``power`` (mean W) of the block, those that the card tells."""
+        """``utilization`` (mean share), ``clock`` (median MHz), ``energy`` (J, of the whole GPU)
+        and ``power`` (mean W) of the block, as far as the GPU reports them."""
         if self._seconds < LEAST_SECONDS:
             return
         if self._readings:

@@ -1,24 +1,23 @@
-"""From raw iterations to the numbers that are quoted: medians, 95% intervals and their word.
+"""From raw iterations to quoted numbers: medians, 95% intervals and the word for a ratio.
 
 Everything here is a pure function. Times are in seconds; a ratio is level over baseline, so that
 below 1 is faster.
 
-Two choices carry the rest:
+Two choices matter most:
 
-* **Medians.** On a shared machine a 5 ms iteration now and then takes 464 ms. A mean follows it;
-  a median does not notice.
-* **Pairs.** Each round times level and baseline within a second or so, so a clock that drops by a
-  fifth hits both. The ratio is formed inside the round and only then are rounds summarised, and
-  the bootstrap resamples whole rounds.
+* **Medians.** On a shared machine a 5 ms iteration occasionally takes 464 ms. A mean follows it; a
+  median does not.
+* **Pairs.** Each round times level and baseline within about a second, so a clock that drops by a
+  fifth affects both. The ratio is formed inside the round before rounds are summarised, and the
+  bootstrap resamples whole rounds.
 
-Looking at an interval again and again and stopping when it pleases ("optional stopping") makes
-it too narrow. What keeps the words honest here: the race stops on the *width* of the interval and
-never on which side of 1 it lies; it looks only every few rounds (`race.CHECK_EVERY`) and not
-before `race.LEAST_ROUNDS`; and a word needs the whole interval beyond `CLAIM_MARGIN`. In
-simulation (normal noise of 0.5% to 3% a round) an interval of a race so stopped covers the true
-ratio in 90% to 94% of cases, against 92% to 94% without any stopping, and at most one in a
-hundred equal pairs is called faster or slower. Looking after every round from the fifth on covers
-only 86%.
+Looking at an interval repeatedly and stopping when it looks good ("optional stopping") makes it too
+narrow. Three rules limit this: the race stops on the *width* of the interval and never on the side
+of 1 on which it lies; it looks only every few rounds (`race.CHECK_EVERY`) and not before
+`race.LEAST_ROUNDS`; and a word needs the whole interval beyond `CLAIM_MARGIN`. In simulation
+(normal noise of 0.5% to 3% per round) the interval of such a race covers the true ratio in 90% to
+94% of cases, against 92% to 94% without stopping, and at most one in a hundred equal pairs is
+called faster or slower. Looking after every round from the fifth on covers only 86%.
 """
 
 from __future__ import annotations
@@ -32,18 +31,17 @@ from scipy.stats import bootstrap
 from golow.record import Quantity, Ratio, Word
 
 CLAIM_MARGIN = 0.01
-"""What a difference must exceed before it is called one. Two processes of the very same program
-differ by up to about a percent for as long as they live (address layout, huge pages), which no
-number of rounds averages out; and looking at the interval as it narrows adds to its error."""
+"""A difference must exceed this to be called one. Two processes of the same program differ by up to
+about a percent as long as they live (address layout, huge pages), which no number of rounds
+averages out; and looking at the interval as it narrows adds to its error."""
 
 SAME_MARGIN = 0.02
 """How far from 1 the whole interval may reach to be called ``same``: twice the claim's margin, so
-that equal programs with unlucky layouts still come out equal."""
+that equal programs with unlucky layouts are still called equal."""
 
 LEAST_ROUNDS = 5
-"""The fewest rounds that carry a word. Below it even the whole range of the rounds covers the
-true median in fewer than 88 of 100 cases (1 - 2/2^n), so that no interval from them is a 95% one.
-"""
+"""The fewest rounds that allow a word. With fewer, even the whole range of the rounds covers the
+true median in fewer than 88 of 100 cases (1 - 2/2^n), so none of their intervals is a 95% one."""
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
@@ -56,12 +54,12 @@ _Figures = npt.NDArray[np.float64]
 
 
 def block_figure(nanoseconds: Sequence[int]) -> float:
-    """Seconds of one iteration of a block: the median of its iterations."""
+    """Seconds per iteration of a block: the median of its iterations."""
     return float(np.median(nanoseconds)) * _NANOSECONDS
 
 
 def median_interval(values: npt.ArrayLike, seed: int) -> tuple[float, float] | None:
-    """The 95% bootstrap interval of the median, None from fewer than two values.
+    """The 95% bootstrap interval of the median; None for fewer than two values.
 
     The percentile method, because the median's jackknife values are nearly all alike and the
     bias-corrected one (BCa) divides by their spread.
@@ -82,28 +80,28 @@ def median_interval(values: npt.ArrayLike, seed: int) -> tuple[float, float] | N
 
 
 def level_time(figures: npt.ArrayLike, seed: int) -> Quantity:
-    """Seconds of one iteration of a level: the median over the figures of its rounds.
+    """Seconds per iteration of a level: the median over its rounds.
 
-    Its interval holds the machine's drift as well; only the ratio is free of that. A single round
-    gives a value without an interval. Raises ValueError if there is no round.
+    Its interval includes the machine's drift; only the ratio is free of that. A single round gives
+    a value without an interval. Raises ValueError if there is no round.
     """
     return _quantity("time", figures, seed)
 
 
 def difference(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Quantity:
-    """Seconds by which an iteration of the level takes longer than the baseline's (below 0: less).
+    """Seconds by which an iteration of the level takes longer than the baseline's (negative: less).
 
-    The arguments hold one figure a round, in the same order of rounds.
+    The arguments hold one figure per round, in the same order of rounds.
     """
     over, under = _paired(level, baseline)
     return _quantity("difference", over - under, seed)
 
 
 def ratio(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Ratio | None:
-    """Time of the level over time of the baseline: median over the rounds of the rounds' ratios.
+    """Time of the level divided by time of the baseline: the median of the rounds' ratios.
 
-    The arguments hold one figure a round, in the same order of rounds. None where no ratio with an
-    interval exists: fewer than two rounds, or a baseline that took no time by its clock.
+    The arguments hold one figure per round, in the same order of rounds. None if there is no ratio
+    with an interval: fewer than two rounds, or a baseline that took no time by its clock.
     """
     over, under = _paired(level, baseline)
     if not (np.isfinite(over) & np.isfinite(under) & (under > 0)).all():
@@ -113,8 +111,8 @@ def ratio(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Ratio | N
     if interval is None:
         return None
     low, high = interval
-    # Rounds without any spread come from a clock coarser than what it times, or from a worker
-    # that repeats itself: their interval has no width because it knows nothing, not everything.
+    # Rounds without any spread come from a clock coarser than the time, or from a worker that
+    # repeats itself: their interval has no width because it carries no information.
     informative = ratios.size >= LEAST_ROUNDS and float(np.ptp(ratios)) > 0
     return Ratio(
         value=float(np.median(ratios)),
@@ -125,9 +123,9 @@ def ratio(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Ratio | N
 
 
 def word(low: float, high: float) -> Word:
-    """What the interval of a ratio allows to be said; ``unclear`` whenever that is nothing.
+    """The conclusion that the interval of a ratio allows; ``unclear`` if it allows none.
 
-    An interval that is none (a NaN, or its ends exchanged) is ``unclear`` too.
+    An invalid interval (a NaN, or its ends exchanged) is ``unclear`` too.
     """
     if not low <= high:
         return "unclear"
@@ -141,18 +139,18 @@ def word(low: float, high: float) -> Word:
 
 
 def relative_width(estimate: Ratio | Quantity | None) -> float:
-    """Full width of the interval (high - low) over the value; infinite where there is none."""
+    """Full width of the interval (high - low) over the value; infinite without an interval."""
     if estimate is None or estimate.low is None or estimate.high is None or estimate.value <= 0:
         return float("inf")
     return (estimate.high - estimate.low) / estimate.value
 
 
 def payback(extra_seconds: float, ratio: Ratio | None, difference: Quantity | None) -> float | None:
-    """Iterations after which a level has earned back its extra build and start seconds.
+    """Iterations after which a level has made up for its extra build and start seconds.
 
-    extra_seconds: what building and starting the level takes more than the baseline's.
-    0 for a level that costs nothing extra; None for one that never pays, which is every level that
-    is not known to be faster.
+    extra_seconds: how much longer the level takes to build and start than the baseline. 0 for a
+    level that costs nothing extra; None for one that never pays off, which is every level that is
+    not known to be faster.
     """
     if ratio is None or ratio.word != "faster" or difference is None or difference.value >= 0:
         return None
@@ -162,13 +160,13 @@ def payback(extra_seconds: float, ratio: Ratio | None, difference: Quantity | No
 def _quantity(name: str, values: npt.ArrayLike, seed: int) -> Quantity:
     sample = np.asarray(values, dtype=float)
     if sample.size == 0:
-        raise ValueError(f"no round to estimate the {name} from")
+        raise ValueError(f"there is no round to estimate the {name} from")
     low, high = median_interval(sample, seed) or (None, None)
     return Quantity(name=name, unit="s", value=float(np.median(sample)), low=low, high=high)
 
 
 def _paired(level: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[_Figures, _Figures]:
-    """Both as arrays of equal length; numpy would otherwise stretch a single round over many."""
+    """Both as arrays of equal length; numpy would otherwise broadcast a single round over many."""
     over, under = np.asarray(level, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if over.shape != under.shape:
         raise ValueError(f"{over.size} rounds of the level against {under.size} of the baseline")

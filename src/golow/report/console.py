@@ -1,4 +1,4 @@
-"""The console that tables are printed on, and how a level's name stands in them."""
+"""The console for tables, and how a level's name is written in them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ LONGEST_VARIANT = 14
 
 
 def wide_console() -> Console:
-    """Standard output: as wide as the terminal but 100 columns at most, and 100 in a file."""
-    console = Console(markup=False)  # else `golow[cudnn]` would lose what is in brackets
+    """Standard output, as wide as the terminal up to 100 columns; 100 columns in a file."""
+    console = Console(markup=False)  # markup would remove the brackets of `golow[cudnn]`
     console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
     return console
 
 
 def level_text(name: str) -> str:
-    """A line for the level and one for the variant; of a long one two."""
+    """One line for the level and one for the variant; two for a long variant."""
     level, colon, variant = name.partition(":")
     if len(variant) > LONGEST_VARIANT:
         variant = variant.replace("-", "-\n  ", 1)

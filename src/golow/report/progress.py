@@ -1,4 +1,4 @@
-"""How far a comparison is, drawn on a terminal; plain lines where there is none."""
+"""Progress of a comparison: drawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.status import Status
 class ProgressDisplay:
     """An observer of a comparison.
 
-    A spinner while something is built or loaded, redrawn once a second. During the race nothing
-    is redrawn but between rounds: the parent must not take a core from what it measures.
+    A spinner while something is built or loaded, redrawn once a second. During the race it redraws
+    only between rounds: the parent must not take a core from what it measures.
     """
 
     def __init__(self, console: Console) -> None:
@@ -33,7 +33,7 @@ class ProgressDisplay:
         self.close()
 
     def stage(self, text: str) -> None:
-        """The stage before is done, this one begins."""
+        """End the previous stage and begin this one."""
         self._finish_stage()
         self._finish_race()
         self._text, self._began = text, time.monotonic()

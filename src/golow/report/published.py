@@ -1,5 +1,5 @@
-"""Figures that others have published, with their source: accuracies for the same data sets, and
-times, memory and utilization over batch size and resolution."""
+"""Published figures with their source: accuracies for the same data sets, and times, memory and
+utilization over batch size and resolution."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HERE = Path(__file__).parent
 
 
 class Published(Record, frozen=True, kw_only=True):
-    """A paper's table. levels: the level of golow that each of its implementations corresponds to.
-    accuracy: by data set and implementation, in ``unit``, after ``epochs`` of ``model``."""
+    """A paper's table. levels: golow's level for each of the paper's implementations. accuracy: by
+    data set and implementation, in ``unit``, after ``epochs`` of ``model``."""
 
     source: str
     name: str
@@ -29,8 +29,8 @@ class Published(Record, frozen=True, kw_only=True):
 
 
 class PublishedCell(Record, frozen=True, kw_only=True):
-    """An implementation at one batch size and resolution. level: the one of golow that it
-    corresponds to; sample_time in seconds, memory in bytes, utilization as a share."""
+    """An implementation at one batch size and resolution. level: golow's corresponding level;
+    sample_time in seconds, memory in bytes, utilization as a share."""
 
     level: str
     mode: Mode
@@ -42,8 +42,8 @@ class PublishedCell(Record, frozen=True, kw_only=True):
 
 
 class PublishedGrid(Record, frozen=True, kw_only=True):
-    """A paper's figures over batch size and resolution of golow's model of that name. where: year
-    and card in a few letters, for a legend."""
+    """A paper's figures over batch size and resolution for golow's model of that name. where: year
+    and GPU in short, for a legend."""
 
     source: str
     name: str
@@ -103,7 +103,7 @@ GRIDS: dict[str, Callable[[], PublishedGrid]] = {"levental2020": levental2020_gr
 
 
 def grid(name: str) -> PublishedGrid:
-    """The published figures of that name; raises `GolowError` for one that golow has not."""
+    """The published figures of that name; raises `GolowError` for an unknown name."""
     if name not in GRIDS:
         raise GolowError(f"there are no published figures {name!r}", f"use {', '.join(GRIDS)}.")
     return GRIDS[name]()

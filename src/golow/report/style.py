@@ -1,9 +1,10 @@
 """How figures look: a level's colour, marker and line, the same in every figure; legend, caption,
 and saving so that equal records give equal files.
 
-The colours are those of Okabe and Ito (2008), but wine red for their yellow, which is too pale on
-paper; they stay apart with each kind of colour blindness, and the markers do without colour. A
-variant (``compile:freezing``) has its level's colour and marker with another line.
+The colours are those of Okabe and Ito (2008), with wine red instead of their yellow, which is too
+pale on paper. They can be told apart with each kind of colour blindness, and the markers work
+without colour. A variant (``compile:freezing``) has its level's colour and marker with another
+line style.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Format = Literal["svg", "png", "pdf"]
 Line = Literal["-"] | tuple[int, tuple[int, ...]]
 
-# Colour and marker of each level. onednn and cudnn are the same level on other hardware.
+# Colour and marker of each level. onednn and cudnn are the same level on different hardware.
 LEVELS = {
     "eager": ("#000000", "o"),
     "torchscript": ("#56B4E9", "s"),
@@ -53,7 +54,7 @@ VARIANTS: dict[str, Line] = {
 }
 
 STYLE = {
-    "font.family": "DejaVu Sans",  # matplotlib brings it: the same letters on every machine
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so text looks the same everywhere
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.titleweight": "bold",
@@ -68,11 +69,11 @@ STYLE = {
     "legend.handlelength": 3.2,
     "lines.markersize": 4,
     "savefig.dpi": 200,
-    "text.parse_math": False,  # a class or a file may have dollar signs in its name
+    "text.parse_math": False,  # names of classes and files may contain dollar signs
     "svg.fonttype": "path",
     "svg.hashsalt": "golow",
 }
-# What matplotlib would otherwise write into a file of the moment it was made.
+# Removes the creation time that matplotlib writes by default.
 METADATA: dict[Format, dict[str, Any]] = {
     "svg": {"Date": None},
     "png": {},
@@ -80,7 +81,7 @@ METADATA: dict[Format, dict[str, Any]] = {
 }
 
 CAPTION_SIZE = 6.5
-# Of text in inches: what a figure grows by for its caption and legend, so that panels keep theirs.
+# Text sizes in inches: a figure grows by its caption and legend, so that panels keep their size.
 CAPTION_LINE, LEGEND_LINE = 0.125, 0.17
 CAPTION_CHARACTER, LEGEND_CHARACTER, LEGEND_HANDLE = 0.053, 0.066, 0.65
 
@@ -94,7 +95,7 @@ class Look(NamedTuple):
 
 
 def look(level: str) -> Look:
-    """The level's look, which depends on its name alone; a user's own levels are grey."""
+    """The level's look, which depends only on its name; a user's own levels are grey."""
     name, _, variant = level.partition(":")
     draw = zlib.crc32(level.encode())
     other = (OTHER_COLOUR, OTHER_MARKERS[draw % len(OTHER_MARKERS)])
@@ -106,7 +107,7 @@ def look(level: str) -> Look:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """matplotlib's defaults with golow's style, whatever the user's own settings, which come back
+    """matplotlib's defaults with golow's style, ignoring the user's settings, which are restored
     afterwards. Raises `GolowError` without matplotlib."""
     try:
         from matplotlib import style
@@ -119,7 +120,7 @@ def drawing() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of that size in inches that makes room for all of its labels."""
+    """An empty figure of that size in inches, with a layout that makes room for all labels."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -130,7 +131,7 @@ def new_figure(width: float, height: float) -> Figure:
 def panels(
     count: int, size: tuple[float, float], x_label: str, y_label: str
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels of that size in inches, up to three in a row, with common axes;
+    """A figure with `count` panels of that size in inches, up to three in a row, with shared axes;
     only the outer ones are labelled."""
     columns = 2 if count == 4 else min(3, max(1, count))
     rows = math.ceil(max(1, count) / columns)
@@ -148,7 +149,7 @@ def panels(
 
 
 def say(panel: Axes, text: str) -> None:
-    """An empty panel that says why it is empty; ticks that it shares with others stay theirs."""
+    """Write into an empty panel why it is empty; ticks shared with other panels are kept."""
     if len(panel.get_shared_x_axes().get_siblings(panel)) == 1:
         panel.set(xticks=[], yticks=[])
     panel.text(
@@ -163,12 +164,12 @@ def say(panel: Axes, text: str) -> None:
 
 
 def legend(figure: Figure, levels: Sequence[str]) -> None:
-    """The levels' lines and names above the panels, in as many columns as the figure is wide."""
+    """The levels' lines and names above the panels, in as many columns as fit."""
     legend_of(figure, [level_handle(level) for level in levels])
 
 
 def legend_of(figure: Figure, handles: Sequence[Artist]) -> None:
-    """The handles and their labels above the panels, in as many columns as the figure is wide."""
+    """The handles and their labels above the panels, in as many columns as fit."""
     if not handles:
         return
     entry = LEGEND_CHARACTER * max(len(str(h.get_label())) for h in handles) + LEGEND_HANDLE
@@ -201,15 +202,15 @@ def _grow(figure: Figure, inches: float) -> None:
 
 @drawing()
 def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[Format]) -> list[Path]:
-    """Write the figure into the folder, a file a format, each whole or not at all.
+    """Write the figure into the folder, one file per format, each whole or not at all.
 
     The same figure gives the same bytes. Raises `GolowError` when the folder cannot be written or
-    there is no such format.
+    the format is unknown.
     """
     files = []
     for kind in formats:
         if kind not in METADATA:
-            raise GolowError(f"figures are not written as {kind}", f"use {', '.join(METADATA)}.")
+            raise GolowError(f"figures cannot be written as {kind}", f"use {', '.join(METADATA)}.")
         data = io.BytesIO()
         figure.savefig(data, format=kind, metadata=METADATA[kind])
         path = folder / f"{file_name(name)}.{kind}"
@@ -219,12 +220,12 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[Forma
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write it whole, with the folders that it lies in; raises `GolowError` where that fails."""
+    """Write the file whole, creating its folders; raises `GolowError` if that fails."""
     with writing(path, "free some space or name another folder."):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
 
 
 def file_name(name: str) -> str:
-    """The name with a dash for every character that some file system refuses."""
+    """The name with a dash for every character that some file system rejects."""
     return re.sub(r"[^\w.-]+", "-", name)

@@ -1,4 +1,4 @@
-"""Numbers as text, with their units, to as many digits as a reader can use."""
+"""Numbers as text with their units, to as many digits as are useful."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MISSING = "-"
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Three digits with the unit that suits: ``41.2 ms``, ``2.10 s``, ``3.5 min``."""
+    """Three digits with a fitting unit: ``41.2 ms``, ``2.10 s``, ``3.5 min``."""
     if seconds is None:
         return MISSING
     if seconds >= 120:
@@ -20,7 +20,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def milliseconds_text(seconds: float) -> str:
-    """Three digits in milliseconds without the unit, for a column of them: ``0.461``, ``12.3``."""
+    """Three digits in milliseconds without the unit, for a column: ``0.461``, ``12.3``."""
     number = seconds * 1e3
     if 0 < number < 0.001:
         return "<0.001"
@@ -50,7 +50,7 @@ def bytes_text(size: float | None) -> str:
 
 
 def joules_text(joules: float | None) -> str:
-    """Three digits with the unit that suits: ``12.3 J``, ``41.0 mJ``, ``8.20 uJ``."""
+    """Three digits with a fitting unit: ``12.3 J``, ``41.0 mJ``, ``8.20 uJ``."""
     if joules is None:
         return MISSING
     for factor, unit in ((1.0, "J"), (1e-3, "mJ")):
@@ -65,7 +65,7 @@ def watts_text(watts: float | None) -> str:
 
 
 def share_text(share: float | None) -> str:
-    """A share as whole percents: ``93%``; what is there and rounds to none is ``<1%``."""
+    """A share in whole percent: ``93%``; a positive share that rounds to 0 is ``<1%``."""
     if share is None:
         return MISSING
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"

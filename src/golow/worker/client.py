@@ -1,4 +1,4 @@
-"""The parent's side of the protocol: starts a worker, asks, waits without spinning, cleans up."""
+"""The parent's side of the protocol: start a worker, send requests, wait idly, end it."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from golow.worker.scheduling import ContentionMeter
 from golow.worker.turn import Turn
 
 SETTLE_SECONDS = 0.03
-LOOK_SECONDS = 0.1  # between looks whether others want the card
-SECONDS_TO_END = 5.0  # that a process whose output has ended may take to end itself
+LOOK_SECONDS = 0.1  # between checks whether others request the GPU
+SECONDS_TO_END = 5.0  # for a process to exit after its output has ended
 Report = TypeVar("Report", bound=msgspec.Struct)
 
 
 class LayerSample(NamedTuple):
-    """What one ``layers`` request brought, and how long the worker waited for a core meanwhile."""
+    """The result of a ``layers`` request, and how long the worker waited for a core meanwhile."""
 
     steps: tuple[LayerTime, ...]
     wait_share: float
 
 
 class Worker:
-    """One worker process. Every failure to answer properly raises `WorkerFailure` with a reason,
+    """One worker process. Every failure to answer correctly raises `WorkerFailure` with a reason,
     after the process and all its children have been ended."""
 
     def __init__(
@@ -58,14 +58,16 @@ class Worker:
         limits: Limits | None = None,
         turn: Turn | None = None,
     ) -> None:
-        """turn: where several comparisons share a card, the place of the worker's own."""
+        """turn: this worker's comparison among those that share a GPU, if several do."""
         self.name = name
         self.limits = limits or Limits()
         self._turn = turn or Turn()
-        self.last: float | None = 0.0  # what the last `time` ended with; None if it was no number
+        self.last: float | None = (
+            0.0  # the last result of the last `time`; None if it was not a number
+        )
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
         self._out_of_memory_kills = process.out_of_memory_kills()
-        self._seconds_per_iteration = 0.0  # not known yet
+        self._seconds_per_iteration = 0.0  # unknown until measured
         self._waiting = self._dismissed = self._ended = False
         self._stood_aside = 0.0  # seconds
         self.started = time.perf_counter()
@@ -93,24 +95,24 @@ class Worker:
     # ------------------------------------------------------------ requests
 
     def wake(self, mode: Mode) -> None:
-        """Have it import what loading a workload of that mode would; `load` waits for that."""
-        with contextlib.suppress(OSError):  # it has died: `load` tells how
+        """Import what loading a workload of that mode needs; `load` waits until that is done."""
+        with contextlib.suppress(OSError):  # it has died: `load` reports how
             self._lines.write(line({"do": "wake", "mode": mode}))
         self._waiting = True
 
     def load(self, bundle: Path) -> LoadReport:
-        """Make the worker ready for the bundle's workload."""
+        """Load the bundle's workload."""
         return self._convert(self._load(bundle), LoadReport)
 
     def build(self, bundle: Path) -> LoadReport:
-        """The same for the sake of what the worker builds meanwhile, which may take minutes: where
-        others want the card alone, it is stopped until they are done. That time does not count."""
+        """Load the bundle's workload if that builds something, which may take minutes: the worker
+        is paused while others have exclusive use of the GPU. That time does not count."""
         report = self._convert(self._load(bundle, gives_way=True), LoadReport)
         build = report.phases.get("build", 0.0) - self._stood_aside
         return msgspec.structs.replace(report, phases={**report.phases, "build": max(0.0, build)})
 
     def outputs(self, batches: Sequence[int], learning_rate: float, file: Path) -> None:
-        """Have the batches run from the start, and their tensors written to the file."""
+        """Run the batches from the start, and write their tensors to the file."""
         request = {
             "do": "outputs",
             "batches": list(batches),
@@ -121,7 +123,7 @@ class Worker:
         self._require_written(file)
 
     def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
-        """Time that many iterations; the sample says how long the worker waited for a core.
+        """Time that many iterations; the sample includes how long the worker waited for a core.
 
         cold: the device's L2 cache is emptied before each.
         """
@@ -132,14 +134,14 @@ class Worker:
             request["cold"] = True
         report = self._convert(self._request(request, limit), TimeReport)
         wall, after = time.perf_counter_ns() - start, self._meter.read()
-        # Its threads spin on for some milliseconds before they sleep; the next worker's block
-        # should not begin beside them.
+        # Its threads spin for some milliseconds before they sleep; the next worker's block should
+        # not begin while they do.
         time.sleep(SETTLE_SECONDS)
         if len(report.host_ns) != iterations or any(ns <= 0 for ns in report.host_ns):
             self._fail(
                 "protocol",
-                f"it was asked for {iterations} iterations and timed {len(report.host_ns)}, "
-                "or gave a time that is not positive",
+                f"the request was for {iterations} iterations; it timed {len(report.host_ns)}, "
+                "or returned a time that is not positive",
             )
         device_ns = report.device_ns or ()
         self._seconds_per_iteration = max(*report.host_ns, *device_ns, 0) / 1e9
@@ -151,16 +153,16 @@ class Worker:
         )
 
     def allocated_peak(self) -> int | None:
-        """Bytes that one iteration holds at most, as the worker's own allocator tells."""
+        """Peak bytes of one iteration, as the worker's own allocator reports them."""
         answer = self._request({"do": "memory"}, self.limits.memory)
         peak = answer.get("allocated_peak")
         return int(peak) if peak is not None else None
 
     def layers(self, iterations: int) -> LayerSample:
-        """The steps of an iteration, each timed by itself in that many iterations.
+        """The steps of an iteration, each timed separately in that many iterations.
 
-        Raises `Unsupported` where the level cannot be divided or does not know the request; the
-        worker lives on then.
+        Raises `Unsupported` if the level cannot be divided or does not know the request; the worker
+        stays alive.
         """
         limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
         before, start = self._meter.read(), time.perf_counter_ns()
@@ -170,16 +172,16 @@ class Worker:
         if not steps or any(not s.modules or len(s.ns) != iterations for s in steps):
             self._fail(
                 "protocol",
-                f"it was asked for the layers of {iterations} iterations, and a step has another "
+                f"the request was for the layers of {iterations} iterations; a step has another "
                 "number of times, or no layer",
             )
         if any(ns < 0 for step in steps for ns in step.ns):
-            self._fail("protocol", "a layer took a time below zero")
+            self._fail("protocol", "a layer has a negative time")
         return LayerSample(steps, self._meter.wait_share(before, after, wall) or 0.0)
 
     def copies(self, iterations: int) -> CopiesReport | None:
-        """What an iteration copies from host to device when it is fed from host memory; None where
-        the worker does not know the request, or copies nothing."""
+        """What an iteration copies from host to device when it is fed from host memory; None if the
+        worker does not know the request, or copies nothing."""
         limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
         answer = self._answer({"do": "copies", "iterations": iterations}, limit)
         if answer.get("error") in ("unsupported", "unknown_request"):
@@ -199,8 +201,8 @@ class Worker:
     ) -> EpochReport:
         """Train on the order's batches from ``first`` on, each with its own learning rate.
 
-        Raises `Unsupported`, here and in the three requests below, where the worker does not know
-        the request or the level cannot do it; it lives on then.
+        This and the three requests below raise `Unsupported` if the worker does not know the
+        request or the level cannot do it; the worker stays alive.
         """
         request = {
             "do": "epoch",
@@ -216,18 +218,18 @@ class Worker:
         if len(report.losses) != len(rates) or report.nanoseconds <= 0:
             self._fail(
                 "protocol",
-                f"it was asked to train on {len(rates)} batches and gave {len(report.losses)} "
+                f"the request was to train on {len(rates)} batches; it gave {len(report.losses)} "
                 "losses, or a time that is not positive",
             )
         return report
 
     def save(self, file: Path) -> None:
-        """Have the state of the training written to the file."""
+        """Write the state of the training to the file."""
         self._optional({"do": "save", "file": str(file)}, self.limits.epoch)
         self._require_written(file)
 
     def restore(self, file: Path) -> None:
-        """Have the worker go on from a state that `save` wrote, or infer with its weights."""
+        """Continue from a state that `save` wrote, or infer with its weights."""
         self._optional({"do": "restore", "file": str(file)}, self.limits.load)
 
     def predict(
@@ -240,7 +242,7 @@ class Worker:
         scale: Sequence[float],
         shift: Sequence[float],
     ) -> PredictReport:
-        """Have the outputs of so many batches of the data set written to the file."""
+        """Write the outputs of that many batches of the data set to the file."""
         request = {
             "do": "predict",
             "data": str(data),
@@ -255,13 +257,13 @@ class Worker:
         return report
 
     def resident_bytes(self) -> dict[str, int]:
-        """Resident set now and its highest mark, taken from outside."""
+        """The current resident set size and its peak, read from outside."""
         return process.resident_bytes(self.pid)
 
     def dismiss(self) -> None:
-        """Ask the worker to end, without waiting for it; `close` does.
+        """Ask the worker to exit, without waiting for it; `close` waits.
 
-        One that still owes an answer (Ctrl-C came meanwhile) would not hear the question.
+        A worker that still owes an answer (after Ctrl-C) would not read the request.
         """
         if not (self._waiting or self._dismissed or self._ended):
             with contextlib.suppress(OSError):
@@ -269,18 +271,18 @@ class Worker:
             self._dismissed = True
 
     def close(self) -> None:
-        """Have the worker end, and end it with its whole group when it does not."""
+        """Make the worker exit; if it does not, kill its whole process group."""
         try:
             self.dismiss()
             if self._dismissed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(self.limits.quit)
-        finally:  # also when a second Ctrl-C comes
+        finally:  # also after a second Ctrl-C
             self._kill()
             self._log.close()
 
     def log(self) -> str:
-        """The end of what the worker wrote to standard error."""
+        """The last part of the worker's standard error."""
         return "" if self._log.closed else process.last_words(self._log.fileno())
 
     # ------------------------------------------------------------ how it is done
@@ -289,14 +291,15 @@ class Worker:
         return self._require_success(self._answer(request, limit))
 
     def _optional(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        """The answer to a request that a worker need not know; it lives on where it does not."""
+        """The answer to an optional request; a worker that does not know it stays alive."""
         answer = self._answer(request, limit)
         if answer.get("error") in ("unsupported", "unknown_request"):
             raise Unsupported(self.name, str(answer.get("message", "it gave no reason")))
         return self._require_success(answer)
 
     def _load(self, bundle: Path, gives_way: bool = False) -> dict[str, Any]:
-        if self._waiting:  # any answer will do: who does not know `wake` does all when it loads
+        # Any answer will do: a worker without `wake` imports everything when it loads.
+        if self._waiting:
             self._read("wake", self.limits.load)
         request = {"do": "load", "bundle": str(bundle)}
         return self._require_success(self._answer(request, self.limits.load, gives_way))
@@ -314,7 +317,7 @@ class Worker:
             return self._read(str(request["do"]), limit, gives_way)
 
     def _require_success(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer, unless it is a refusal, with which the worker's life ends."""
+        """The answer; a refusal ends the worker."""
         if answer.get("ok") is True:
             return answer
         message = str(answer.get("message", "it gave no reason"))
@@ -328,16 +331,18 @@ class Worker:
 
     def _require_written(self, file: Path) -> None:
         if not file.is_file():
-            self._fail("protocol", f"it said that it wrote {file.name}, but there is no such file")
+            self._fail(
+                "protocol", f"it reported that it wrote {file.name}, but there is no such file"
+            )
 
     def _require_silence(self) -> None:
-        """A second line to one request would be taken for the answer to the next."""
+        """A second line after one request would be read as the answer to the next."""
         if self._lines.unread or self._has_come(0):
-            self._fail("protocol", f"it wrote without being asked: {self._lines.unread[:80]!r}")
+            self._fail("protocol", f"it wrote without a request: {self._lines.unread[:80]!r}")
 
     def _read(self, what: str, limit: float, gives_way: bool = False) -> dict[str, Any]:
-        """The next line of the worker, if it comes within the limit; who gives way looks now and
-        then whether to."""
+        """The worker's next line, if it comes within the limit; a worker that yields the GPU checks
+        for requests now and then."""
         deadline = time.monotonic() + limit
         while not self._lines.is_whole:
             left = deadline - time.monotonic()
@@ -355,17 +360,17 @@ class Worker:
             raise self._fail("protocol", message) from None
 
     def _has_come(self, seconds: float) -> bool:
-        """Whether the worker wrote something in that time."""
+        """Whether the worker wrote something within that time."""
         try:
             return self._lines.wait(seconds)
         except EOFError:
             raise self._died() from None
 
     def _stand_aside(self) -> float:
-        """Stop the worker while others have the card alone; for how many seconds."""
+        """Pause the worker while others have exclusive use of the GPU; returns the seconds."""
         began = time.monotonic()
         with process.stopped(self.pid):
-            time.sleep(SETTLE_SECONDS)  # what it has enqueued ends
+            time.sleep(SETTLE_SECONDS)  # enqueued work finishes
             self._turn.step_aside()
         seconds = time.monotonic() - began
         self._stood_aside += seconds
@@ -381,7 +386,9 @@ class Worker:
         try:
             status = self._process.wait(SECONDS_TO_END)
         except subprocess.TimeoutExpired:
-            raise self._fail("protocol", "it closed its standard output and lives on") from None
+            raise self._fail(
+                "protocol", "it closed its standard output but is still running"
+            ) from None
         raise self._fail(*process.how_it_ended(status, self._out_of_memory_kills))
 
     def _fail(self, kind: str, message: str) -> WorkerFailure:
@@ -391,7 +398,7 @@ class Worker:
         raise WorkerFailure(kind, f"{kind}: {message}", log)
 
     def _kill(self) -> None:
-        if self._ended:  # its process id may be another's by now
+        if self._ended:  # its process id may belong to another process by now
             return
         self._ended = True
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""The one clock: every Python worker is timed by these loops, and C++ by its twin."""
+"""The one clock: these loops time every Python worker; C++ has equal ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from golow.worker.protocol import Stopwatch
 
 
 class DeviceTimes(NamedTuple):
-    """Nanoseconds of each iteration: of the host to enqueue it, of the device to run it."""
+    """Nanoseconds of each iteration: for the host to enqueue it, for the device to run it."""
 
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...]
 
 
 def time_iterations(iterate: Callable[[], None], iterations: int, warmup: int) -> tuple[int, ...]:
-    """Nanoseconds of each of ``iterations`` calls by the monotonic clock, after untimed ones."""
+    """Nanoseconds of each of ``iterations`` calls by the monotonic clock, after untimed calls."""
     with _collector_kept_out():
         for _ in range(warmup):
             iterate()
@@ -36,8 +36,8 @@ def time_on_device(
 ) -> DeviceTimes:
     """The same for iterations that a device runs, each between two of its events.
 
-    All are enqueued back to back, as a user's loop would do it, and the device is waited for once,
-    at the end. cold: its L2 is emptied before each, outside the events.
+    All are enqueued back to back, as in a user's loop, with one synchronisation at the end. cold:
+    the L2 is emptied before each, outside the events.
     """
     with _collector_kept_out():
         for _ in range(warmup):
@@ -56,11 +56,11 @@ def time_on_device(
 
 @contextmanager
 def _collector_kept_out() -> Iterator[None]:
-    """Without the collector, as in timeit: which iteration it hits is an accident. It runs before
-    the untimed iterations, because it leaves the caches cold: after them it would slow down the
-    first timed one, and only in Python."""
+    """Disable the garbage collector, as in timeit: which iteration it hits is random. It runs once
+    before the untimed iterations, because it leaves the caches cold: after them it would slow down
+    the first timed one, and only in Python."""
     gc.collect()
-    gc.freeze()  # what lives now need not be looked at again before the next block
+    gc.freeze()  # living objects need no further collection before the next block
     gc.disable()
     try:
         yield

@@ -1,9 +1,9 @@
 """The batches of an epoch, gathered from a prepared data set, and the arithmetic of an input.
 
 A prepared data set is one safetensors file, ``images`` uint8 [N, C, H, W] and ``labels`` int64 [N];
-an order is another, ``rows`` int64, and where there is augmentation ``shifts`` int8 [rows, 2] and
-``flips`` uint8 [rows]. Nothing here imports a framework: workers without one compute their inputs
-by the functions below, and the others by the same arithmetic on their device.
+an order is another, ``rows`` int64, and with augmentation ``shifts`` int8 [rows, 2] and ``flips``
+uint8 [rows]. Nothing here imports a framework: workers without one compute their inputs by the
+functions below, the others by the same arithmetic on their device.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Floats = npt.NDArray[np.float32]
 
 
 class Fed(NamedTuple):
-    """One batch as it lies in the data set.
+    """One batch as stored in the data set.
 
     pixels: uint8 [n, C, H, W], before augmentation. labels: int64 [n]. shifts: int8 [n, 2], rows
-    and columns that each picture is moved by, None where none is. flips: uint8 [n], 1 for a
-    picture turned left to right.
+    and columns by which each image is shifted, None without shifts. flips: uint8 [n], 1 for an
+    image flipped left to right.
     """
 
     pixels: Pixels
@@ -41,15 +41,14 @@ class Fed(NamedTuple):
 
 
 class Feed:
-    """So many batches, one after another; the pictures are mapped into memory, not read whole.
+    """Successive batches; the images are memory-mapped, not read whole.
 
-    Batch i holds the order's rows i * batch to (i + 1) * batch, the last one what is left. Without
-    an order the rows are the file's own. scale and shift: float32 [C], for `normalised`. sizes:
-    rows of each batch. checksum: crc32 over what an order's batches have brought so far, pixels
-    before augmentation, then labels, going on from the one given.
+    Batch i holds the order's rows i * batch to (i + 1) * batch, the last one the rest. Without an
+    order the rows are the file's own. scale and shift: float32 [C], for `normalised`. sizes: rows
+    of each batch. checksum: crc32 over an order's batches so far, pixels before augmentation, then
+    labels, continuing from the one given.
 
-    Raises `GolowError` for a file that is not what it should be, and for batches that the order
-    does not have.
+    Raises `GolowError` for an invalid file, and for batches that the order does not have.
     """
 
     def __init__(
@@ -68,13 +67,13 @@ class Feed:
         self.checksum = checksum
         self._images, self._labels = _map(data)
         if not self.scale.shape == self.shift.shape == self._images.shape[1:2]:
-            raise GolowError(f"{data}: scale and shift need one number for each of its channels")
+            raise GolowError(f"{data}: scale and shift need one number per channel")
         self._has_order = order is not None
         self._order = _order(order, len(self._labels)) if order else _own_order(len(self._labels))
         there = -(-len(self._order.rows) // batch)
         if not 0 <= first <= first + batches <= there:
             raise GolowError(
-                f"batches {first} to {first + batches - 1} were asked for, the order has {there}"
+                f"batches {first} to {first + batches - 1} were requested, the order has {there}"
             )
         starts = range(first * batch, (first + batches) * batch, batch)
         self._parts = [slice(start, start + batch) for start in starts]
@@ -97,7 +96,7 @@ class Feed:
 
 
 def augmented(fed: Fed) -> Pixels:
-    """The pixels, each picture moved by its shift, zero where it had none, then flipped.
+    """The pixels, each image shifted, with zeros outside of it, then flipped.
 
     out[y][x] = in[y + dy][x + dx]; uint8 [n, C, H, W].
     """
@@ -123,13 +122,13 @@ def normalised(pixels: Pixels, scale: Floats, shift: Floats) -> Floats:
 
 
 def padded(pixels: Pixels, batch: int) -> Pixels:
-    """The pixels with copies of the last picture up to a whole batch."""
+    """The pixels, padded to a whole batch with copies of the last image."""
     missing = batch - len(pixels)
     return np.concatenate((pixels, pixels[-1:].repeat(missing, 0))) if missing else pixels
 
 
 def _overlap(size: int, distance: int) -> tuple[slice, slice]:
-    """Where what is left of a line moved by that distance comes to lie, and where it lay."""
+    """Target and source of the remaining part of a line shifted by that distance."""
     start = min(size, max(0, -distance))
     stop = max(start, min(size, size - distance))
     return slice(start, stop), slice(start + distance, stop + distance)
@@ -161,12 +160,12 @@ def _order(file: Path, rows: int) -> _Order:
     _require(file, "shifts", order.shifts, np.int8, (count, 2))
     _require(file, "flips", order.flips, np.uint8, (count,))
     if count and not 0 <= order.rows.min() <= order.rows.max() < rows:
-        raise GolowError(f"{file}: it names rows beyond the {rows} of the data set")
+        raise GolowError(f"{file}: it contains rows beyond the {rows} of the data set")
     return order
 
 
 def _map(file: Path) -> tuple[Pixels, Labels]:
-    """Images and labels; the images stay in the file until their pages are touched."""
+    """Images and labels; the images stay in the file until their pages are accessed."""
     labels = _tensors(file, ("labels",))["labels"]
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
@@ -181,7 +180,7 @@ def _map(file: Path) -> tuple[Pixels, Labels]:
 
 
 def _tensors(file: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """Those of the tensors that the file has; the first it must have."""
+    """The tensors that the file has; the first is required."""
     try:
         with safe_open(file, framework="numpy") as opened:
             there = set(opened.keys())

@@ -1,4 +1,4 @@
-"""How long the parent waits for a worker's answers."""
+"""Time limits for a worker's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines to a process and from it, over its standard streams, without spinning."""
+"""Exchange of lines with a process over its standard streams, without spinning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from golow.worker.process import pipes
 
 
 class Lines:
-    """Both pipes of a process. unread: what has come and was not taken."""
+    """Both pipes of a process. unread: received data that was not taken yet."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._to, self._from = pipes(process)
@@ -19,17 +19,17 @@ class Lines:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a whole line can be taken."""
+        """Whether a whole line is available."""
         return b"\n" in self.unread
 
     def write(self, line: bytes) -> None:
-        """Send a line. Raises OSError when nobody reads any more."""
+        """Send a line. Raises OSError if the reader has closed the pipe."""
         self._to.write(line)
         self._to.flush()
 
     def wait(self, seconds: float) -> bool:
-        """Block in the kernel until something comes; false if nothing came in that time. Raises
-        EOFError when nothing will come any more."""
+        """Block in the kernel until data arrives; false if none arrives within that time. Raises
+        EOFError if the writer has closed the pipe."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._from, selectors.EVENT_READ)
             if not selector.select(seconds):
@@ -46,7 +46,7 @@ class Lines:
         return line
 
     def close(self) -> None:
-        """Close both pipes; what the process has not read yet is lost."""
+        """Close both pipes; data that the process has not read is lost."""
         for stream in (self._to, self._from):
             with contextlib.suppress(OSError):
                 stream.close()

@@ -1,4 +1,4 @@
-"""A worker as a process: how it is started and stopped, and what the system tells of it."""
+"""A worker as a process: starting and stopping it, and what the system reports about it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ LOG_LINES, LOG_BYTES = 15, 8192
 def start(
     command: Sequence[str], threads: int, environment: Mapping[str, str], log: int
 ) -> subprocess.Popen[bytes]:
-    """A worker with pipes to it and from it; what it writes to standard error goes to the file
-    ``log``. Raises OSError where it cannot be started."""
+    """Start a worker with pipes to and from it; its standard error goes to the file ``log``. Raises
+    OSError if it cannot be started."""
     return subprocess.Popen(
         list(command),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
         env=worker_environment(command[0], threads, environment),
-        # A group of its own, so that it and its compilers can be ended together, and so that Ctrl-C
-        # reaches only the parent, which then ends it in order.
+        # Its own process group, so that it and its compilers can be ended together, and so that
+        # Ctrl-C reaches only the parent, which then ends the workers in order.
         start_new_session=True,
     )
 
 
 def worker_environment(program: str, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of every worker: the same threads and wait policy whatever the level."""
+    """The environment of every worker: the same threads and wait policy for all levels."""
     environment = {**os.environ, **thread_settings(threads)}
     if program == sys.executable:
-        # The parent's import path, so that a model found there is found by the worker too. Not for
-        # another Python, which would find this one's standard library.
+        # The parent's import path, so that the worker finds the same models. Not for another
+        # Python, which would find this one's standard library.
         paths = (path or str(Path.cwd()) for path in sys.path)
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return {**environment, **extra}
@@ -54,9 +54,9 @@ def pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 def thread_settings(threads: int) -> dict[str, str]:
     """Thread count for every runtime a level may use.
 
-    How threads wait between parallel regions is left as the runtime has it, which is what users
-    get: with OMP_WAIT_POLICY=PASSIVE the wake-ups alone made LeNet-5 three times slower here. The
-    caller's own setting reaches every level alike.
+    How threads wait between parallel regions is left at the runtime's default, as for users: with
+    OMP_WAIT_POLICY=PASSIVE the wake-ups alone made LeNet-5 three times slower here. The caller's
+    own setting reaches every level alike.
     """
     count = str(threads)
     return {
@@ -69,7 +69,7 @@ def thread_settings(threads: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def stopped(process: int) -> Iterator[None]:
-    """The process stands still meanwhile."""
+    """Pause the process meanwhile."""
     os.kill(process, signal.SIGSTOP)
     try:
         yield
@@ -78,26 +78,26 @@ def stopped(process: int) -> Iterator[None]:
 
 
 def how_it_ended(status: int, kills_before: int) -> tuple[str, str]:
-    """A kind of failure and words for it, by a process's status (negative: a signal) and
-    `out_of_memory_kills` from before it."""
+    """The kind and description of a failure, from a process's status (negative: a signal) and the
+    value of `out_of_memory_kills` before it."""
     if status >= 0:
         return "died", f"it ended with status {status}"
     if status == -signal.SIGKILL and out_of_memory_kills() > kills_before:
-        return "out of memory", "the system ended it to get memory back"
+        return "out of memory", "the system killed it to free memory"
     names = {number.value: number.name for number in signal.Signals}
     return "died", f"it was ended by {names.get(-status, f'signal {-status}')}"
 
 
 def last_words(log: int) -> str:
-    """The end of what a process wrote to that file, and may still be writing to."""
-    # Never by seeking: the process writes at the same position of the same open file.
+    """The last part of a file that a process may still be writing to."""
+    # No seeking: it would move the process's position in the shared open file.
     end = os.fstat(log).st_size
     text = os.pread(log, LOG_BYTES, max(0, end - LOG_BYTES))
     return "\n".join(text.decode(errors="replace").splitlines()[-LOG_LINES:])
 
 
 def out_of_memory_kills() -> int:
-    """How many processes the kernel has ended for want of memory since it started."""
+    """How many processes the kernel has killed for lack of memory since it booted."""
     try:
         for row in Path("/proc/vmstat").read_text().splitlines():
             if row.startswith("oom_kill "):
@@ -108,7 +108,7 @@ def out_of_memory_kills() -> int:
 
 
 def resident_bytes(process: int) -> dict[str, int]:
-    """The process's resident set now and its highest mark."""
+    """The process's current resident set size and its peak."""
     found = {}
     try:
         text = Path(f"/proc/{process}/status").read_text()
@@ -122,6 +122,6 @@ def resident_bytes(process: int) -> dict[str, int]:
 
 
 def reset_resident_peak(process: int) -> None:
-    """Let the highest mark of its resident set begin again from what is resident now."""
+    """Reset the peak of its resident set size to the current value."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{process}/clear_refs").write_text("5")

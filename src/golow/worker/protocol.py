@@ -1,4 +1,4 @@
-"""The words of the worker protocol; ``docs/protocol.md`` is their meaning.
+"""The words of the worker protocol; ``docs/protocol.md`` defines them.
 
 Nothing here imports a framework: the parent and every Python worker share this file.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LoadReport(Record, frozen=True, kw_only=True):
-    """What `load` brought: seconds of each phase, the artifact's bytes, and remarks."""
+    """The answer to `load`: seconds of each phase, the artifact's bytes, and notes."""
 
     phases: dict[str, float]
     artifact_bytes: int | None = None
@@ -29,7 +29,7 @@ class LoadReport(Record, frozen=True, kw_only=True):
 
 
 class TimeReport(Record, frozen=True, kw_only=True):
-    """What `time` brought: nanoseconds of each timed iteration."""
+    """The answer to `time`: nanoseconds of each timed iteration."""
 
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...] | None = None
@@ -37,8 +37,8 @@ class TimeReport(Record, frozen=True, kw_only=True):
 
 
 class CopiesReport(Record, frozen=True, kw_only=True):
-    """What `copies` brought, an iteration: bytes from host to device, the nanoseconds that their
-    copies took, and from what kind of host memory: ``pageable``, ``pinned``, both, or ``none``."""
+    """The answer to `copies`, per iteration: bytes from host to device, nanoseconds of their
+    copies, and the kind of host memory: ``pageable``, ``pinned``, both, or ``none``."""
 
     bytes: int
     nanoseconds: int
@@ -46,14 +46,14 @@ class CopiesReport(Record, frozen=True, kw_only=True):
 
 
 class LayersReport(Record, frozen=True, kw_only=True):
-    """What `layers` brought: the steps of an iteration in order of execution."""
+    """The answer to `layers`: the steps of an iteration in order of execution."""
 
     layers: tuple[LayerTime, ...]
 
 
 class EpochReport(Record, frozen=True, kw_only=True):
-    """What `epoch` brought: the loss of each batch, None where it is no finite number; crc32 over
-    the pixels and labels that were consumed; nanoseconds of all of it."""
+    """The answer to `epoch`: the loss of each batch, None if it is not finite; crc32 over the
+    pixels and labels that were consumed; total nanoseconds."""
 
     losses: tuple[float | None, ...]
     checksum: int
@@ -61,16 +61,16 @@ class EpochReport(Record, frozen=True, kw_only=True):
 
 
 class PredictReport(Record, frozen=True, kw_only=True):
-    """What `predict` brought: the nanoseconds of all its batches."""
+    """The answer to `predict`: the nanoseconds of all its batches."""
 
     nanoseconds: int
 
 
 class Program(Protocol):
-    """What a Python worker serves: one level, ready to run one workload."""
+    """What a Python worker serves: one level that runs one workload."""
 
     def load(self, bundle: Path) -> LoadReport:
-        """Build and load; everything that is not an iteration."""
+        """Build and load: everything that is not an iteration."""
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Run these batches from the bundle's weights and write the tensors to the file."""
@@ -82,55 +82,55 @@ class Program(Protocol):
         """The loss, or the first output element, of the last iteration."""
 
     def allocated_peak(self) -> int | None:
-        """Bytes that one iteration holds at most beyond what was held before it."""
+        """Peak bytes of one iteration beyond those held before it."""
 
 
 @runtime_checkable
 class DividedProgram(Program, Protocol):
-    """A program that can also be timed layer by layer; one that cannot lacks the method, or
-    raises `golow.record.Unsupported` with the reason."""
+    """A program that can also be timed layer by layer; others lack the method, or raise
+    `golow.record.Unsupported` with the reason."""
 
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
-        """Run that many iterations, each step timed by itself."""
+        """Run that many iterations and time each step separately."""
 
 
 class Stopwatch(Protocol):
-    """Events of a device around iterations that are enqueued on it without waiting."""
+    """A device's events around iterations that are enqueued without waiting."""
 
     def flush(self) -> None:
-        """Enqueue the emptying of the device's L2 cache, by writing twice its size."""
+        """Enqueue a write of twice the size of the device's L2 cache, which empties it."""
 
     def start(self, iteration: int) -> None:
         """Enqueue the event before the iteration of that number, from 0."""
 
     def stop(self, iteration: int) -> None:
-        """Enqueue the event behind it."""
+        """Enqueue the event after it."""
 
     def nanoseconds(self) -> tuple[int, ...]:
-        """Wait for the device, once; its time of each iteration."""
+        """Wait for the device once; the device time of each iteration."""
 
 
 @runtime_checkable
 class WakingProgram(Protocol):
-    """A program that imports much only when it loads a workload."""
+    """A program whose large imports happen only when it loads a workload."""
 
     def wake(self, mode: Mode) -> None:
-        """Import what loading a workload of that mode would."""
+        """Import what loading a workload of that mode needs."""
 
 
 @runtime_checkable
 class DeviceProgram(Program, Protocol):
-    """A program that may run on a device and is then timed by the device's own clock."""
+    """A program that may run on a device; the device's own clock then times it."""
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
-        """Events for that many iterations; None if it runs on the CPU, by whose clock it is timed
-        then."""
+        """Events for that many iterations; None if it runs on the CPU, whose clock then times
+        it."""
 
 
 @runtime_checkable
 class FedProgram(Program, Protocol):
-    """A program that can also be fed from the host, to see what is copied; one that cannot lacks
-    the method, or raises `golow.record.Unsupported` with the reason."""
+    """A program that can also be fed from the host, to measure copies; others lack the method, or
+    raise `golow.record.Unsupported` with the reason."""
 
     def copies(self, iterations: int) -> CopiesReport:
         """Run that many iterations, each batch copied from ordinary host memory."""
@@ -138,24 +138,24 @@ class FedProgram(Program, Protocol):
 
 @runtime_checkable
 class TrainableProgram(Program, Protocol):
-    """A program that can also train whole epochs, for a workload in training."""
+    """A program that can also train whole epochs, for a training workload."""
 
     workload: Workload
 
     def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
-        """Train on each batch of the feed with its own learning rate, from the state as it is; the
-        loss of each. Returns when the device has finished, for which it waits once."""
+        """Train on each batch of the feed with its own learning rate, from the current state; the
+        loss of each. Returns when the device has finished, with one wait."""
 
     def save(self, file: Path) -> None:
         """Write parameters, buffers, momentum and, in fp16, the loss scale."""
 
     def restore(self, file: Path) -> None:
-        """Go on from what `save` wrote; momentum that is missing is zero."""
+        """Continue from a file that `save` wrote; missing momentum is zero."""
 
 
 @runtime_checkable
 class PredictingProgram(Program, Protocol):
-    """A program that can also run a whole data set, for a workload in inference."""
+    """A program that can also run a whole data set, for an inference workload."""
 
     workload: Workload
 
@@ -163,10 +163,10 @@ class PredictingProgram(Program, Protocol):
         """The output for every row of the feed, float32 [rows, ...]."""
 
     def restore(self, file: Path) -> None:
-        """Take parameters and buffers from what a training program's `save` wrote; all that was
-        derived of weights is derived again."""
+        """Take parameters and buffers from a file that a training program's `save` wrote, and
+        derive again everything that depends on them."""
 
 
 def line(answer: dict[str, Any]) -> bytes:
-    """One message as the protocol writes it."""
+    """One message in the protocol's encoding."""
     return msgspec.json.encode(answer) + b"\n"

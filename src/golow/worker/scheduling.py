@@ -1,9 +1,10 @@
-"""How long the threads of a process waited for a core: tells a calm block from a contended one.
+"""How long the threads of a process waited for a core, which distinguishes clean from contended
+blocks.
 
-Linux keeps for every thread the nanoseconds that it spent runnable on a run queue without
-running (second field of ``/proc/<pid>/task/<tid>/schedstat``). A process that has its cores to
-itself waits next to nothing; beside another one on the same core it waits half its time, and the
-time that it reports is the machine's, not the model's.
+Linux counts for every thread the nanoseconds that it spent runnable on a run queue without running
+(second field of ``/proc/<pid>/task/<tid>/schedstat``). A process that has its cores to itself waits
+almost not at all. If another one shares its core it waits half of its time, and its times then
+reflect the machine's load, not the model.
 
 Nothing here imports more than the standard library, since workers of every kind use it.
 """
@@ -16,9 +17,9 @@ from pathlib import Path
 def run_queue_wait_ns(pid: int) -> int | None:
     """Nanoseconds that the process's threads have waited for a core, summed, since each began.
 
-    None where the system does not tell: no Linux, no such process, or a kernel built without it.
-    Child processes are not counted. A thread that ends takes its figure with it, so that the sum
-    can fall: see `ContentionMeter.wait_share`.
+    None if the system does not report it: no Linux, no such process, or a kernel built without it.
+    Child processes are not counted. When a thread ends its count disappears, so the sum can fall:
+    see `ContentionMeter.wait_share`.
     """
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
@@ -29,7 +30,7 @@ def run_queue_wait_ns(pid: int) -> int | None:
 
 
 def _thread_wait_ns(thread: Path) -> int | None:
-    """One thread's wait, None if it has ended meanwhile or the kernel keeps no such figure."""
+    """One thread's wait; None if it has ended meanwhile or the kernel does not count it."""
     try:
         _running, waiting, _slices = (thread / "schedstat").read_text().split()
     except (OSError, ValueError):
@@ -50,17 +51,17 @@ class ContentionMeter:
         self.pid = pid
 
     def read(self) -> int | None:
-        """The wait so far in nanoseconds, None where the system does not tell."""
+        """The wait so far in nanoseconds; None if the system does not report it."""
         return run_queue_wait_ns(self.pid)
 
     @staticmethod
     def wait_share(before: int | None, after: int | None, wall_ns: int) -> float | None:
         """Wait of all threads between two readings over the wall time between them.
 
-        With several threads it can exceed 1. None where a reading is missing or no time passed.
+        With several threads it can exceed 1. None if a reading is missing or no time passed.
         """
         if before is None or after is None or wall_ns <= 0:
             return None
-        # A thread that ended between the readings took its figure with it: the difference is then
-        # too small, perhaps negative, but never a wait that was not there.
+        # The count of a thread that ended between the readings is gone: the difference is then too
+        # small, perhaps negative, but never too large.
         return max(0, after - before) / wall_ns

@@ -37,8 +37,8 @@ from golow.worker.protocol import (
 
 PR_SET_PDEATHSIG = 1
 
-# How a failed allocation reads: torch reports one as an ordinary RuntimeError. The last is how
-# NVIDIA's libraries say that their own failed.
+# Messages of failed allocations: torch reports one as an ordinary RuntimeError. The last is from
+# NVIDIA's libraries.
 OUT_OF_MEMORY = (
     "can't allocate memory",
     "not enough memory",
@@ -47,12 +47,12 @@ OUT_OF_MEMORY = (
     "alloc_failed",
 )
 
-# Characters of such a message that are its reason; all of it stands in the log.
+# Characters of such a message that become the reason; the log has all of it.
 SENTENCES = 160
 
 
 class UnknownRequest(Exception):
-    """The program has no answer to a request that golow knows."""
+    """The program does not support a request that golow knows."""
 
 
 def serve(program: Program, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -93,14 +93,14 @@ def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _brief(error: Exception) -> str:
-    """First and last line: a traceback inside a message belongs into the log."""
+    """First and last line: a traceback inside a message belongs in the log."""
     lines = str(error).strip().splitlines() or [""]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
     return f"{type(error).__name__}: {text}"
 
 
 def _cut(text: str) -> str:
-    """Its sentences up to some length: PyTorch's go on to who has the memory, and with advice."""
+    """Its first sentences: PyTorch's continue with memory statistics and advice."""
     if len(text) <= SENTENCES:
         return text
     whole, dot, _ = text[:SENTENCES].rpartition(". ")
@@ -130,7 +130,7 @@ def _outputs(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _give_back_memory() -> None:
-    """Return to the system what is free: the check's copies of every tensor are not the level's
+    """Return free memory to the system: the check's copies of every tensor are not the level's
     memory, but glibc would keep them."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -143,7 +143,7 @@ def _time(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     stopwatch = program.stopwatch(iterations) if isinstance(program, DeviceProgram) else None
     if stopwatch is None:
         if cold:
-            raise GolowError("this worker runs on no device whose cache it could empty")
+            raise GolowError("this worker does not run on a device whose cache it could empty")
         samples = time_iterations(program.iterate, iterations, warmup)
         return {"host_ns": samples, "device_ns": None, "last": program.last()}
     host_ns, device_ns = time_on_device(program.iterate, iterations, warmup, stopwatch, cold)
@@ -187,7 +187,7 @@ def _save(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 def _restore(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(program, (TrainableProgram, PredictingProgram)):
-        raise UnknownRequest("this worker takes its weights from the bundle alone")
+        raise UnknownRequest("this worker takes its weights only from the bundle")
     program.restore(Path(request["file"]))
     _give_back_memory()
     return {}
@@ -264,9 +264,9 @@ def end_with_parent() -> None:
 def run(make: Callable[[], Program]) -> None:
     """Be a worker: serve the program on this process's standard input and output."""
     end_with_parent()
-    # Ctrl-C reaches the whole group of a terminal; the parent decides what becomes of workers.
+    # Ctrl-C reaches the whole group of a terminal; the parent decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a model prints must not get between the answers: file descriptor 1 becomes the log.
+    # A model's output must not mix with the answers: file descriptor 1 becomes the log.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(make(), sys.stdin.buffer, answers)

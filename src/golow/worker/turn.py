@@ -1,9 +1,9 @@
-"""Whose turn it is on a card that several comparisons share: they prepare beside one another, and
-one alone is timed.
+"""Turns on a GPU that several comparisons share: they prepare at the same time, but each is timed
+alone.
 
 Both locks are the kernel's (flock on files of one folder) and end with the process that holds them,
-however that ends. Who wants the card alone waits for those who are on it; the gate keeps others
-from coming meanwhile, so that nobody waits for ever.
+however it ends. An exclusive request waits for current users of the GPU; the gate blocks new users
+meanwhile, so that no request starves.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from golow.record import GolowError
 
 
 class Turn:
-    """One comparison among those that share a card.
+    """One comparison among those that share a GPU.
 
-    folder: the same for all of them; it is made if need be. None where nobody shares the card, so
-    that there is nothing to wait for. Raises `GolowError` where the folder cannot be.
+    folder: the same for all of them; it is created if needed. None if the GPU is not shared, so
+    there is nothing to wait for. Raises `GolowError` if the folder cannot be used.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -31,12 +31,12 @@ class Turn:
 
     @property
     def is_shared(self) -> bool:
-        """Whether there are others."""
+        """Whether the GPU may be shared with others."""
         return self._locks is not None
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """On the card beside others that are not timed either; part of `alone` inside of it."""
+        """Shared use of the GPU, with others that are not timed either; no-op inside `alone`."""
         if self._is_alone:
             yield
         else:
@@ -45,7 +45,7 @@ class Turn:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Alone on the card; must not begin inside of `beside`, which would wait for itself."""
+        """Exclusive use of the GPU; must not begin inside `beside`, which would wait for itself."""
         with self._taken(fcntl.LOCK_EX):
             self._is_alone = True
             try:
@@ -55,12 +55,12 @@ class Turn:
 
     @property
     def is_wanted(self) -> bool:
-        """Within `beside`: whether somebody waits at the gate, for the card alone or behind one who
-        does."""
+        """Inside `beside`: whether another process waits at the gate, for exclusive use or behind
+        one that does."""
         return self._locks is not None and not self._is_alone and self._locks.is_gate_taken()
 
     def step_aside(self) -> None:
-        """Within `beside`: leave the card to who waits for it, and come back after."""
+        """Inside `beside`: yield the GPU to those that wait for it, then take it again."""
         if self._locks is not None:
             self._locks.step_aside()
 
@@ -76,7 +76,7 @@ class _Locks(NamedTuple):
 
     @contextmanager
     def taken(self, how: int) -> Iterator[None]:
-        """The card, shared or alone (a constant of flock), through the gate."""
+        """Take the GPU, shared or exclusive (a constant of flock), through the gate."""
         with _held(self.gate, fcntl.LOCK_EX):
             fcntl.flock(self.card, how)
         try:
@@ -85,13 +85,13 @@ class _Locks(NamedTuple):
             fcntl.flock(self.card, fcntl.LOCK_UN)
 
     def step_aside(self) -> None:
-        """Give the shared card back, and take it again through the gate."""
+        """Release the shared GPU, and take it again through the gate."""
         fcntl.flock(self.card, fcntl.LOCK_UN)
         with _held(self.gate, fcntl.LOCK_EX):
             fcntl.flock(self.card, fcntl.LOCK_SH)
 
     def is_gate_taken(self) -> bool:
-        """By somebody else, now."""
+        """Whether another process holds it now."""
         try:
             fcntl.flock(self.gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -107,7 +107,7 @@ def _locks(folder: Path) -> _Locks:
     except OSError as error:
         raise GolowError(
             f"{folder} cannot be used: {error.strerror or error}",
-            "cells take turns there; name another folder with GOLOW_CACHE.",
+            "cells take turns there; choose another folder with GOLOW_CACHE.",
         ) from error
 
 

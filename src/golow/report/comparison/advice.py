@@ -1,4 +1,4 @@
-"""The sentence a person wants: which level to use for this workload, what it saves and costs."""
+"""Advice: which level to use for this workload, what it saves and what it costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from golow.report.units import count_text, seconds_text
 
 
 def advice(comparison: Comparison) -> str:
-    """Two or three sentences from the figures alone, and on a GPU what disturbed or starved it."""
+    """Two or three sentences from the record alone; on a GPU also what slowed it down."""
     return " ".join([_which_level(comparison), *gpu_advice(comparison)])
 
 
@@ -16,21 +16,22 @@ def _which_level(comparison: Comparison) -> str:
     runs = {run.level: run for run in comparison.runs}
     eager = runs.get("eager")
     if eager is None or eager.time is None:
-        return "No advice: eager was not timed, and nothing can be compared with it."
+        return "No advice: eager was not timed, so there is nothing to compare with."
     proven = [r for r in comparison.runs if r.check.verdict == "match" and r.ratio is not None]
     faster = [r for r in proven if r.ratio is not None and r.ratio.word == "faster"]
     what = {"infer": "inference", "train": "training"}[comparison.workload.mode]
     if not faster:
         others = [run.level for run in proven if run.level != "eager"]
         if not others:
-            return "No advice: no level beside eager was proved equal and timed in enough rounds."
+            return "No advice: no level other than eager passed the check and has enough rounds."
         unclear = [r.level for r in proven if r.ratio is not None and r.ratio.word == "unclear"]
         if unclear:
             return (
-                f"Nothing beats eager for {what} at this size beyond doubt, but "
-                f"{', '.join(unclear)} stayed unclear: give it more time with --time-limit."
+                f"No level is clearly faster than eager for {what} at this size, but "
+                f"{', '.join(unclear)} stayed unclear: allow more time with --time-limit."
             )
-        return f"Stay with eager for {what} at this size: {', '.join(others)} is not faster."
+        verb = "is" if len(others) == 1 else "are"
+        return f"Stay with eager for {what} at this size: {', '.join(others)} {verb} not faster."
     best = min(faster, key=lambda run: run.ratio.value if run.ratio else 1.0)
     return " ".join([_use(best, eager, what), *_costs(best), *_cheaper(best, faster)])
 
@@ -40,7 +41,7 @@ def _use(best: Run, eager: Run, what: str) -> str:
     saved = eager.time.value * (1 - best.ratio.value)
     return (
         f"Use {best.level} for {what} at this size: it saves {1 - best.ratio.value:.0%} of eager's "
-        f"time, {seconds_text(saved)} of {seconds_text(eager.time.value)} an iteration."
+        f"time, {seconds_text(saved)} of {seconds_text(eager.time.value)} per iteration."
     )
 
 
@@ -50,19 +51,17 @@ def _costs(best: Run) -> list[str]:
     costs.append(f"{seconds_text(ready)} from process start to ready")
     text = f"It costs {' and '.join(costs)}"
     if best.payback_iterations:
-        text += (
-            f"; {count_text(best.payback_iterations)} iterations pay back what eager does not need"
-        )
+        text += f", which pays off after {count_text(best.payback_iterations)} iterations"
     return [text + "."]
 
 
 def _cheaper(best: Run, faster: list[Run]) -> list[str]:
-    """The level that pays back soonest, where that is another one and the difference matters."""
+    """The level that pays off first, if it is another one and the difference matters."""
     first = min(faster, key=lambda run: run.payback_iterations or 0.0)
     soon, late = first.payback_iterations or 0.0, best.payback_iterations or 0.0
     if first.level == best.level or first.ratio is None or soon > 0.5 * late:
         return []
     return [
         f"For fewer iterations than that, {first.level} ({1 - first.ratio.value:.0%} saved) pays "
-        f"{'at once' if soon < 1 else f'after {count_text(soon)}'}."
+        f"off {'at once' if soon < 1 else f'after {count_text(soon)}'}."
     ]

@@ -1,4 +1,4 @@
-"""What a GPU adds to a report: what it spent on each level, and what disturbed or starved it."""
+"""The GPU part of a report: what each level cost it, and what slowed it down."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def is_on_gpu(comparison: Comparison) -> bool:
     return comparison.workload.device == "cuda"
 
 
-def card_text(comparison: Comparison) -> str:
-    """The card, the precision and, where it was emptied, the cache."""
+def gpu_text(comparison: Comparison) -> str:
+    """The GPU, the precision and, if it was emptied, the cache."""
     run = comparison.runs[0]
     names = " or ".join(dict.fromkeys(run.environment.gpu)) or "a GPU"
     cold = ", L2 cold" if any(run.conditions.cache == "cold" for run in comparison.runs) else ""
@@ -31,22 +31,22 @@ def card_text(comparison: Comparison) -> str:
 
 
 def is_waiting_for_host(run: Run) -> bool:
-    """Whether the host takes about as long to enqueue an iteration as the GPU takes for it."""
+    """Whether the host takes about as long to enqueue an iteration as the GPU to run it."""
     enqueue = run.quantity("enqueue")
     return run.time is not None and enqueue is not None and is_host_bound(enqueue, run.time.value)
 
 
 def throttled_share(comparison: Comparison) -> float:
-    """Share of the blocks that heat or power slowed down, whenever they were timed."""
+    """Share of the blocks that heat or power slowed down, in every attempt."""
     marks = [block.throttled for block in _blocks(comparison)]
     return sum(marks) / len(marks) if marks else 0.0
 
 
-# ---------------------------------------------------------------- what it spent
+# ---------------------------------------------------------------- what a level cost
 
 
 def render_gpu(comparison: Comparison, console: Console) -> None:
-    """Print what the GPU spent on each level, as far as any of it was had."""
+    """Print what each level cost the GPU, as far as it was measured."""
     if not is_on_gpu(comparison):
         return
     columns = {
@@ -81,24 +81,24 @@ def _throttled_text(run: Run) -> str:
 
 
 COLUMNS: dict[str, Callable[[Run], str]] = {
-    "allocated\nmost": lambda run: bytes_text(run.quantity("allocated_peak")),
-    "energy an\niteration": lambda run: joules_text(run.quantity("energy")),
+    "peak\nalloc.": lambda run: bytes_text(run.quantity("allocated_peak")),
+    "energy /\niteration": lambda run: joules_text(run.quantity("energy")),
     "mean\npower": lambda run: watts_text(run.quantity("power")),
-    "mean\nbusy": lambda run: share_text(run.quantity("utilization")),
+    "GPU\nbusy": lambda run: share_text(run.quantity("utilization")),
     "SM\nclock": _median_of(lambda state: state.clock_mhz, "MHz"),
     "GPU\ntemp.": _median_of(lambda state: state.temperature_c, "C"),
     "blocks\nslowed": _throttled_text,
-    "copied an\niteration": lambda run: bytes_text(run.quantity("copied")),
+    "copied /\niteration": lambda run: bytes_text(run.quantity("copied")),
     "copy\ntime": lambda run: seconds_text(run.quantity("copy_time")),
 }
-"""Title and text of each figure; one that no level has is left out."""
+"""Title and text of each column; one that no level has is left out."""
 
 
-# ---------------------------------------------------------------- what a reader should know
+# ---------------------------------------------------------------- advice
 
 
 def gpu_advice(comparison: Comparison) -> list[str]:
-    """Sentences on a host that is too slow, a card that was slowed down, and other programs."""
+    """Sentences on a slow host, a throttled GPU, and other programs."""
     if not is_on_gpu(comparison):
         return []
     return [*_host_bound(comparison), *_slowed(comparison), *_others(comparison)]
@@ -112,9 +112,9 @@ def _host_bound(comparison: Comparison) -> list[str]:
     names = _listed([run.level for run in bound])
     needs = seconds_text(slowest.quantity("enqueue"))
     return [
-        f"{names} {'is' if len(bound) == 1 else 'are'} bound by the host: "
+        f"{names} {'is' if len(bound) == 1 else 'are'} host-bound: "
         f"{'it' if len(bound) == 1 else slowest.level} needs {needs} to enqueue what the GPU could "
-        "do in less. A larger batch or a CUDA graph gives the GPU more to do at a time."
+        "run in less. A larger batch or a CUDA graph gives the GPU more work at a time."
     ]
 
 
@@ -126,8 +126,8 @@ def _slowed(comparison: Comparison) -> list[str]:
     found = {reason for state in states for reason in state.reasons}
     reasons = ", ".join(reason for reason in SLOWING if reason in found)
     return [
-        f"Heat or power slowed the card down in {share_text(share)} of the blocks ({reasons}), and "
-        "still did when they were timed again: these are times of a card at its limit."
+        f"Heat or power throttled the GPU in {share_text(share)} of the blocks ({reasons}), and "
+        "still did when they were timed again: these are times of a GPU at its limit."
     ]
 
 
@@ -135,8 +135,8 @@ def _others(comparison: Comparison) -> list[str]:
     most = max((s.other_processes for s in _states(_blocks(comparison))), default=0)
     if not most:
         return []
-    programs = "another program" if most == 1 else f"up to {most} other programs"
-    return [f"Beside golow {programs} used the card: measure again when it is free."]
+    programs = "Another program" if most == 1 else f"Up to {most} other programs"
+    return [f"{programs} used the GPU as well: measure again when it is free."]
 
 
 def _blocks(comparison: Comparison) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Where the time of each level goes, layer by layer, as tables that fit the console."""
+"""The time of each level, layer by layer, as tables that fit the console."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from golow.record import Comparison, LayerPhase, LayerTime, Run
 from golow.report.console import WIDTH
 from golow.report.units import milliseconds_text
 
-MOST_LAYERS = 50  # rows of a phase that a reader still finds a way through
+MOST_LAYERS = 50  # rows of a phase that stay readable
 LABEL_WIDTH = 32
 PHASES: tuple[LayerPhase, ...] = ("forward", "backward", "update")
 CELL_WIDTH = 13
 
 
 class Row(NamedTuple):
-    """A layer, or the layers under one path, in one phase."""
+    """A layer, or all layers under one path, in one phase."""
 
     module: str
     phase: LayerPhase
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 class Column(NamedTuple):
     """One level: seconds by row, in its order; the rows that run inside a step of another row;
-    and what its steps call the rows that are steps of their own."""
+    and the operation of each row that is a step of its own."""
 
     level: str
     iterations: int
@@ -45,15 +45,15 @@ class Column(NamedTuple):
 
 
 def has_layers(comparison: Comparison) -> bool:
-    """Whether times by layer were asked for when it was measured."""
+    """Whether times by layer were requested."""
     return any(run.layers or run.layers_missing for run in comparison.runs)
 
 
 def render_layers(comparison: Comparison, console: Console) -> None:
-    """Print as many tables as the levels need, and why a level is in none of them."""
+    """Print as many tables as the levels need, and why a level has no times by layer."""
     console.print()
     if not has_layers(comparison):
-        console.print("There are no times by layer here: `golow compare --by-layer` takes them.")
+        console.print("This record has no times by layer: run `golow compare --by-layer`.")
         return
     columns = layer_columns(comparison.runs)
     if columns:
@@ -83,8 +83,8 @@ def layer_columns(runs: Sequence[Run]) -> list[Column]:
 
 
 def layer_rows(columns: Sequence[Column]) -> list[Row]:
-    """All rows in order of execution: the first level's, and those that only others have behind
-    the row that they follow there."""
+    """All rows in order of execution: the first level's, and each row that only other levels have
+    after the row that it follows there."""
     merged: list[Row] = []
     for column in columns:
         place = 0
@@ -96,7 +96,7 @@ def layer_rows(columns: Sequence[Column]) -> list[Row]:
 
 
 def _depth(paths: Sequence[str]) -> int:
-    """Components of a path that are kept: as many as leave a table that can be read."""
+    """Components of a path to keep: as many as leave a readable table."""
     deepest = max((path.count(".") + 1 for path in paths), default=1)
     for depth in range(deepest, 1, -1):
         if len({_group(path, depth) for path in paths}) <= MOST_LAYERS:
@@ -128,7 +128,7 @@ def _column(run: Run, depth: int) -> Column:
 
 
 def _seconds(steps: Sequence[LayerTime]) -> float:
-    """Median over the iterations of what the steps take together."""
+    """Median over the iterations of the steps' total."""
     return median(map(sum, zip(*(step.ns for step in steps), strict=True))) / 1e9
 
 
@@ -138,7 +138,7 @@ def _seconds(steps: Sequence[LayerTime]) -> float:
 def _that_fit(
     columns: Sequence[Column], rows: Sequence[Row], width: int
 ) -> Iterator[Sequence[Column]]:
-    """The columns in as few parts as are no wider than that."""
+    """The columns in as few parts as possible, each no wider than that."""
     labels = max(len(_label(row)) for row in rows)
     names = max((len(name) for name in columns[0].operations.values()), default=0)
     left = width - labels - names - 2
@@ -177,7 +177,7 @@ def _title(level: str) -> list[str]:
 
 
 def _label(row: Row) -> str:
-    """The path, of a long one the end."""
+    """The path, or the end of a long one."""
     path = row.module or ("(all)" if row.phase == "update" else "(top)")
     return path if len(path) <= LABEL_WIDTH else f"..{path[2 - LABEL_WIDTH :]}"
 
@@ -192,10 +192,10 @@ def _cell(column: Column, row: Row) -> str:
 
 def _remark(columns: Sequence[Column]) -> str:
     text = (
-        "Step by step the clock is read at every step, and eager runs hooks besides: totals differ "
-        "from the\ntimes of the race. What a module does outside of its children stands under its "
+        "Here the clock is read at every step, and eager also runs hooks, so totals differ from "
+        "the times\nof the race. Work that a module does outside its children is listed under its "
         "own name."
     )
     if any(column.fused for column in columns):
-        text += "\nfused: runs as one step with an earlier layer, in whose row the time is."
+        text += "\nfused: runs as one step with an earlier layer, whose row has the time."
     return text

@@ -1,4 +1,4 @@
-"""What golow knows and what it finds here: levels, models, the doctor's and the selftest's word."""
+"""Lists of levels and models, and the reports of `golow doctor` and `golow selftest`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def levels_table(ladder: Sequence[Level]) -> Table:
-    """A row a level and one a variant."""
+    """One row per level and variant."""
     table = _table("level", "what runs", "needs", "modes")
     for level in ladder:
         table.add_row(level.name, level.summary, level.needs, ", ".join(level.modes))
@@ -31,8 +31,8 @@ def levels_table(ladder: Sequence[Level]) -> Table:
 
 
 def models_table(zoo: Mapping[str, Entry]) -> Table:
-    """A row a model with its defaults."""
-    table = _table("model", "what it is", "parameters", "input", "classes", "least resolution")
+    """One row per model, with its defaults."""
+    table = _table("model", "what it is", "parameters", "input", "classes", "min. resolution")
     for entry in zoo.values():
         table.add_row(
             entry.name,
@@ -46,8 +46,8 @@ def models_table(zoo: Mapping[str, Entry]) -> Table:
 
 
 def doctor_report(console: Console, ladder: Sequence[Level], machine: Environment) -> None:
-    """The probes with the command that mends what is missing, then the machine."""
-    table = _table("level", "can run here", "what is missing", "what mends it")
+    """The probes with the command that installs what is missing, then the machine."""
+    table = _table("level", "can run here", "what is missing", "how to fix it")
     for level in ladder:
         probe = level.probe()
         answer = Text("yes", style="green") if probe.available else Text("no", style="red")
@@ -62,18 +62,18 @@ def doctor_report(console: Console, ladder: Sequence[Level], machine: Environmen
         or "none",
         "governor": machine.governor or "not readable",
         "GPU": ", ".join(machine.gpu) or "none",
-        **({"GPU state": _card_text()} if machine.gpu else {}),
+        **({"GPU state": _gpu_state_text()} if machine.gpu else {}),
         "versions": versions,
         "waiting for a core": _waiting_text(),
         "free disk here": bytes_text(shutil.disk_usage(".").free),
     }
     for name, value in rows.items():
         console.print(Text(f"{name}: ", style="bold") + Text(value, style="not bold"))
-    console.print("`golow selftest` says whether numbers taken here can be trusted.")
+    console.print("`golow selftest` says whether measurements on this machine can be trusted.")
 
 
 def selftest_report(console: Console, result: SelftestResult) -> None:
-    """The selftest's findings and its word."""
+    """The selftest's findings and its verdict."""
     table = _table("what was planted", "expected", "found", "")
     for finding in result.findings:
         word = Text("ok", style="green") if finding.passed else Text("NOT OK", style="bold red")
@@ -83,18 +83,18 @@ def selftest_report(console: Console, result: SelftestResult) -> None:
         if not finding.passed:
             console.print(f"{finding.name}: {finding.explanation}")
     console.print(
-        Text("Numbers taken here can be trusted.", style="bold green")
+        Text("Measurements on this machine can be trusted.", style="bold green")
         if result.trusted
-        else Text("Numbers taken here now cannot be trusted.", style="bold red")
+        else Text("Measurements on this machine cannot be trusted at the moment.", style="bold red")
     )
 
 
-def _card_text() -> str:
+def _gpu_state_text() -> str:
     with Card() as card:
         state = card.state()
     if state is None:
         return (
-            "not readable here: slowed blocks cannot be told from others, and there is no energy; "
+            "not readable: throttled blocks are not detected and energy is not measured; "
             "pip install nvidia-ml-py"
         )
     others = f", {state.other_processes} other programs" if state.other_processes else ""
@@ -109,8 +109,8 @@ def _waiting_text() -> str:
     from golow.worker.scheduling import run_queue_wait_ns
 
     if run_queue_wait_ns(os.getpid()) is None:
-        return "not readable here: contended blocks cannot be told from clean ones"
-    return "readable: contended blocks are told from clean ones"
+        return "not readable: contended blocks are not detected"
+    return "readable: contended blocks are detected"
 
 
 def _table(*titles: str) -> Table:

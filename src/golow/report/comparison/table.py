@@ -1,4 +1,4 @@
-"""A comparison as a table that fits 100 columns, and the sentence under it."""
+"""A comparison as a table of 100 columns at most, with advice below it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golow.lower.graph import Graph
 from golow.record import Comparison, Run
 from golow.report.comparison.advice import advice
 from golow.report.comparison.gpu import (
-    card_text,
+    gpu_text,
     is_on_gpu,
     is_waiting_for_host,
     render_gpu,
@@ -41,8 +41,8 @@ STYLES = {
 def render(
     comparison: Comparison, console: Console | None = None, by_layer: bool | None = None
 ) -> None:
-    """Print heading, table, advice and remarks; then the times by layer, if that is wished, or
-    unless said otherwise if they were taken."""
+    """Print heading, table, advice and notes; then the times by layer if `by_layer` is true, or if
+    it is None and the record has them."""
     console = console or wide_console()
     console.print(Text(heading(comparison), style="bold"))
     console.print(Text(conditions(comparison), style="dim"))
@@ -64,13 +64,13 @@ def render(
 
 
 def heading(comparison: Comparison) -> str:
-    """The workload in one line; on a GPU a second one, of the card."""
+    """The workload in one line; on a GPU a second line about the GPU."""
     workload = comparison.workload
     shapes = ", ".join("x".join(map(str, t.shape)) for t in workload.inputs)
     what = {"infer": "inference", "train": "training step"}[workload.mode]
     dtype = workload.inputs[0].dtype
     text = f"{workload.model}, {what}, input {shapes} {dtype}, {workload.parameters:,} parameters"
-    return f"{text}\n{card_text(comparison)}" if is_on_gpu(comparison) else text
+    return f"{text}\n{gpu_text(comparison)}" if is_on_gpu(comparison) else text
 
 
 def conditions(comparison: Comparison) -> str:
@@ -114,18 +114,18 @@ def _threads_text(run: Run) -> str:
 
 
 def _footnotes(comparison: Comparison) -> list[str]:
-    """What the marks in the table mean, of those that are there."""
+    """The meaning of the marks that the table contains."""
     found = []
     if any(run.conditions.rounds_used == "all" for run in comparison.runs):
         disturbed = "contended or throttled" if is_on_gpu(comparison) else "contended"
-        found.append(f"*: too few clean rounds; {disturbed} ones are among these")
+        found.append(f"*: too few clean rounds; {disturbed} ones are included")
     if any(run.quantity("device_added") is not None for run in comparison.runs):
-        found.append("+: what the card had in use more than before the level started")
+        found.append("+: increase of the GPU memory in use since the level started")
     return found
 
 
 def table(comparison: Comparison) -> Table:
-    """A row a level."""
+    """One row per level."""
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for title in ("level", "verdict\n(error)"):
         result.add_column(title, no_wrap=True)
@@ -144,7 +144,7 @@ def _verdict_text(run: Run) -> Text:
 
 
 def _error_text(run: Run) -> str:
-    """The worst tensor's error over its size, and over eager's own error."""
+    """The worst tensor's error divided by its size, and by eager's own error."""
     worst = run.check.worst
     if worst is None:
         return ""
@@ -178,8 +178,8 @@ def _memory_text(run: Run) -> str:
 
 
 def _device_memory_text(run: Run) -> str:
-    """What the process has on the card, by the driver's list or else by what it added (+), and
-    what it has in the host's memory."""
+    """The process's memory on the GPU, as the driver reports it or else by its increase (+), and
+    its memory on the host."""
     used, added = run.quantity("device_used"), run.quantity("device_added")
     total = bytes_text(used) if added is None else f"{bytes_text(added)}+"
     return f"{total}\n{bytes_text(run.quantity('resident'))}" if run.memory else "-"
@@ -231,7 +231,7 @@ GPU_COLUMNS: Mapping[str, Callable[[Run], Text | str]] = {
 
 
 def graph_table(graph: Graph) -> Table:
-    """How the graph came about, and how often it has each operation."""
+    """The passes that made the graph, and how often it has each operation."""
     result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("stage", "nodes", "time"):
         result.add_column(title, justify="left" if title == "stage" else "right")

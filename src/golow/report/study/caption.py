@@ -1,5 +1,5 @@
-"""What stands below a study's figure: what is shown, the conditions, machine, command, and what was
-not measured and why."""
+"""The caption of a study's figure: what is shown, the conditions, the machine, the command, and
+what was not measured and why."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_NAMED = 6  # inputs or models by name in one sentence
 def captions(
     plane: Plane, what: str, measure: Measure, paper: PublishedGrid | None = None
 ) -> list[str]:
-    """A paragraph each for: what is shown of what, the conditions, the machine, the command, the
-    paper laid under it, and what was not measured. measure: whose intervals are quoted."""
+    """One paragraph each for: what is shown, the conditions, the machine, the command, the paper
+    drawn as a reference, and what was not measured. measure: whose intervals are quoted."""
     rows = plane.rows
     return [
         f"{_some([row.model for row in rows])}, {MODES[rows[0].mode]}: {what}.",
@@ -33,14 +33,14 @@ def captions(
 
 
 def machine(rows: Sequence[StudyRow]) -> str:
-    """Card, processor and versions in one sentence; what a skipped cell does not know is taken
-    from another."""
+    """GPU, CPU and versions in one sentence; what a skipped cell does not know is taken from
+    another cell."""
     told = next((row for row in rows if row.torch), rows[0])
     threads = told.threads_used or told.threads
     where = [told.cpu or told.hardware or "an unknown machine"]
     if len({row.threads for row in rows}) == 1:
         where.append(place_text("threads", threads))
-    card = f"{told.gpu or told.hardware or 'a GPU'}, driver {told.driver or '?'}; "
+    gpu = f"{told.gpu or told.hardware or 'a GPU'}, driver {told.driver or '?'}; "
     versions = [
         f"{name} {version}"
         for name, version in (
@@ -51,19 +51,19 @@ def machine(rows: Sequence[StudyRow]) -> str:
         )
         if version
     ]
-    sentence = f"{card if told.device == 'cuda' else ''}{', '.join(where)}"
+    sentence = f"{gpu if told.device == 'cuda' else ''}{', '.join(where)}"
     return f"{sentence}; {', '.join(versions)}." if versions else f"{sentence}."
 
 
 def command(rows: Sequence[StudyRow]) -> str:
-    """How the study is run again, and when this was measured."""
+    """The command that runs the study, and when it was measured."""
     days = sorted({row.created[:10] for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return f"golow study run {rows[0].study} --device {rows[0].device}; measured {when}."
 
 
 def reference(paper: PublishedGrid) -> str:
-    """Whose figures lie under golow's, and where they were measured."""
+    """The source of the reference figures, and where they were measured."""
     names = ", ".join(f"{name} as {level}" for name, level in paper.levels.items())
     return f"2020: {names}, on a {paper.hardware}, {paper.software}; {paper.source}."
 
@@ -72,7 +72,7 @@ def reference(paper: PublishedGrid) -> str:
 
 
 def _conditions(plane: Plane) -> str:
-    """What was the same in every cell of the plane, and is no axis of it."""
+    """What is the same in every cell of the plane and is not one of its axes."""
     first = plane.rows[0]
     parts = [f"precision {first.precision}"] if "precision" not in (plane.x, plane.y) else []
     parts += [
@@ -91,7 +91,7 @@ def _conditions(plane: Plane) -> str:
 
 
 def _intervals(plane: Plane, measure: Measure) -> str:
-    """How wide the intervals are, of the measures that have any."""
+    """The width of the intervals, for measures that have any."""
     found = [measure.of(row) for row in plane.rows]
     widths = [(v.high - v.low) / v.middle for v in found if v and v.high > v.low]
     if not widths:
@@ -107,7 +107,7 @@ def _percent(share: float) -> str:
 
 
 def _remarks(plane: Plane) -> Iterator[str]:
-    """How many cells have no figures, by level and reason."""
+    """How many cells were not measured, by level and reason."""
     missing = [row for row in plane.rows if row.outcome != "measured"]
     if missing:
         cells = len({row.cell for row in plane.rows})
@@ -116,17 +116,17 @@ def _remarks(plane: Plane) -> Iterator[str]:
         yield f"Not measured, of {cells} cell{'s' if cells != 1 else ''}: {told}."
     disturbed = sum(row.rounds_used == "all" for row in plane.rows)
     if disturbed:
-        yield f"Too few clean rounds, so that contended or throttled ones count: {disturbed} times."
+        yield f"Too few clean rounds, contended or throttled ones included: {disturbed} times."
 
 
 def _levels(missing: Sequence[StudyRow], outcome: str) -> str:
-    """How often each level came to that."""
+    """How often each level has that outcome."""
     counts = Counter(row.level for row in missing if row.outcome == outcome)
     return f"({_some([f'{level} {count}' for level, count in counts.items()])})"
 
 
 def _some(names: Sequence[str]) -> str:
-    """Each name once, or the first of them and how many more there are."""
+    """Each name once, or the first ones and the number of the others."""
     found = list(dict.fromkeys(names))
     more = len(found) - MOST_NAMED
     return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

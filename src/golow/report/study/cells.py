@@ -1,4 +1,4 @@
-"""The cells of a map: a square with its number, or a grey one with the reason why there is none."""
+"""The cells of a map: a square with its number, or a grey one with the reason for having none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GREYS: dict[Outcome, str] = {
     "not reached": "#E2E2E2",
     "measured": "#E2E2E2",
 }
-MEANINGS = {"measured": "measured, but without this figure", "differs": "its numbers differ"}
+MEANINGS = {"measured": "measured, but without this value", "differs": "its numbers differ"}
 NUMBER_SIZE, LEAST_CELL = 5.8, 0.2  # points of a number; inches of a cell that has room for it
 HATCHED: dict[str, Any] = {
     "facecolor": "none",
@@ -40,8 +40,8 @@ DARK = 0.5  # luminance below which letters are white
 def draw_cells(
     panel: Panel, values: Numbers, colours: ScalarMappable, text: Callable[[float], str]
 ) -> set[Outcome]:
-    """Every cell in its value's colour with its text; returns the outcomes of those that are
-    marked with a sign. A cell that is not in the record stays white."""
+    """Draw every cell in its value's colour with its text; returns the outcomes that are marked
+    with a sign. A cell that is not in the record stays white."""
     from matplotlib.colors import to_hex
 
     for (y, x), value in np.ndenumerate(values):
@@ -51,7 +51,7 @@ def draw_cells(
 
 
 def fill(panel: Panel, x: int, y: int, colour: str, text: str) -> None:
-    """One cell in that colour, with that text where there is room for it."""
+    """Draw one cell in that colour, with that text if there is room for it."""
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle
 
@@ -73,8 +73,8 @@ def fill(panel: Panel, x: int, y: int, colour: str, text: str) -> None:
 
 
 def draw_signs(panel: Panel, values: Numbers) -> set[Outcome]:
-    """A grey square with its sign wherever the record says why there is no value; returns the
-    outcomes that were met."""
+    """Draw a grey square with a sign wherever the record says why there is no value; returns the
+    outcomes found."""
     met: set[Outcome] = set()
     for (x, y), row in cells(panel):
         if not np.isfinite(values[y, x]):
@@ -84,7 +84,7 @@ def draw_signs(panel: Panel, values: Numbers) -> set[Outcome]:
 
 
 def hatch(panel: Panel, places: Iterable[tuple[int, int]]) -> bool:
-    """Hatch those cells; returns whether there is any."""
+    """Hatch those cells; returns whether there are any."""
     from matplotlib.patches import Rectangle
 
     squares = [Rectangle((x - 0.5, y - 0.5), 1, 1, **HATCHED) for x, y in places]
@@ -102,7 +102,7 @@ def cells(panel: Panel) -> Iterable[tuple[tuple[int, int], StudyRow]]:
 
 
 def draw_border(axes: Axes, inside: Numbers, colour: str, width: float) -> None:
-    """A line between neighbouring cells of which one is 1 and the other 0; NaN has no line."""
+    """A line between neighbouring cells where one is 1 and the other 0; NaN has no line."""
     from matplotlib.collections import LineCollection
 
     lines = [
@@ -119,7 +119,7 @@ def draw_border(axes: Axes, inside: Numbers, colour: str, width: float) -> None:
 
 
 def sign_handles(met: Iterable[Outcome]) -> list[Artist]:
-    """What the signs mean, of those that are there."""
+    """The meaning of the signs in use."""
     from matplotlib.patches import Patch
 
     found = set(met)
@@ -131,14 +131,14 @@ def sign_handles(met: Iterable[Outcome]) -> list[Artist]:
 
 
 def hatch_handle(label: str) -> Artist:
-    """What hatching means."""
+    """The meaning of hatching."""
     from matplotlib.patches import Patch
 
     return Patch(**HATCHED, label=label)
 
 
 def line_handle(label: str, colour: str = "black", width: float = 1.6) -> Artist:
-    """What a line between cells means."""
+    """The meaning of a line between cells."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], color=colour, linewidth=width, label=label)

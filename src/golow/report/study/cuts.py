@@ -1,5 +1,5 @@
-"""Lines over batch size, resolution or threads: time a sample, memory and utilization, a line a
-level with its 95% interval as a band, a panel for each value of the plane's other axis."""
+"""Lines over batch size, resolution or threads: time per sample, memory and utilization, one line
+per level with its 95% interval as a band, one panel for each value of the plane's other axis."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ONE_PANEL, SMALL_PANEL, OVERVIEW_PANEL = (5.0, 3.0), (2.5, 2.0), (2.6, 2.1)  # inches
-# Points, of the first level's line and marker and of the last one's, as in a training's curves.
+# Points, for the line and marker of the first level and of the last, as in a training's curves.
 LINES, MARKERS = (2.2, 1.0), (5.5, 3.0)
-MANY, SMALL_TICKS = 6, 6.5  # more places than so many along x are written in that size
+MANY, SMALL_TICKS = 6, 6.5  # with more places than this along x, labels have the size below
 PUBLISHED = {"linewidth": 0.8, "linestyle": (0, (5, 4)), "alpha": 0.65}
-PUBLISHED_AT = 32  # the batch size and resolution at which the paper cuts through its surfaces
-BANDS = "bands: 95% intervals, where there are any"
+PUBLISHED_AT = 32  # batch size and resolution at which the paper cuts its surfaces
+BANDS = "bands: 95% intervals, where available"
 
 
 class Cut(NamedTuple):
@@ -54,16 +54,16 @@ class Cut(NamedTuple):
 
     @property
     def other(self) -> Axis:
-        """The axis that is cut."""
+        """The other axis."""
         return self.plane.y if self.axis == self.plane.x else self.plane.x
 
     @property
     def title(self) -> str:
-        """Where it is cut."""
+        """The value of the other axis."""
         return place_text(self.other, self.at)
 
     def rows(self, level: str) -> list[StudyRow | None]:
-        """The level's rows in the order of the axis, None where there is none."""
+        """The level's rows in the order of the axis; None where it has none."""
         found = {
             getattr(row, self.axis): row
             for row in self.plane.rows
@@ -107,8 +107,8 @@ def cuts(plane: Plane, measure: Measure, axis: Axis, paper: PublishedGrid | None
 
 @drawing()
 def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
-    """What was measured over each numeric axis, at one value of the other: the paper's 32 where it
-    is among them, else the middle one."""
+    """What was measured over each numeric axis, at one value of the other: the paper's 32 if it was
+    measured, else the middle one."""
     shown = [measure for measure in MEASURES if is_measured(plane, measure)]
     across = [_middle_cut(plane, axis) for axis in (plane.x, plane.y) if plane.is_numeric(axis)]
     under = published_plane(paper, plane)
@@ -121,7 +121,7 @@ def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
                 _scales(panel, plane.places(cut.axis), measure)
             panel.set(xlabel=LABELS[cut.axis], ylabel=measure.title, title=cut.title)
     if not across or not shown:
-        say(grid[0, 0], "nothing was measured over a number")
+        say(grid[0, 0], "nothing was measured over a numeric axis")
     _legend(figure, plane, TIME, paper if under else None)
     what = "; ".join(f"{measure.title} ({measure.how(plane.rows)})" for measure in shown)
     caption(figure, captions(plane, f"{what}; {BANDS}", TIME, paper if under else None))
@@ -132,7 +132,7 @@ def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
 
 
 def _draw(panel: Axes, cut: Cut, measure: Measure, under: Plane | None) -> bool:
-    """A line a level, over the paper's; returns whether there is any."""
+    """One line per level, above the paper's; returns whether there are any."""
     if under is not None:
         for level in under.levels:
             x, middle, _, _ = Cut(under, cut.axis, cut.at).numbers(level, measure)
@@ -147,7 +147,7 @@ def _draw(panel: Axes, cut: Cut, measure: Measure, under: Plane | None) -> bool:
 
 
 def _draw_level(panel: Axes, cut: Cut, level: str, measure: Measure, order: float) -> None:
-    """order: 0 for the level that is drawn first, below the others, and 1 for the last."""
+    """order: 0 for the level drawn first, below the others, and 1 for the last."""
     x, middle, low, high = cut.numbers(level, measure)
     style = look(level)
     panel.plot(
@@ -160,13 +160,13 @@ def _draw_level(panel: Axes, cut: Cut, level: str, measure: Measure, order: floa
         markersize=np.interp(order, (0, 1), MARKERS),
     )
     panel.fill_between(x, low, high, color=style.colour, alpha=0.25, linewidth=0)
-    there = np.isfinite(middle)  # a point without neighbours is in no band
+    there = np.isfinite(middle)  # a point without neighbours has no band
     panel.vlines(x[there], low[there], high[there], color=style.colour, linewidth=1)
 
 
 def _scales(panel: Axes, places: Sequence[Place], measure: Measure) -> None:
-    """Logarithmic axes but for shares; x is marked at the cells' own values. Called when all panels
-    that share an axis are drawn."""
+    """Logarithmic axes except for shares; x has ticks at the cells' own values. Called when all
+    panels that share an axis are drawn."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
     panel.set_xscale("log", base=2)
@@ -205,7 +205,7 @@ def _name(axis: Axis) -> str:
 
 
 def _middle_cut(plane: Plane, axis: Axis) -> Cut:
-    """Through the middle of what was measured."""
+    """The cut at 32 if measured, else the middle one."""
     every = [Cut(plane, axis, at) for at in plane.places(Cut(plane, axis, None).other)]
     measured = [cut for cut in every if cut.has(TIME)] or every
     at_32 = [cut for cut in measured if cut.at == PUBLISHED_AT]

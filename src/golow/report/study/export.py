@@ -1,7 +1,7 @@
-"""A study as one table: a row a cell and level, as CSV, JSON, Parquet or a data frame.
+"""A study as one table: one row per cell and level, as CSV, JSON, Parquet or a data frame.
 
-docs/studies_export.md has the columns with their units. The columns and their types are the same
-for every study; what was not had is None: an empty cell in CSV, null in JSON and Parquet.
+docs/studies_export.md lists the columns with their units. The columns and their types are the same
+for every study; a missing value is None: an empty cell in CSV, null in JSON and Parquet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLAIN: dict[type[inspect.Type], type] = {
     inspect.FloatType: float,
     inspect.BoolType: bool,
 }
-# pandas' types that keep an integer, a truth value or a text beside what is missing.
+# pandas' types that can hold integers, booleans and text together with missing values.
 PANDAS = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
 
 
@@ -42,11 +42,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def export(folder: Path, format: str, file: Path) -> Path:
     """Write the rows of the study in that folder into the file, whole or not at all.
 
-    Raises `GolowError` where there is no study, for a format that is not csv, json or parquet,
-    without what a format needs, or when the file cannot be written.
+    Raises `GolowError` if there is no study, for a format other than csv, json or parquet, if a
+    package that the format needs is missing, or if the file cannot be written.
     """
     if format not in WRITERS:
-        raise GolowError(f"studies are not exported as {format}", f"use {', '.join(WRITERS)}.")
+        raise GolowError(f"studies cannot be exported as {format}", f"use {', '.join(WRITERS)}.")
     data = WRITERS[format](folder)
     with writing(file, "free some space or name another file."):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def columns() -> dict[str, type]:
 
 
 def _plain(found: inspect.Type) -> type:
-    """Of what may be missing, what it is otherwise."""
+    """The type of a column that may have missing values."""
     kinds = found.types if isinstance(found, inspect.UnionType) else (found,)
     return next(PLAIN[type(kind)] for kind in kinds if type(kind) in PLAIN)
 

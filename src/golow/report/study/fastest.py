@@ -1,4 +1,4 @@
-"""A map of which level is the fastest in each cell, and by how much."""
+"""A map of the fastest level in each cell, with its ratio to eager."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FASTEST = "fastest level"
 
 
 class _Winner(NamedTuple):
-    """The row of the least time, and whether another's interval reaches into its own."""
+    """The row with the least time, and whether another one's interval overlaps its own."""
 
     row: StudyRow
     close: bool
@@ -35,8 +35,8 @@ class _Winner(NamedTuple):
 
 @drawing()
 def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
-    """A letter and colour for the level of the least time, with its ratio to eager; hatched where
-    another level's interval reaches into its own."""
+    """A letter and colour for the level with the least time, with its ratio to eager; hatched
+    where another level's interval overlaps its own."""
     from matplotlib.patches import Patch
 
     under = published_plane(paper, plane)
@@ -69,15 +69,15 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
         if level in won
     ]
     if hatched:
-        handles.append(hatch_handle("another one's interval reaches into it"))
+        handles.append(hatch_handle("another level's interval overlaps"))
     legend_of(figure, [*handles, *sign_handles(met)])
-    what = f"the level of the least {TIME.title} in each cell, and its ratio to eager"
+    what = f"the level with the least {TIME.title} in each cell, and its ratio to eager"
     caption(figure, captions(plane, what, TIME, paper if under else None))
     return figure
 
 
 def _winners(plane: Plane) -> dict[str, _Winner]:
-    """By cell, of those in which anything was measured."""
+    """The winner by cell, for cells in which anything was measured."""
     found = {}
     for cell, rows in _by_cell(plane):
         timed = sorted((value, row.level, row) for row in rows if (value := TIME.of(row)))
@@ -88,8 +88,8 @@ def _winners(plane: Plane) -> dict[str, _Winner]:
 
 
 def _only(plane: Plane, winners: dict[str, _Winner]) -> Plane:
-    """A row a cell: the winner's, or one with the reason that most levels have; that a level was
-    not reached is none, where another one says why."""
+    """One row per cell: the winner's, or one with the most frequent reason; `not reached` counts
+    only if no level has another reason."""
     rows = []
     for cell, all_rows in _by_cell(plane):
         told = [row for row in all_rows if row.outcome != "not reached"] or all_rows

@@ -36,13 +36,13 @@ def write_study_figures(
     formats: Sequence[str] = ("svg", "png", "html"),
     reference: str = "",
 ) -> list[Path]:
-    """Write every figure of the study in that folder into another one; returns the files, none
-    where nothing was measured yet. ``html`` is one interactive page, the other formats are a file
-    a figure.
+    """Write every figure of the study in that folder into another one; returns the files, none if
+    nothing was measured yet. ``html`` is one interactive page; the other formats are one file per
+    figure.
 
-    Equal records give equal files. reference: name of published figures to lay under them. Raises
-    `GolowError` without matplotlib or, for ``html``, Plotly, for a reference that golow has not,
-    or when the folder cannot be written.
+    Equal records give equal files. reference: name of published figures to draw with them. Raises
+    `GolowError` without matplotlib or, for ``html``, Plotly, for an unknown reference, or if the
+    folder cannot be written.
     """
     rows, paper = read(study), grid(reference) if reference else None
     still = cast("list[Format]", [kind for kind in formats if kind != "html"])
@@ -58,8 +58,8 @@ def write_study_figures(
 
 
 def figures(plane: Plane, paper: PublishedGrid | None = None) -> Iterator[tuple[str, Draw]]:
-    """The names of the plane's figures, each with what draws it. Lines where an axis is a number,
-    surfaces where both are, maps with numbers elsewhere and of the memory."""
+    """The names of the plane's figures, each with the function that draws it. Lines if an axis is
+    numeric, surfaces if both are, maps with numbers otherwise and always for memory."""
     numeric = [axis for axis in (plane.x, plane.y) if plane.is_numeric(axis)]
     if numeric:
         yield "overview", partial(overview, plane, paper)

@@ -1,5 +1,5 @@
 """A study as one interactive page: maps, lines and surfaces to choose from, with all numbers of a
-cell under the pointer. The file holds Plotly's own program and asks the network for nothing."""
+cell under the pointer. The file includes Plotly and makes no network requests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from golow.report.style import write_file
 
 
 def write_page(rows: Sequence[StudyRow], file: Path, paper: PublishedGrid | None = None) -> Path:
-    """Write the page of these rows; equal rows give an equal file. Raises `GolowError` without
-    Plotly, or when the file cannot be written."""
+    """Write the page for these rows; equal rows give an equal file. Raises `GolowError` without
+    Plotly, or if the file cannot be written."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -39,15 +39,15 @@ def write_page(rows: Sequence[StudyRow], file: Path, paper: PublishedGrid | None
 
 
 def _parts(rows: Sequence[StudyRow], paper: PublishedGrid | None) -> dict[str, str]:
-    """What stands in the template's places: the figures by plane, view and choice, the texts that
-    they refer to by number, and the captions."""
+    """The values of the template's placeholders: the figures by plane, view and choice, the texts
+    that they refer to by number, and the captions."""
     hover = Hover()
     figures: dict[str, Views] = {}
     told: dict[str, list[str]] = {}
     for plane in planes(rows):
         under = published_plane(paper, plane)
         figures[_title(plane)] = views(plane, under, hover)
-        what = "what was measured, and times over eager's in the same rounds"
+        what = "measured values, and times relative to eager in the same rounds"
         told[_title(plane)] = captions(plane, what, TIME, paper if under else None)
     title = html.escape(f"golow study {rows[0].study}" if rows else "golow study")
     return {
@@ -63,5 +63,5 @@ def _title(plane: Plane) -> str:
 
 
 def _in_script(data: Any) -> str:
-    """As JSON inside a script, which a ``<`` in a level's name or reason could otherwise end."""
+    """JSON for a script element, which a ``<`` in a level's name or reason could otherwise end."""
     return msgspec.json.encode(data).decode().replace("<", "\\u003c")

@@ -1,5 +1,5 @@
-"""Maps over two axes of a study, a panel a level and a square a cell with its number: the ratio to
-eager, and what was measured. What was not measured is marked with the reason."""
+"""Maps over two axes of a study, one panel per level and one square per cell with its number: the
+ratio to eager, or a measured value. Cells that were not measured are marked with the reason."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-LEAST_SPAN = 1.25  # the colours of ratios reach at least so far, so that noise stays pale
+LEAST_SPAN = 1.25  # the colours of ratios span at least this, so that noise stays pale
 BAR = 6.0  # a colour bar's length over its width, for each inch of the figure's height
-BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points: the paper's line lies under golow's
+BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line lies below golow's
 
 
 @drawing()
 def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
-    """Time over eager's, a panel a level: blue is faster, a line is drawn where the level stops
-    being so, and cells whose interval leaves that open are hatched."""
+    """Time relative to eager, one panel per level: blue is faster, a line is drawn where the level
+    stops being faster, and cells whose interval leaves that open are hatched."""
     under = published_plane(paper, plane)
     figure, panels = level_panels(plane, [v for v in plane.levels if v != "eager"], under)
     values = [panel.plane.grid(panel.level, middle(RATIO)) for panel in panels]
@@ -70,7 +70,7 @@ def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
 
 @drawing()
 def measure_map(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) -> Figure:
-    """What was measured, a panel a level, in one unit and one scale of colours."""
+    """Measured values, one panel per level, in one unit and on one colour scale."""
     under = published_plane(paper, plane)
     figure, panels = level_panels(plane, plane.levels, under)
     values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
@@ -101,8 +101,8 @@ def middle(measure: Measure) -> Callable[[StudyRow], float | None]:
 
 
 def limits(values: Iterable[Numbers], measure: Measure) -> tuple[float, float]:
-    """Where colours begin and end: at the least and most of all, with ratios as far below 1 as
-    above it, with shares at 0 and 1."""
+    """The ends of the colour scale: the least and the most of all values; symmetric around 1 for
+    ratios; 0 and 1 for shares."""
     found = np.concatenate([np.array([np.nan]), *(grid.ravel() for grid in values)])
     found = found[np.isfinite(found)]
     if measure is RATIO:
@@ -114,7 +114,7 @@ def limits(values: Iterable[Numbers], measure: Measure) -> tuple[float, float]:
 
 
 def scale(name: str, low: float, high: float, logarithmic: bool = False) -> ScalarMappable:
-    """matplotlib's colours of that name from low to high."""
+    """matplotlib's colour map of that name from low to high."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
@@ -124,7 +124,7 @@ def scale(name: str, low: float, high: float, logarithmic: bool = False) -> Scal
 def colour_bar(
     figure: Figure, panels: Sequence[Panel], colours: ScalarMappable, measure: Measure
 ) -> None:
-    """The measure's scale of colours beside the panels."""
+    """The measure's colour bar beside the panels."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
     if not panels:
@@ -144,7 +144,7 @@ def colour_bar(
 
 def _pays(panel: Panel) -> Numbers:
     """1 where the level is faster by its ratio's interval, 0 where it is not or that is open, NaN
-    where there is no ratio. The row's own word asks for enough rounds besides; a line around a cell
+    where there is no ratio. The row's own word also requires enough rounds; a line around a cell
     that lacks them would claim that it is not faster. The paper has no intervals: there any ratio
     below 1 is faster."""
 

@@ -1,4 +1,4 @@
-"""What a study's figures show of a row: a value with its interval, and how it is written."""
+"""What a study's figures show of a row: a value with its interval, and its formatting."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NamedTuple
 from golow.report.study.planes import Plane
 from golow.report.study.rows import StudyRow
 
-# Of the ticks in each power of an axis's base, from the coarsest; as many as an axis has at most.
+# Ticks in each power of an axis's base, from the coarsest, and the most ticks of an axis.
 STEPS: dict[int, tuple[tuple[float, ...], ...]] = {
     2: ((1,), (1, 1.5), (1, 1.25, 1.5, 1.75)),
     10: ((1,), (1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)),
 }
 MOST_TICKS, LEAST_RANGE = 7, 2.0
-CROWDED, FAR = 0.1, 0.4  # distances of ticks, as shares of the axis
+CROWDED, FAR = 0.1, 0.4  # distances between ticks, as shares of the axis
 
 
 class Value(NamedTuple):
-    """A number and its 95% interval; both ends are the number itself where there is none."""
+    """A number and its 95% interval; without an interval both ends are the number itself."""
 
     middle: float
     low: float
@@ -30,9 +30,8 @@ class Value(NamedTuple):
 class Measure(NamedTuple):
     """What a figure shows.
 
-    units: with their sizes, from the largest, as they stand behind a number. base: a logarithmic
-    axis is marked at its powers; 0 is a linear axis from 0 to 1. how: of the rows shown, how the
-    value was had.
+    units: suffixes with their sizes, from the largest. base: a logarithmic axis has ticks at its
+    powers; 0 is a linear axis from 0 to 1. how: how the value of the given rows was measured.
     """
 
     name: str
@@ -43,17 +42,17 @@ class Measure(NamedTuple):
     how: Callable[[Iterable[StudyRow]], str]
 
     def unit(self, number: float) -> tuple[str, float]:
-        """The largest unit of which the number has one."""
+        """The largest unit that is not larger than the number."""
         return next((u for u in self.units if abs(number) >= 0.9995 * u[1]), self.units[-1])
 
     def text(self, number: float) -> str:
-        """Three digits with the unit that suits."""
+        """Three digits with a fitting unit."""
         unit, size = self.unit(number)
         return f"{digits(number / size, 3)}{unit}"
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """From three to seven round values of that range that do not crowd each other, two that
-        are far apart, or three others where it has none; quarters of a share."""
+        """Three to seven round values in that range that do not crowd each other, two that are far
+        apart, or three others if it has none; quarters for a share."""
         if not self.base:
             return [0.0, 0.25, 0.5, 0.75, 1.0]
         first, last = (math.floor(math.log(end, self.base)) for end in (low, high))
@@ -73,13 +72,13 @@ class Measure(NamedTuple):
 
 
 def digits(number: float, count: int) -> str:
-    """So many digits, all of those before the point, and no zeros behind it that say nothing."""
+    """That many digits, all digits before the point, and no trailing zeros after it."""
     whole = abs(number) >= 10**count - 0.5
     return f"{number:.0f}" if whole else f"{number:.{count}g}"
 
 
 def wide(low: float, high: float) -> tuple[float, float]:
-    """The ends of a logarithmic axis or scale, apart at least so far that noise looks small."""
+    """The ends of a logarithmic axis or scale, far enough apart that noise looks small."""
     wider = max(1.0, math.sqrt(LEAST_RANGE * low / high))
     return low / wider, high * wider
 
@@ -111,21 +110,21 @@ def _ratio(row: StudyRow) -> Value | None:
 
 
 def ratio_text(ratio: float) -> str:
-    """Two digits behind the point, as far as they say anything: ``0.07``, ``1.25``, ``12``."""
+    """Two digits after the point, as far as they are significant: ``0.07``, ``1.25``, ``12``."""
     return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.3g}"
 
 
 # ---------------------------------------------------------------- memory and utilization
 
 MEMORY_KINDS = {
-    "device_used": "on the GPU, as the driver lists it for the level's process",
-    "device_added": "on the GPU, what it had in use more than before the level started",
-    "resident": "resident set of the level's process",
+    "device_used": "on the GPU, as the driver reports it for the level's process",
+    "device_added": "on the GPU, the increase of the memory in use since the level started",
+    "resident": "resident set size of the level's process",
 }
 
 
 def memory_kind(row: StudyRow) -> str | None:
-    """The column that has the row's memory: on a GPU the device's, else the host's."""
+    """The column with the row's memory: on a GPU the device's, else the host's."""
     kinds = ("device_used", "device_added") if row.device == "cuda" else ("resident",)
     return next((kind for kind in kinds if (getattr(row, kind) or 0) > 0), None)
 
@@ -138,7 +137,7 @@ def _memory(row: StudyRow) -> Value | None:
 
 def _memory_kinds(rows: Iterable[StudyRow]) -> str:
     kinds = dict.fromkeys(memory_kind(row) for row in rows if row.outcome == "measured")
-    return "; or ".join(MEMORY_KINDS[kind] for kind in kinds if kind) or "none was had"
+    return "; or ".join(MEMORY_KINDS[kind] for kind in kinds if kind) or "not measured"
 
 
 def _utilization(row: StudyRow) -> Value | None:
@@ -148,11 +147,11 @@ def _utilization(row: StudyRow) -> Value | None:
 
 TIME = Measure(
     "time",
-    "time a sample",
+    "time per sample",
     _time,
     ((" s", 1.0), (" ms", 1e-3), (" us", 1e-6), (" ns", 1e-9)),
     10,
-    lambda rows: "median time of an iteration over the batch size",
+    lambda rows: "median time of an iteration divided by the batch size",
 )
 MEMORY = Measure(
     "memory",
@@ -168,7 +167,7 @@ UTILIZATION = Measure(
     _utilization,
     (("%", 0.01),),
     0,
-    lambda rows: "share of the time in which a kernel ran, by the driver",
+    lambda rows: "share of the time in which a kernel ran, from the driver",
 )
 RATIO = Measure(
     "ratio",
@@ -176,7 +175,7 @@ RATIO = Measure(
     _ratio,
     (("", 1.0),),
     2,
-    lambda rows: "time over eager's in the same rounds, below 1 is faster",
+    lambda rows: "time divided by eager's in the same rounds; below 1 is faster",
 )
 MEASURES = (TIME, MEMORY, UTILIZATION)
-"""What is drawn as lines and surfaces."""
+"""The measures that are drawn as lines and surfaces."""

@@ -1,4 +1,4 @@
-"""A panel a level, all over the same two axes, and under each the paper's panel of that level."""
+"""One panel per level, all over the same two axes, with the paper's panel below each."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Inches: what panels in a row may take, a cell where there is room, the least of a panel, the
-# labels beside and under it, a colour bar with its own, a title and a letter of it.
+# Inches: the width of a row of panels, a cell if there is room, the smallest panel, the labels
+# beside and below it, a colour bar with its labels, a title and a letter of it.
 PAGE, CELL, LEAST = 7.8, (0.38, 0.26), (1.6, 1.1)
 LABELS_ROOM, COLOUR_BAR, TITLE, TITLE_CHARACTER = (0.7, 0.5), 0.9, 0.3, 0.082
-FEW = 5  # places along an axis that have labels of the usual size
+FEW = 5  # most places along an axis with labels of the usual size
 PUBLISHED_COLOUR = "#606060"
 
 
 class Panel(NamedTuple):
-    """Where a level of a plane is drawn. paper: these are the paper's figures. cell: inches of a
-    cell along x."""
+    """Where a level of a plane is drawn. paper: whether it shows the paper's figures. cell: inches
+    of a cell along x."""
 
     axes: Axes
     plane: Plane
@@ -37,8 +37,8 @@ class Panel(NamedTuple):
 def level_panels(
     plane: Plane, levels: Sequence[str], under: Plane | None
 ) -> tuple[Figure, list[Panel]]:
-    """A figure with a panel for each of the levels, up to three in a row, and a row of the paper's
-    panels under it where that has any of them. Without levels it says so."""
+    """A figure with a panel for each level, up to three in a row, and below each row one with the
+    paper's panels if the paper has any of them. Without levels it says so."""
     had = set(under.levels) & set(levels) if under else set()
     titles = {level: f"{level}, 2020" if level in had else level for level in levels}
     columns, width, height = _layout(plane, [*titles.values()])
@@ -69,8 +69,8 @@ def level_panels(
 
 
 def _layout(plane: Plane, titles: Sequence[str]) -> tuple[int, float, float]:
-    """How many panels stand in a row, and a panel's width and height in inches: what the cells
-    want, as long as the row fits the page, and at least what a title needs."""
+    """Panels per row, and a panel's width and height in inches: what the cells need, as long as
+    the row fits the page, and at least what a title needs."""
     width, height = (
         max(least, cell * len(places))
         for least, cell, places in zip(LEAST, CELL, (plane.xs, plane.ys), strict=True)
@@ -84,7 +84,7 @@ def _layout(plane: Plane, titles: Sequence[str]) -> tuple[int, float, float]:
 
 
 def _mark(panel: Panel, left: bool, lowest: bool) -> None:
-    """Each cell is a unit square around its number; panels at the outside have the labels."""
+    """Each cell is a unit square around its number; the outer panels have the labels."""
     axes, plane = panel.axes, panel.plane
     for line, axis, outside in ((axes.xaxis, plane.x, lowest), (axes.yaxis, plane.y, left)):
         places = plane.places(axis)

@@ -1,6 +1,4 @@
-"""A study cut into planes: rows that differ in two axes and the level alone, which one figure can
-show.
-"""
+"""A study cut into planes: rows that differ only in two axes and the level, for one figure."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from golow.report.study.rows import StudyRow, levels_of
 from golow.study.record import Study
 
 Axis = Literal["resolution", "batch", "threads", "precision", "model"]
-Place = str | int | None  # a value of an axis; None: the model's own resolution, a thread a core
+Place = str | int | None  # None: the model's own resolution, one thread per core
 Numbers = NDArray[np.float64]
 
-# In the order in which a study's axes become x, then y, of its figures. Those with a number may
-# be drawn as lines over it.
+# The order in which a study's axes become x, then y, of its figures. Numeric ones may be drawn as
+# lines.
 AXES: tuple[Axis, ...] = ("resolution", "batch", "threads", "precision", "model")
 FILLING: tuple[Axis, ...] = ("batch", "resolution", "threads")  # where fewer than two vary
 LABELS: dict[Axis, str] = {
@@ -32,12 +30,12 @@ LABELS: dict[Axis, str] = {
     "model": "model",
 }
 OWN = {"resolution": "own", "threads": "all"}
-APART = ("environment", "device", "mode")  # never an axis of a figure: a figure for each
+APART = ("environment", "device", "mode")  # no axis of a figure: one figure per value
 
 
 class Plane(NamedTuple):
-    """Rows of unlike x, y or level. xs, ys: the places along both axes, numbers ascending.
-    fixed: what else tells it from the study's other planes."""
+    """Rows that differ in x, y or level. xs, ys: the places along both axes, numbers ascending.
+    fixed: what else distinguishes it from the study's other planes."""
 
     x: Axis
     y: Axis
@@ -52,11 +50,11 @@ class Plane(NamedTuple):
         return levels_of(self.rows)
 
     def places(self, axis: Axis) -> Sequence[Place]:
-        """Those along one of the two axes."""
+        """The places along one of the two axes."""
         return self.xs if axis == self.x else self.ys
 
     def is_numeric(self, axis: Axis) -> bool:
-        """Whether there are several numbers, over which lines can be drawn."""
+        """Whether the axis has several numbers, so that lines can be drawn over it."""
         places = self.places(axis)
         return len(places) > 1 and all(isinstance(place, int) for place in places)
 
@@ -69,8 +67,8 @@ class Plane(NamedTuple):
         }
 
     def grid(self, level: str, value: Callable[[StudyRow], float | None]) -> Numbers:
-        """The level's values, a line a place of y and a column a place of x; NaN where there is
-        none."""
+        """The level's values, one row per place of y and one column per place of x; NaN where
+        there is none."""
         rows = self.of(level)
         found = [
             None if (row := rows.get((x, y))) is None else value(row)
@@ -82,15 +80,15 @@ class Plane(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For a file: the mode, then what else is fixed."""
+        """For a file name: the mode, then what else is fixed."""
         texts = (place_text(axis, place) for axis, place in self.fixed.items())
         return "-".join(texts).replace(" ", "-")
 
 
 def planes(rows: Sequence[StudyRow], study: Study | None = None) -> list[Plane]:
-    """The study's planes, in the order of its rows. x and y are the first two axes of which it has
-    several values; a third one, the mode and the environment give a plane for each value. With
-    the study itself, batch sizes and resolutions of which nothing was measured yet have a place."""
+    """The study's planes, in the order of its rows. x and y are the first two axes with several
+    values; a third one, the mode and the environment give a plane for each value. If the study is
+    given, batch sizes and resolutions that are not measured yet have a place too."""
     several = [axis for axis in AXES if len(_found(rows, axis, study)) > 1]
     x, y = [*several, *(axis for axis in FILLING if axis not in several)][:2]
     others = [name for name in (*APART, *AXES) if name not in (x, y)]
@@ -119,7 +117,7 @@ def _found(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> set[Pla
 
 
 def _places(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> list[Place]:
-    """The same in order: numbers ascending, models by their parameters."""
+    """The same in order: numbers ascending, models by number of parameters."""
     found = _found(rows, axis, study)
     if axis == "precision":
         return [precision for precision in get_args(Precision) if precision in found]
@@ -130,8 +128,8 @@ def _places(rows: Sequence[StudyRow], axis: Axis, study: Study | None) -> list[P
 
 
 def published_plane(paper: PublishedGrid | None, plane: Plane) -> Plane | None:
-    """What the paper has of the plane's model, mode, levels and places, as rows of the same kind;
-    None where it has nothing, or the plane's axes are not batch and resolution."""
+    """The paper's values for the plane's model, mode, levels and places, as rows of the same kind;
+    None if it has none, or if the plane's axes are not batch and resolution."""
     if paper is None:
         return None
     model, mode = plane.rows[0].model, plane.rows[0].mode
@@ -179,7 +177,7 @@ def published_plane(paper: PublishedGrid | None, plane: Plane) -> Plane | None:
 
 
 def place_text(axis: str, place: Place) -> str:
-    """A value of an axis as text that says of what: ``batch 32``, ``bf16``, ``own resolution``."""
+    """A value of an axis as text with its axis: ``batch 32``, ``bf16``, ``own resolution``."""
     if place is None:
         return {"resolution": "own resolution", "threads": "all cores"}.get(axis, f"no {axis}")
     return f"{axis} {place}" if axis in ("batch", "resolution") else _counted(axis, place)
@@ -190,5 +188,5 @@ def _counted(axis: str, place: Place) -> str:
 
 
 def tick_text(axis: Axis, place: Place) -> str:
-    """A value of an axis as it stands at its tick."""
+    """A value of an axis as its tick label."""
     return OWN.get(axis, "none") if place is None else str(place)

@@ -1,4 +1,4 @@
-"""How far a study is: one bar on a terminal, and a line for each cell that has its record."""
+"""Progress of a study: one bar on a terminal, and a line for each finished cell."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STYLES = {"done": "green", "failed": "red", "skipped": "dim"}
 
 
 class StudyProgressDisplay:
-    """An observer of a study. The bar is redrawn when something has happened and never else: the
-    study must not take a core from what it measures."""
+    """An observer of a study. The bar is redrawn only when something has happened: the study must
+    not take a core from what it measures."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -41,9 +41,9 @@ class StudyProgressDisplay:
             self._bar = None
 
     def outlook(self, outlook: Outlook) -> None:
-        """What is to come, before the first cell."""
+        """Called with the forecast before the first cell."""
         there = outlook.cells - outlook.left
-        self._say(f"{outlook.cells} cells, {there} of them there already; {outlook_text(outlook)}")
+        self._say(f"{outlook.cells} cells, {there} already measured; {outlook_text(outlook)}")
         if outlook.left and self._console.is_terminal:
             bar = Bar(
                 BarColumn(16),
@@ -57,7 +57,7 @@ class StudyProgressDisplay:
         self._left = left_text(outlook)
 
     def waiting(self, device: str, holder: str) -> None:
-        """Another study measures on the device."""
+        """Another study holds the device."""
         self._say(f"waiting for {device}: {holder} is measuring on it")
 
     def began(self, cell: Cell) -> None:
@@ -65,15 +65,15 @@ class StudyProgressDisplay:
         self._draw(cell_text(cell))
 
     def stage(self, cell: Cell, text: str) -> None:
-        """How far it is."""
+        """Called with the cell's current stage."""
         self._draw(f"{cell_text(cell)}: {text}")
 
     def lost(self, cell: Cell, reason: str) -> None:
-        """Something from outside ended a cell's process; it is measured again."""
+        """Something else ended a cell's process; it is measured again."""
         self._say(f"again   {cell_text(cell)}: {reason_text(reason)}")
 
     def ended(self, record: CellRecord, outlook: Outlook) -> None:
-        """A cell has its record; what is still to come."""
+        """A cell has its record; called with the forecast of the rest."""
         done = outlook.cells - outlook.left
         self._left = left_text(outlook)
         line = Text(f"{record.state:8}", style=STYLES[record.state])
@@ -101,5 +101,5 @@ class StudyProgressDisplay:
 
 
 def left_text(outlook: Outlook) -> str:
-    """How long it will go on; empty where nothing is left."""
+    """The remaining time; empty if nothing is left."""
     return f"about {seconds_text(outlook.seconds)} left" if outlook.left else ""

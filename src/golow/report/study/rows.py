@@ -1,7 +1,7 @@
-"""A study as flat rows: one a cell and level, with the same columns whatever the study.
+"""A study as flat rows: one per cell and level, with the same columns for every study.
 
-Figures and exports are made of these rows alone. docs/studies_export.md has every column with its
-unit; a number that was not had, or is not finite, is None.
+Figures and exports use only these rows. docs/studies_export.md lists every column with its unit; a
+number that is missing or not finite is None.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Outcome = Literal[
     "measured", "differs", "out of memory", "failed", "unavailable", "skipped", "not reached"
 ]
 
-# What stands where an outcome has no number, in tables and figures alike.
+# Shown instead of a number for each outcome, in tables and figures alike.
 SIGNS: dict[Outcome, str] = {
     "out of memory": "oom",
     "skipped": "skip",
@@ -41,15 +41,15 @@ SIGNS: dict[Outcome, str] = {
     "measured": "?",
 }
 
-NOT_REACHED = "it was not reached"  # how the reason of a level begins whose turn never came
+NOT_REACHED = "it was not reached"  # beginning of the reason of a level that was never started
 CUDNN = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 
 
 class StudyRow(Record, frozen=True, kw_only=True):
-    """One level in one cell. Axes as they were asked for: None is the model's own resolution, and
-    all cores. Times in seconds of one iteration, sizes in bytes, shares between 0 and 1."""
+    """One level in one cell. Axes as requested: None is the model's own resolution, and all cores.
+    Times in seconds per iteration, sizes in bytes, shares between 0 and 1."""
 
-    # what was asked
+    # the request
     study: str
     cell: str
     environment: str
@@ -61,7 +61,7 @@ class StudyRow(Record, frozen=True, kw_only=True):
     batch: int
     resolution: int | None
     level: str
-    # what became of it
+    # the outcome
     state: CellState
     verdict: VerdictName | None
     outcome: Outcome
@@ -125,8 +125,8 @@ class StudyRow(Record, frozen=True, kw_only=True):
 
 
 class Measured(NamedTuple):
-    """A cell as it lies on disk; there is a comparison where it is done. environment: of the folder
-    that it lies in, None where that does not say."""
+    """A cell as stored on disk, with a comparison if it is done. environment: that of its folder,
+    None if the folder does not say."""
 
     record: CellRecord
     comparison: Comparison | None
@@ -138,12 +138,12 @@ QUANTITIES = (
     *("utilization", "enqueue", "energy", "power", "copied", "copy_time"),
     *("capture", "build", "load", "ready", "first_iteration", "warm_up", "artifact"),
 )
-"""Columns that are a run's figure of the same name."""
+"""Columns with a run's value of the same name."""
 
 
 def read(folder: Path) -> list[StudyRow]:
-    """The rows of the study in that folder, in the order of its axes: of the cells that it still
-    asks for. Raises `GolowError` where there is no study, or what was measured cannot be read."""
+    """The rows of the study in that folder, in the order of its axes, for the cells that the study
+    still contains. Raises `GolowError` if there is no study, or its records cannot be read."""
     place = StudyFolder(folder)
     study = place.study()
     cells = [
@@ -155,8 +155,8 @@ def read(folder: Path) -> list[StudyRow]:
 
 
 def _current(study: Study, records: Iterable[CellRecord]) -> list[CellRecord]:
-    """The records of one environment that the study asks for; the newest of those that stand in
-    one place, as they do when its levels have changed."""
+    """The records of one environment for the study's cells; the newest if a cell has several, which
+    happens when the study's levels have changed."""
     newest: dict[Cell, CellRecord] = {}
     for record in sorted(records, key=lambda record: record.created):
         if asks(study, record.cell):
@@ -165,7 +165,7 @@ def _current(study: Study, records: Iterable[CellRecord]) -> list[CellRecord]:
 
 
 def rows_of(study: str, cells: Iterable[Measured]) -> list[StudyRow]:
-    """A row for each level of each cell, ordered by axes; eager is the first of a cell."""
+    """One row per level of each cell, ordered by axes; eager comes first in a cell."""
     ordered = sorted(cells, key=lambda cell: _place(cell.record))
     return [row for cell in ordered for row in _of_cell(study, cell)]
 
@@ -180,7 +180,7 @@ def _place(record: CellRecord) -> tuple[object, ...]:
 
 
 def _of_cell(study: str, cell: Measured) -> Iterator[StudyRow]:
-    """The levels that were measured, then those that were asked for and are not among them."""
+    """The measured levels, then those that were requested but not measured."""
     record, comparison, environment = cell
     runs = {run.level: run for run in comparison.runs} if comparison else {}
     for level in dict.fromkeys((*runs, *record.cell.levels)):
@@ -242,7 +242,7 @@ def _outcome(record: CellRecord, level: str, run: Run | None) -> Outcome:
 
 
 def _figures(run: Run, measured: bool) -> dict[str, object]:
-    """Times and ratios of what matched alone; the rest as far as it was had."""
+    """Times and ratios only for levels that match; the rest as far as it was measured."""
     columns: dict[str, object] = {name: run.quantity(name) for name in QUANTITIES}
     columns |= {"build_cached": run.build_cached, "rounds": len(run.blocks)}
     if measured and run.time is not None:
@@ -292,6 +292,6 @@ def _finite(value: object) -> object:
 
 
 def levels_of(rows: Sequence[StudyRow]) -> list[str]:
-    """The levels of the rows, each once, in the order of the ladder as the cells have it."""
+    """The levels of the rows, each once, in the cells' order of the ladder."""
     found = [row.level for row in rows]
     return sorted(dict.fromkeys(found), key=lambda level: (level != "eager", found.index(level)))

@@ -1,5 +1,5 @@
-"""Surfaces over batch size and resolution, seen from above: filled contours of time a sample,
-memory or utilization, a panel a level, with a dot at each cell that was measured."""
+"""Surfaces over batch size and resolution, seen from above: filled contours of time per sample,
+memory or utilization, one panel per level, with a dot at each measured cell."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ EDGE = 0.2  # cells from a label's middle to the outermost ones
 
 
 def has_surface(plane: Plane) -> bool:
-    """Whether both axes are numbers, enough of them that something is between them."""
+    """Whether both axes are numeric, with enough values to interpolate between."""
     numeric = plane.is_numeric(plane.x) and plane.is_numeric(plane.y)
     return numeric and min(len(plane.xs), len(plane.ys)) >= LEAST
 
 
 @drawing()
 def surface(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) -> Figure:
-    """The measure over both axes; lines join equal values, interpolated between the cells."""
+    """The measure over both axes; contour lines are interpolated between the cells."""
     under = published_plane(paper, plane)
     figure, panels = level_panels(plane, plane.levels, under)
     values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
@@ -60,7 +60,7 @@ def surface(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) 
 
 
 def _draw_contours(panel: Panel, grid: Numbers, colours: ScalarMappable, measure: Measure) -> None:
-    """Filled between round values, with a line at each; nothing where fewer than two neighbours in
+    """Fill between round values, with a line at each; draw nothing if fewer than two neighbours in
     each direction were measured."""
     y, x = np.nonzero(np.isfinite(grid))
     panel.axes.plot(x, y, ".", color="black", markersize=DOT)
@@ -77,7 +77,7 @@ def _draw_contours(panel: Panel, grid: Numbers, colours: ScalarMappable, measure
 
 
 def _label(panel: Panel, lines: QuadContourSet, measure: Measure) -> None:
-    """Write values beside lines, none over another, readable on any ground."""
+    """Label the lines with their values, without overlaps, readable on any background."""
     from matplotlib.patheffects import withStroke
 
     stroke = withStroke(linewidth=1.4, foreground="white", alpha=0.8)
@@ -97,8 +97,8 @@ def _label(panel: Panel, lines: QuadContourSet, measure: Measure) -> None:
 
 
 def _labelled(levels: Sequence[float], base: int) -> list[float]:
-    """Of the lines' values those that are written: decades and every other power of 2, where there
-    are enough of them."""
+    """The lines' values that get a label: decades and every other power of 2, if there are enough
+    of them."""
     if base == 10:
         few = [value for value in levels if math.log10(value) % 1 in (0.0, 1.0)]
     elif base == 2:
@@ -109,8 +109,8 @@ def _labelled(levels: Sequence[float], base: int) -> list[float]:
 
 
 def _round_values(low: float, high: float, base: int) -> list[float]:
-    """Where contours run, from below low to above high: 1, 2, 5 of each decade, powers of 2, or
-    quarters of a share."""
+    """The contours' values, from below low to above high: 1, 2, 5 of each decade, powers of 2, or
+    quarters for a share."""
     if base == 10:
         decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
         found = [float(f"{step}e{decade}") for decade in decades for step in (1, 2, 5)]

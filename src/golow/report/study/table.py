@@ -20,24 +20,26 @@ if TYPE_CHECKING:
     from golow.study.forecast import Outlook
     from golow.study.record import Cell, CellRecord, Study
 
-# What the line below the tables says of a sign.
+# The meaning of a sign, for the line below the tables.
 MEANINGS: dict[Outcome, str] = {
     "out of memory": "it ran out of memory",
     "skipped": "certain to need more memory than allowed",
-    "failed": "the reason stands in the record",
+    "failed": "failed; the record has the reason",
     "differs": "its numbers are wrong",
-    "unavailable": "it cannot run there",
+    "unavailable": "not available there",
     "not reached": "not timed",
     "measured": "too few rounds for a ratio",
 }
 
 
 def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
-    """Print the time of every level over eager's, over the grid: below 1 is faster."""
+    """Print every level's time relative to eager, over the grid: below 1 is faster."""
     met: set[Outcome] = set()
     for plane in planes(rows):
         what = ", ".join(place_text(axis, place) for axis, place in plane.fixed.items())
-        console.print(Text(f"{what}: time over eager's, by {plane.y} and {plane.x}", style="bold"))
+        console.print(
+            Text(f"{what}: time relative to eager, by {plane.y} and {plane.x}", style="bold")
+        )
         if len(plane.xs) == 1:
             console.print(_by_level(plane))
         else:
@@ -51,7 +53,7 @@ def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
 
 
 def _of_level(plane: Plane, level: str) -> Table:
-    """A row a place of y and a column a place of x."""
+    """One row per place of y and one column per place of x."""
     found = plane.of(level)
     result = _table(level, *(tick_text(plane.x, x) for x in plane.xs))
     for y in plane.ys:
@@ -60,7 +62,7 @@ def _of_level(plane: Plane, level: str) -> Table:
 
 
 def _by_level(plane: Plane) -> Table:
-    """Where x has one place: a row a place of y and a column a level, with eager's own time."""
+    """If x has one place: one row per place of y and one column per level, with eager's time."""
     levels = [level for level in plane.levels if level != "eager"]
     found = {level: plane.of(level) for level in plane.levels}
     result = _table(plane.y, "eager", *levels)
@@ -86,13 +88,13 @@ def _time_text(row: StudyRow | None) -> Text:
     return Text(seconds_text(row.time))
 
 
-# ---------------------------------------------------------------- what is there
+# ---------------------------------------------------------------- status
 
 
 def render_status(
     outlook: Outlook, records: Iterable[CellRecord], console: Console, machine: str
 ) -> None:
-    """Print how many cells are done, failed, skipped and waiting, why, and how long is left."""
+    """Print how many cells are done, failed, skipped and waiting, why, and the remaining time."""
     records = list(records)
     counts = Counter(record.state for record in records)
     spent = sum(record.seconds for record in records)
@@ -106,10 +108,10 @@ def render_status(
 
 
 def outlook_text(outlook: Outlook) -> str:
-    """What is to come, in words."""
+    """The forecast in words."""
     if not outlook.left:
         return "nothing is left to measure"
-    guess = " (guesses, before a cell is measured)" if outlook.guessed else ""
+    guess = " (guesses, until a cell is measured)" if outlook.guessed else ""
     limit = f" of {bytes_text(outlook.limit_bytes)} allowed" if outlook.limit_bytes else ""
     return (
         f"about {seconds_text(outlook.seconds)} left; the largest cell needs about "
@@ -118,7 +120,7 @@ def outlook_text(outlook: Outlook) -> str:
 
 
 def list_table(studies: Iterable[tuple[str, Study, str]]) -> Table:
-    """A row a study: name, what it is, and where it is or how far."""
+    """One row per study: name, what it measures, and its place or progress."""
     result = _table("study", "what it measures", "state")
     for column in result.columns:
         column.justify, column.no_wrap = "left", False
@@ -154,7 +156,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def reason_text(reason: str) -> str:
-    """A reason in one line: what it begins with and, of a traceback below that, the error."""
+    """A reason in one line: its beginning and, if a traceback follows, the error."""
     first, *traceback = reason.strip().splitlines()
     if not first.endswith(":"):
         return first

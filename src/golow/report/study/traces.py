@@ -1,4 +1,4 @@
-"""The figures of the interactive page, as Plotly takes them: maps, lines and surfaces."""
+"""The figures of the interactive page as Plotly's data: maps, lines and surfaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from golow.report.study.surfaces import has_surface
 from golow.report.style import look
 from golow.report.units import bytes_text, joules_text, seconds_text, share_text
 
-Views = dict[str, dict[str, Any]]  # by view and choice, a figure as JSON has it
+Views = dict[str, dict[str, Any]]  # by view and choice, a figure as JSON data
 
 SYMBOLS = {
     "o": "circle",
@@ -39,19 +39,19 @@ SYMBOLS = {
 """Plotly's names of matplotlib's markers."""
 
 ALL = "all levels"
-HEIGHT, GAP = 620, 2  # pixels: of the figure, between cells
+HEIGHT, GAP = 620, 2  # pixels: height of the figure, gap between cells
 GREY = "#D0D0D0"
 
 
 class Hover:
-    """The texts under the pointer, each once; figures refer to them by their numbers."""
+    """The hover texts, each once; figures refer to them by number."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._numbers: dict[str, int] = {}
 
     def number(self, row: StudyRow | None) -> int | None:
-        """That of the row's text; None for no row."""
+        """The number of the row's text; None without a row."""
         if row is None:
             return None
         text = hover_text(row)
@@ -62,11 +62,11 @@ class Hover:
 
 
 def hover_text(row: StudyRow) -> str:
-    """Everything about a row that a reader may look for, a line each."""
+    """All values of a row that a reader may look for, one per line."""
     told = [
         f"<b>{html.escape(row.level)}</b> {row.outcome}",
         f"{html.escape(row.model)}, {row.mode}, precision {row.precision}",
-        f"batch {row.batch}, {tick_text('resolution', row.resolution)} pixels a side",
+        f"batch {row.batch}, {tick_text('resolution', row.resolution)} pixels per side",
         *_measured(row),
         html.escape(row.reason),
     ]
@@ -80,24 +80,24 @@ def _measured(row: StudyRow) -> Iterator[str]:
         yield f"sample {seconds_text(row.sample_time)}"
     if row.ratio is not None:
         ends = _ends(row.ratio_low, row.ratio_high, "{:.3f}".format)
-        yield f"over eager {row.ratio:.3f}{ends} {row.word or ''}".rstrip()
+        yield f"relative to eager {row.ratio:.3f}{ends} {row.word or ''}".rstrip()
     memory = {"on the GPU": row.device_used or row.device_added, "resident": row.resident}
     yield ", ".join(f"{bytes_text(size)} {where}" for where, size in memory.items() if size)
     if row.utilization is not None:
         yield f"GPU utilization {share_text(row.utilization)}"
     if row.energy is not None:
-        yield f"energy {joules_text(row.energy)} an iteration"
+        yield f"energy {joules_text(row.energy)} per iteration"
 
 
 def _ends(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
     return "" if low is None or high is None else f" ({text(low)} to {text(high)})"
 
 
-# ---------------------------------------------------------------- what there is to choose from
+# ---------------------------------------------------------------- views
 
 
 def views(plane: Plane, under: Plane | None, hover: Hover) -> Views:
-    """Maps by level, lines by where the other axis is cut, and surfaces of all levels."""
+    """Maps by level, lines by value of the other axis, and surfaces of all levels."""
     found: Views = {}
     others = [level for level in plane.levels if level != "eager"]
     if others:
@@ -120,7 +120,7 @@ def views(plane: Plane, under: Plane | None, hover: Hover) -> Views:
 
 
 def _map(plane: Plane, level: str, measure: Measure, hover: Hover) -> Any:
-    """Cells in the colour of their value, on a scale that all levels share, and grey ones with the
+    """Cells in the colour of their value, on a scale shared by all levels; grey ones with the
     reason."""
     from plotly import graph_objects as go
 
@@ -166,7 +166,7 @@ def _map(plane: Plane, level: str, measure: Measure, hover: Hover) -> Any:
 
 
 def _cell_text(row: StudyRow | None, measure: Measure) -> str:
-    """The value, and with a ratio that it is unclear."""
+    """The value, and for a ratio whether it is unclear."""
     value = measure.of(row) if row else None
     if row is None or value is None:
         return ""
@@ -175,7 +175,7 @@ def _cell_text(row: StudyRow | None, measure: Measure) -> str:
 
 
 def _lines(cut: Cut, under: Plane | None, measure: Measure, hover: Hover) -> Any:
-    """A line a level with its intervals, and the paper's thin and dashed."""
+    """One line per level with its intervals, and the paper's thin and dashed."""
     from plotly import graph_objects as go
 
     figure = go.Figure()
@@ -213,7 +213,7 @@ def _lines(cut: Cut, under: Plane | None, measure: Measure, hover: Hover) -> Any
 
 
 def _surfaces(plane: Plane, measure: Measure, hover: Hover) -> Any:
-    """All levels over both axes, to be turned; each can be taken away in the legend."""
+    """All levels over both axes, to rotate; each can be hidden in the legend."""
     from plotly import graph_objects as go
 
     figure = go.Figure()
@@ -268,12 +268,12 @@ def _measure_axis(measure: Measure, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _scaled(values: Any, measure: Measure) -> Any:
-    """Logarithms of what has a logarithmic axis: Plotly's colours have none of their own."""
+    """Logarithms for logarithmic measures: Plotly's colour scales cannot be logarithmic."""
     return np.log(values) if measure.base else values
 
 
 def _plain(values: Numbers) -> list[Any]:
-    """As JSON has it: None for what is not a number."""
+    """The value for JSON: None if it is not a number."""
     return [
         _plain(value)
         if isinstance(value, np.ndarray)

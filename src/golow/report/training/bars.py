@@ -1,4 +1,4 @@
-"""The time of a sample by level, in training and evaluation, as bars with the range over runs."""
+"""Time per sample by level, in training and evaluation, as bars with the range over runs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 TITLES = {"train": "training", "eval": "evaluation"}
-ROOM = 1.75  # the axis is so many times the longest bar: its figures stand behind it
+ROOM = 1.75  # length of the axis over the longest bar: leaves room for the numbers
 
 
 @drawing()
-def time_a_sample(training: Training) -> Figure:
-    """Mean over the runs of each level, a whisker from the least to the most."""
+def time_per_sample(training: Training) -> Figure:
+    """Mean over the runs of each level, with a whisker from lowest to highest."""
     figure = new_figure(7.0, 0.26 * len(training.plan.levels) + 0.8)
     left, right = figure.subplots(1, 2, sharey=True)
     draw_sample_times(left, training, "train")
     draw_sample_times(right, training, "eval")
-    what = "time a sample (median over a run's epochs); bars: mean over seeds and "
-    what += "initialisations, whiskers: least to most"
+    what = "time per sample (median over a run's epochs); bars: mean over seeds and "
+    what += "initialisations, whiskers: lowest to highest"
     caption(figure, captions(training, what))
     return figure
 
 
 def draw_sample_times(panel: Axes, training: Training, phase: Literal["train", "eval"]) -> None:
-    """A bar a level, in the plan's order from the top, with its figures behind it."""
+    """One bar per level, in the plan's order from the top, followed by its numbers."""
     levels = training.plan.levels
     spreads = {level: sample_spread(training, level, phase) for level in levels}
     longest = max((spread.high for spread in spreads.values() if spread), default=0.0)
@@ -60,7 +60,7 @@ def draw_sample_times(panel: Axes, training: Training, phase: Literal["train", "
     panel.set_yticks(range(len(levels)), levels)
     panel.set_ylim(len(levels) - 0.4, -0.6)
     panel.set_xlim(0, ROOM * longest / size or 1.0)
-    panel.set_xlabel(f"{TITLES[phase]}: time a sample ({unit})")
+    panel.set_xlabel(f"{TITLES[phase]}: time per sample ({unit})")
     panel.grid(axis="y", visible=False)
 
 

@@ -1,4 +1,4 @@
-"""What stands below a training's figures: the conditions, the machine, and what is not shown."""
+"""The caption of a training's figures: the conditions, the machine, and what is not shown."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from golow.record import Environment
 from golow.report.training.series import diverged, runs_of
 from golow.training.record import CurveVerdict, Training, TrainingPlan, TrainingRun
 
-# Of the versions in a record, those that decide a level's arithmetic or speed.
+# The versions in a record that determine a level's arithmetic or speed.
 ALWAYS, ON_CUDA, ON_CPU = (
     ("torch", "golow"),
     ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
     ("onednn-cpu-gomp",),
 )
-MOST_NAMED = 6  # runs by name in one sentence
+MOST_NAMED = 6  # runs named in one sentence
 
 
 def captions(training: Training, what: str, more: Sequence[str] = ()) -> list[str]:
-    """A paragraph each for: what is shown of what, the conditions, the machine, `more`, and what
-    is missing or not finite."""
+    """One paragraph each for: what is shown, the conditions, the machine, `more`, and what is
+    missing or not finite."""
     plan = training.plan
     return [
         f"{plan.model} on {plan.dataset.name}: {what}.",
@@ -34,31 +34,31 @@ def conditions(plan: TrainingPlan) -> str:
     """Data, batch, optimizer and seeds in two sentences."""
     data, sgd = plan.dataset, plan.optimizer
     changed = [
-        *(["mirrored"] if plan.augmentation.flip else []),
+        *(["flipped"] if plan.augmentation.flip else []),
         *([f"cropped by {plan.augmentation.padding}"] if plan.augmentation.padding else []),
     ]
     source = f" ({data.source})" if data.source else ""
-    pictures = f", {' and '.join(changed)} at random" if changed else ""
+    augmented = f", randomly {' and '.join(changed)}" if changed else ""
     warm_up = plan.schedule.warm_up_epochs
     epochs = "epoch" if warm_up == 1 else "epochs"
-    warming = f" with {warm_up:g} {epochs} of warm-up" if warm_up else ""
+    warming = f" with {warm_up:g} warm-up {epochs}" if warm_up else ""
     seeds = f"{len(plan.seeds)} seeds" if len(plan.seeds) != 1 else "one seed"
     return (
-        f"{data.train_samples:,} training and {data.test_samples:,} test pictures of "
-        f"{'x'.join(map(str, data.shape))}{source}{pictures}. Batch {plan.batch}, SGD, learning "
+        f"{data.train_samples:,} training and {data.test_samples:,} test images of "
+        f"{'x'.join(map(str, data.shape))}{source}{augmented}. Batch {plan.batch}, SGD, learning "
         f"rate {sgd.learning_rate:g} ({plan.schedule.kind}{warming}), momentum {sgd.momentum:g}, "
         f"weight decay {sgd.weight_decay:g}, precision {plan.precision}, {seeds}."
     )
 
 
 def machine(plan: TrainingPlan) -> str:
-    """Processor, card and versions in one sentence."""
+    """CPU, GPU and versions in one sentence."""
     found = plan.environment
     threads = f"{plan.threads} thread{'s' if plan.threads != 1 else ''}"
     where = f"{found.cpu_model}, {threads}"
     if plan.device == "cuda":
-        card = " or ".join(dict.fromkeys(found.gpu)) or "a GPU"
-        where = f"{card}, driver {found.driver or '?'}; {where}"
+        gpu = " or ".join(dict.fromkeys(found.gpu)) or "a GPU"
+        where = f"{gpu}, driver {found.driver or '?'}; {where}"
     return f"{where}; {', '.join(_versions(found, plan))}."
 
 
@@ -68,7 +68,7 @@ def _versions(found: Environment, plan: TrainingPlan) -> list[str]:
 
 
 def _remarks(training: Training) -> Iterator[str]:
-    """What a reader would otherwise look for in the figure, or take for something else."""
+    """What a reader would otherwise look for in the figure or misread."""
     finished = [level for level in training.plan.levels if _has_epochs(training, level)]
     missing = [
         f"{level} ({_why(training, level)})"
@@ -83,7 +83,7 @@ def _remarks(training: Training) -> Iterator[str]:
         if run.epochs and run.check.verdict == "differs"
     ]
     if wrong:
-        yield f"Trained although the check says differs: {_some(wrong)}."
+        yield f"Trained although the verdict of the check is differs: {_some(wrong)}."
     ended = [
         f"{_name(training, run)} after epoch {run.epochs[-1].epoch}"
         for run in training.runs
@@ -97,7 +97,7 @@ def _remarks(training: Training) -> Iterator[str]:
         if (first := diverged(run)) is not None
     ]
     if apart:
-        yield f"Loss not finite, left out there: {_some(apart)}."
+        yield f"Loss not finite, not shown: {_some(apart)}."
     judged = [
         f"{_name(training, verdict)} {verdict.word}"
         for verdict in training.verdicts
@@ -108,7 +108,7 @@ def _remarks(training: Training) -> Iterator[str]:
 
 
 def _name(training: Training, of: TrainingRun | CurveVerdict) -> str:
-    """Level, initialisation where there are several, and seed where it is one seed's."""
+    """Level, initialisation if there are several, and seed if it is one run."""
     several = len(training.plan.initialisations) > 1
     seed = f" seed {of.seed}" if isinstance(of, TrainingRun) else ""
     return f"{of.level}{f' {of.initialisation}' if several else ''}{seed}"
@@ -128,6 +128,6 @@ def _why(training: Training, level: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The names, or the first of them and how many more there are."""
+    """The names, or the first ones and the number of the others."""
     more = len(names) - MOST_NAMED
     return "; ".join(names[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

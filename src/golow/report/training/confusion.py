@@ -1,4 +1,4 @@
-"""Which classes a level takes for which: the confusion matrix of its best epoch."""
+"""The confusion matrix of a level's best epoch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_COUNTS, MOST_NAMES = 20, 60  # classes up to which counts, and names, can be read
+MOST_COUNTS, MOST_NAMES = 20, 60  # most classes for which counts, and names, are readable
 MOST_LETTERS = 24  # of a class's name
 CELL, LETTER = 0.32, 0.065  # inches
 
 
 def confusion(training: Training, level: str) -> Figure:
-    """Of the level's run and epoch with the highest test accuracy."""
+    """The matrix of the level's run and epoch with the highest test accuracy."""
     found = best_run(runs_of(training, level))
     if found is None:
         return _without_matrix(training, f"{level}: no epoch was evaluated")
@@ -30,8 +30,8 @@ def confusion(training: Training, level: str) -> Figure:
 
 @drawing()
 def run_confusion(training: Training, run: TrainingRun, epoch: Epoch) -> Figure:
-    """Of this run's epoch: row true class, column predicted class, the count in each cell, the
-    colour its share of the row."""
+    """The matrix of this run's epoch: rows are true classes, columns predicted ones; each cell has
+    the count, and its colour shows the share of the row."""
     matrix = np.asarray(epoch.confusion, np.float64)
     where = f"{run.level}, initialisation {run.initialisation}, seed {run.seed}"
     if matrix.ndim != 2 or not matrix.size:
@@ -55,7 +55,7 @@ def run_confusion(training: Training, run: TrainingRun, epoch: Epoch) -> Figure:
     panel.set(xlabel="predicted class", ylabel="true class")
     panel.grid(visible=False)
     rate = "" if epoch.eval_accuracy is None else f", test accuracy {epoch.eval_accuracy:.2%}"
-    what = f"confusion matrix of {where}, epoch {epoch.epoch}{rate}; numbers are test pictures"
+    what = f"confusion matrix of {where}, epoch {epoch.epoch}{rate}; numbers are test images"
     caption(figure, captions(training, what))
     return figure
 

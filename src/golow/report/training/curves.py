@@ -1,7 +1,7 @@
 """The figures of a training, from its records alone; `write_figures` writes all of them.
 
-Here are the curves: accuracy and loss over epochs and over the time of training, a line a level, a
-panel an initialisation. Where a record has nothing to draw, the figure says so.
+This file has the curves: accuracy and loss over epochs and over training time, one line per level
+and one panel per initialisation. If a record has nothing to draw, the figure says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from golow.report.style import (
     say,
 )
 from golow.report.training import series
-from golow.report.training.bars import draw_sample_times, time_a_sample
+from golow.report.training.bars import draw_sample_times, time_per_sample
 from golow.report.training.caption import captions
 from golow.report.training.confusion import confusion
 from golow.report.training.series import Band, Numbers
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ONE_PANEL, SMALL_PANEL = (6.0, 3.2), (2.5, 2.2)  # inches
-# Points, of the first level's line and marker and of the last one's: where levels agree they lie on
-# one another, and all can be seen.
+# Points, for the line and marker of the first level and of the last: where levels agree their
+# lines coincide, and all of them stay visible.
 LINES, MARKERS = (2.2, 1.0), (5.5, 3.0)
-MARKED = 10  # points of a line that have a marker
-LOG_FROM = 50  # ratio of the largest loss to the smallest from which the axis is logarithmic
+MARKED = 10  # points of a line that get a marker
+LOG_FROM = 50  # the axis is logarithmic from this ratio of the largest loss to the smallest
 
 ACCURACY = "test accuracy (%)"
-OVER_TIME = " over the time of training (evaluation not counted, mean over seeds)"
+OVER_TIME = " over training time (evaluation not counted, mean over seeds)"
 OVER_SEEDS = "lines: mean over seeds, bands: lowest to highest"
 TIME_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
@@ -61,15 +61,15 @@ def write_figures(
 ) -> list[Path]:
     """Write every figure of the training into the folder; returns the files.
 
-    Equal records give equal files. reference: draw the paper's accuracies where it has any for
-    the data set. Raises `GolowError` without matplotlib, or when the folder cannot be written.
+    Equal records give equal files. reference: draw the paper's accuracies if it has any for the
+    data set. Raises `GolowError` without matplotlib, or when the folder cannot be written.
     """
     figures = {
         "accuracy-over-epochs": accuracy_over_epochs(training, reference),
         "accuracy-over-time": accuracy_over_time(training, reference),
         "loss-over-epochs": loss_over_epochs(training),
         "loss-over-time": loss_over_time(training),
-        "time-a-sample": time_a_sample(training),
+        "time-per-sample": time_per_sample(training),
         "overview": overview(training),
     }
     figures |= {
@@ -95,7 +95,7 @@ def accuracy_over_epochs(training: Training, reference: bool = True) -> Figure:
 
 @drawing()
 def accuracy_over_time(training: Training, reference: bool = True) -> Figure:
-    """Test accuracy after each epoch, over the time of training."""
+    """Test accuracy after each epoch, over training time."""
     return _accuracy_figure(training, _time(training), OVER_TIME, reference)
 
 
@@ -107,14 +107,14 @@ def loss_over_epochs(training: Training) -> Figure:
 
 @drawing()
 def loss_over_time(training: Training) -> Figure:
-    """Training loss over the time of training."""
+    """Training loss over training time."""
     return _loss_figure(training, _time(training), OVER_TIME)
 
 
 @drawing()
 def overview(training: Training) -> Figure:
-    """For a first page: accuracy over time, of the first initialisation, and the time of a sample
-    in training."""
+    """For a first page: accuracy over time for the first initialisation, and training time per
+    sample."""
     figure = new_figure(7.0, 3.2)
     left, right = figure.subplots(1, 2)
     first, axis = training.plan.initialisations[0], _time(training)
@@ -123,7 +123,7 @@ def overview(training: Training) -> Figure:
     left.set(xlabel=axis.label, ylabel=ACCURACY)
     draw_sample_times(right, training, "train")
     legend(figure, shown)
-    what = f"test accuracy (initialisation {first}) and time a sample in training"
+    what = f"test accuracy (initialisation {first}) and training time per sample"
     caption(figure, captions(training, f"{what}; {OVER_SEEDS}"))
     return figure
 
@@ -151,7 +151,7 @@ def _loss_figure(training: Training, axis: Axis, over: str) -> Figure:
     _logarithmic_where_wide(axes)
     steps = max((len(epoch.losses) for run in training.runs for epoch in run.epochs), default=0)
     each = math.ceil(steps / series.loss_pieces(training))
-    points = f", each point the mean of {each} steps" if each > 1 else ""
+    points = f", each point is the mean of {each} steps" if each > 1 else ""
     caption(figure, captions(training, f"training loss{over}{points}; {OVER_SEEDS}"))
     return figure
 
@@ -160,7 +160,7 @@ def _loss_figure(training: Training, axis: Axis, over: str) -> Figure:
 
 
 class Axis(NamedTuple):
-    """What lies along x: its label, where the points of a curve are, whether ticks are whole."""
+    """The x axis: its label, the places of a curve's points, whether ticks are whole numbers."""
 
     label: str
     places: Callable[[Band], Numbers]
@@ -171,10 +171,10 @@ EPOCHS = Axis("epoch", lambda band: band.epochs, whole=True)
 
 
 def _time(training: Training) -> Axis:
-    """Time of training in the largest unit of which the longest run has two."""
+    """Training time in the largest unit of which the longest run has at least two."""
     longest = max((sum(e.train_seconds for e in run.epochs) for run in training.runs), default=0.0)
     unit, size = next((u for u in TIME_UNITS if longest >= 2 * u[1]), TIME_UNITS[-1])
-    return Axis(f"time of training ({unit})", lambda band: band.seconds / size)
+    return Axis(f"training time ({unit})", lambda band: band.seconds / size)
 
 
 # ---------------------------------------------------------------- drawing
@@ -183,7 +183,7 @@ Curve = Callable[[Training, str, str], Band]  # of a level and an initialisation
 
 
 def _curves(training: Training, axis: Axis, curve: Curve, label: str) -> tuple[Figure, list[Axes]]:
-    """A panel an initialisation; the legend above has the levels that any panel shows."""
+    """One panel per initialisation; the legend above has the levels that any panel shows."""
     initialisations = training.plan.initialisations
     several = len(initialisations) > 1
     size = SMALL_PANEL if several else ONE_PANEL
@@ -201,7 +201,7 @@ def _curves(training: Training, axis: Axis, curve: Curve, label: str) -> tuple[F
 def _draw_curves(
     panel: Axes, training: Training, initialisation: str, curve: Curve, axis: Axis
 ) -> list[str]:
-    """A band a level; returns the levels that have any."""
+    """One band per level; returns the levels that have one."""
     bands = {level: curve(training, level, initialisation) for level in training.plan.levels}
     drawn = {level: band for level, band in bands.items() if not band.empty}
     for order, (level, band) in enumerate(drawn.items()):
@@ -212,12 +212,12 @@ def _draw_curves(
 
 
 def _scale(axes: Sequence[Axes], axis: Axis, shown: Collection[str]) -> None:
-    """Ends and ticks of x, which all panels share: only now has the longest curve been drawn."""
+    """Limits and ticks of x, shared by all panels; called when the longest curve is drawn."""
     from matplotlib.ticker import MaxNLocator
 
     if shown:
         axes[0].set_xlim(left=0)
-        # As many whatever the panel's width: room is made for the labels before that is known.
+        # A fixed number: the layout makes room for the labels before the width is known.
         columns = axes[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
         axes[0].xaxis.set_major_locator(MaxNLocator(8 if columns == 1 else 4, integer=axis.whole))
     else:
@@ -225,7 +225,7 @@ def _scale(axes: Sequence[Axes], axis: Axis, shown: Collection[str]) -> None:
 
 
 def _draw_band(panel: Axes, style: Look, x: Numbers, band: Band, order: float) -> None:
-    """order: 0 for the level that is drawn first, below the others, and 1 for the last."""
+    """order: 0 for the level drawn first, below the others, and 1 for the last."""
     every = max(1, len(x) // MARKED)
     panel.plot(
         x,
@@ -239,20 +239,20 @@ def _draw_band(panel: Axes, style: Look, x: Numbers, band: Band, order: float) -
     )
     panel.fill_between(x, band.low, band.high, color=style.colour, alpha=0.18, linewidth=0)
     alone = _alone(band.middle)
-    if alone.any():  # a point without neighbours is on no line and in no band
+    if alone.any():  # a point without neighbours has no line and no band
         panel.plot(x[alone], band.middle[alone], style.marker, color=style.colour)
         panel.vlines(x[alone], band.low[alone], band.high[alone], color=style.colour, linewidth=1)
 
 
 def _alone(values: Numbers) -> NDArray[np.bool_]:
-    """Which points are numbers between two that are not."""
+    """Which points are numbers whose neighbours are not."""
     there: NDArray[np.bool_] = np.pad(np.isfinite(values), 1)
     before, after = there[:-2], there[2:]
     return there[1:-1] & ~before & ~after
 
 
 def _logarithmic_where_wide(axes: Sequence[Axes]) -> None:
-    """A logarithmic y axis where the end of the curves would lie on the floor of a linear one."""
+    """A logarithmic y axis if the curves' ends would lie at the bottom of a linear one."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     lines = [np.asarray(line.get_ydata(), np.float64) for panel in axes for line in panel.lines]
@@ -271,14 +271,14 @@ def _logarithmic_where_wide(axes: Sequence[Axes]) -> None:
 def _draw_reference(
     figure: Figure, axes: Sequence[Axes], paper: Published, values: Mapping[str, float]
 ) -> None:
-    """Thin dashed lines at the paper's values, named right of the last column's panels."""
+    """Thin dashed lines at the paper's values, labelled right of the last column's panels."""
     colours = {name: look(paper.levels[name]).colour for name in values}
     for panel in axes:
         for name, value in values.items():
             panel.axhline(value, color=colours[name], linewidth=0.7, dashes=(4, 4), zorder=1)
     low, high = axes[0].get_ylim()
     axes[0].set_ylim(low, high)
-    figure.draw_without_rendering()  # the panels' height, which the labels do not change
+    figure.draw_without_rendering()  # to know the panels' height, which the labels do not change
     inches = axes[0].get_window_extent().height / figure.dpi
     places = _apart(values, 1.3 * CAPTION_SIZE / 72 / inches * (high - low))
     for panel in axes:
@@ -301,7 +301,7 @@ def _draw_reference(
 
 
 def _apart(values: Mapping[str, float], least: float) -> dict[str, float]:
-    """Where labels of the values stand so that none covers another: upwards from the lowest."""
+    """Positions of the values' labels so that none overlap, upwards from the lowest."""
     places: dict[str, float] = {}
     below = -math.inf
     for name in sorted(values, key=lambda name: values[name]):

@@ -1,7 +1,8 @@
-"""A training as flat rows for spreadsheets and data frames: one a run, or one an epoch of a run.
+"""A training as flat rows for spreadsheets and data frames: one per run, or one per epoch of a run.
 
-docs/figures.md has the columns. A figure that was not had is None: an empty cell in CSV, null in
-JSON. Losses that are not finite stay so in rows and CSV; JSON, which has no such numbers, has null.
+docs/figures.md lists the columns. A missing value is None: an empty cell in CSV, null in JSON.
+Losses that are not finite stay so in rows and CSV; in JSON, which has no such numbers, they are
+null.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Row = dict[str, Any]
 
 
 def epoch_rows(training: Training) -> list[Row]:
-    """A row an epoch of a run, with a column for each figure of memory and device that any epoch
+    """One row per epoch of a run, with a column for each memory and device reading that any epoch
     has."""
     rows = []
     for run in training.runs:
@@ -38,8 +39,8 @@ def epoch_rows(training: Training) -> list[Row]:
 
 
 def run_rows(training: Training) -> list[Row]:
-    """A row a run, with a column for each figure of life cycle, memory (the most of any epoch) and
-    device (energy summed over the epochs, the others their mean) that any run has."""
+    """One row per run, with a column for each life-cycle value, memory reading (the highest of any
+    epoch) and device reading (energy summed over the epochs, others averaged) that any run has."""
     rows = []
     for run in training.runs:
         row = _of_plan(training.plan, run) | _of_run(training, run)
@@ -68,7 +69,7 @@ def write_export(training: Training, folder: Path) -> list[Path]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows of the same columns as CSV with a header; empty without rows."""
+    """Rows with the same columns as CSV with a header; empty without rows."""
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, list(rows[0]))
@@ -147,7 +148,7 @@ def _over_epochs(
     figures: Callable[[Epoch], Iterable[Quantity]],
     reduced: Callable[[list[float]], float],
 ) -> Row:
-    """Every figure by name, reduced over the epochs that have it."""
+    """Every reading by name, reduced over the epochs that have it."""
     values: dict[str, list[float]] = {}
     for epoch in run.epochs:
         for item in figures(epoch):
@@ -156,6 +157,6 @@ def _over_epochs(
 
 
 def _alike(rows: list[Row]) -> list[Row]:
-    """The rows with the same columns each, those that only some have behind the others."""
+    """The rows with equal columns; columns that only some rows have come last."""
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in columns} for row in rows]

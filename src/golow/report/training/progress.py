@@ -1,4 +1,4 @@
-"""How far a training is, drawn on a terminal; a line an epoch where there is none."""
+"""Progress of a training: drawn on a terminal, one line per epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class TrainingProgressDisplay(ProgressDisplay):
-    """An observer of a training: stages as for a comparison, a bar for the run that trains."""
+    """An observer of a training: stages as in a comparison, a bar for the current run."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._run: tuple[Bar, TaskID] | None = None
 
     def stage(self, text: str) -> None:
-        """The stage before is done, this one begins."""
+        """End the previous stage and begin this one."""
         self._finish_run()
         super().stage(text)
 
     def counted(self, what: str, done: int, total: int) -> None:
-        """So many samples are prepared."""
+        """`done` of `total` samples are prepared."""
         self._draw(f"preparing {what}", f"{done:,} of {total:,} samples", done, total)
 
     def trained(self, progress: TrainingProgress) -> None:
-        """A piece of an epoch is done, or an epoch."""
+        """A piece of an epoch, or an epoch, is done."""
         self._finish_stage()
         name, told = title(progress), progress_text(progress)
         whole = progress.batch == progress.batches
@@ -79,7 +79,7 @@ def title(progress: TrainingProgress) -> str:
 
 
 def progress_text(progress: TrainingProgress) -> str:
-    """Epoch, loss, accuracy, speed and, before the end, the time that is left."""
+    """Epoch, loss, accuracy, speed and, before the end, the remaining time."""
     accuracy = "" if progress.accuracy is None else f", accuracy {progress.accuracy:.2%}"
     left = f", {seconds_text(progress.seconds_left)} left" if progress.seconds_left > 0 else ""
     return (

@@ -1,6 +1,6 @@
-"""A training's records as curves over seeds: what the figures draw and the exports sum up.
+"""A training's records as curves over seeds, for figures and exports.
 
-A figure that is missing, NaN or infinite takes no part in mean, minimum and maximum; where no seed
+A number that is missing, NaN or infinite is left out of mean, minimum and maximum; where no seed
 has one, the curve has a gap (NaN).
 """
 
@@ -18,15 +18,15 @@ from golow.training.record import Epoch, Training, TrainingRun
 
 Numbers = NDArray[np.float64]
 
-# As many points as a figure of a page's width can show of the losses of a whole training.
+# Points for the losses of a whole training that a figure of a page's width can show.
 LOSS_POINTS = 200
 
 
 class Band(NamedTuple):
-    """Mean, minimum and maximum over seeds, one of each a point.
+    """Mean, minimum and maximum over seeds at each point.
 
-    epochs: where the points lie, in epochs. seconds: where they lie in time of training (evaluation
-    not counted), mean over the seeds.
+    epochs: the points' places in epochs. seconds: their places in training time (evaluation not
+    counted), mean over the seeds.
     """
 
     epochs: Numbers
@@ -50,7 +50,7 @@ class Spread(NamedTuple):
 
 
 def runs_of(training: Training, level: str, initialisation: str | None = None) -> list[TrainingRun]:
-    """The level's runs, of one initialisation or of all, in the record's order."""
+    """The level's runs from one initialisation or from all, in the record's order."""
     return [
         run
         for run in training.runs
@@ -73,7 +73,7 @@ def accuracy(training: Training, level: str, initialisation: str) -> Band:
 
 
 def training_loss(training: Training, level: str, initialisation: str) -> Band:
-    """Training loss, averaged over each of the `loss_pieces` of an epoch and put at its middle."""
+    """Training loss, averaged over each of the `loss_pieces` of an epoch, at the piece's middle."""
     within = _Points(pieces=loss_pieces(training), place=0.5)
     return _band(
         training, level, initialisation, within, lambda epoch: _means(epoch.losses, within.pieces)
@@ -81,13 +81,13 @@ def training_loss(training: Training, level: str, initialisation: str) -> Band:
 
 
 def loss_pieces(training: Training) -> int:
-    """Into how many pieces the steps of an epoch are averaged so that a curve can be read."""
+    """The number of pieces into which an epoch's steps are averaged for a readable curve."""
     steps = max((len(epoch.losses) for run in training.runs for epoch in run.epochs), default=1)
     return max(1, min(steps, LOSS_POINTS // max(1, epochs_of(training))))
 
 
 class _Points(NamedTuple):
-    """How many points an epoch has, and where in its piece of the epoch each lies: 1 is its end."""
+    """Points per epoch, and the place of each within its piece of the epoch: 1 is the end."""
 
     pieces: int
     place: float
@@ -100,7 +100,7 @@ def _band(
     points: _Points,
     values: Callable[[Epoch], Sequence[float | None]],
 ) -> Band:
-    """A row a run, a column a piece of an epoch; then over the rows."""
+    """A table with one row per run and one column per piece of an epoch, reduced over the rows."""
     runs, pieces = runs_of(training, level, initialisation), points.pieces
     shape = (max(1, len(runs)), epochs_of(training) * pieces)
     found, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -121,8 +121,8 @@ def _band(
 
 
 def _means(losses: Sequence[float], pieces: int) -> list[float]:
-    """The mean of each piece of an epoch; NaN where a piece has no step, not finite where one of
-    its steps is not."""
+    """The mean of each piece of an epoch; NaN if a piece has no step, not finite if one of its
+    steps is not."""
     parts = np.array_split(np.asarray(losses, np.float64), pieces)
     with np.errstate(invalid="ignore"):
         return [float(part.mean()) if part.size else math.nan for part in parts]
@@ -132,13 +132,13 @@ def _means(losses: Sequence[float], pieces: int) -> list[float]:
 
 
 def mean_loss(epoch: Epoch) -> float | None:
-    """Mean training loss of the epoch's steps; None where it has no step."""
+    """Mean training loss of the epoch's steps; None if it has none."""
     return _means(epoch.losses, 1)[0] if epoch.losses else None
 
 
 def sample_seconds(run: TrainingRun, phase: str) -> float | None:
-    """Seconds a sample in training (``train``) or evaluation (``eval``): the median of the run's
-    epochs, so that a first one that compiles or fills caches does not bend it."""
+    """Seconds per sample in training (``train``) or evaluation (``eval``): the median over the
+    run's epochs, so that a first epoch that compiles or fills caches does not distort it."""
     found = [
         seconds / samples
         for epoch in run.epochs
@@ -149,27 +149,27 @@ def sample_seconds(run: TrainingRun, phase: str) -> float | None:
 
 
 def sample_spread(training: Training, level: str, phase: str) -> Spread | None:
-    """`sample_seconds` over all of the level's runs; None where no run has any."""
+    """`sample_seconds` over all of the level's runs; None if no run has any."""
     found = [sample_seconds(run, phase) for run in runs_of(training, level)]
-    had = [seconds for seconds in found if seconds is not None]
-    return Spread(mean(had), min(had), max(had)) if had else None
+    known = [seconds for seconds in found if seconds is not None]
+    return Spread(mean(known), min(known), max(known)) if known else None
 
 
 def best_epoch(run: TrainingRun) -> Epoch | None:
-    """The epoch of the highest test accuracy, the first of equal ones; None without evaluation."""
+    """The epoch of highest test accuracy, the first if several; None without evaluation."""
     rated = [(_accuracy(epoch), -epoch.epoch, epoch) for epoch in run.epochs]
     rated = [entry for entry in rated if math.isfinite(entry[0])]
     return max(rated, key=lambda entry: entry[:2])[2] if rated else None
 
 
 def best_run(runs: Sequence[TrainingRun]) -> tuple[TrainingRun, Epoch] | None:
-    """The run with the best epoch of all, and that epoch; the first of equal ones."""
+    """The run with the best epoch of all, and that epoch; the first if several."""
     found = [(run, epoch) for run in runs if (epoch := best_epoch(run)) is not None]
     return max(found, key=lambda entry: _accuracy(entry[1]), default=None)
 
 
 def diverged(run: TrainingRun) -> int | None:
-    """The first epoch with a training loss that is not finite; None where all are."""
+    """The first epoch with a training loss that is not finite; None if all are finite."""
     for epoch in run.epochs:
         if not all(map(math.isfinite, epoch.losses)):
             return epoch.epoch

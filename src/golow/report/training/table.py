@@ -1,4 +1,4 @@
-"""A training as a table that fits 100 columns, and what it says of the levels."""
+"""A training as a table of 100 columns at most, and the verdicts below it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STYLES = {
 
 
 class Row(NamedTuple):
-    """A level from one initialisation: a run for each seed that was begun."""
+    """A level from one initialisation, with a run for each seed that was started."""
 
     level: str
     initialisation: str
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def render(training: Training, console: Console | None = None) -> None:
-    """Print what was trained, the table, each level's verdict with its reason, and remarks."""
+    """Print heading, conditions, table, each level's verdict with its reason, and notes."""
     console = console or wide_console()
     plan, rows = training.plan, list(rows_of(training))
     console.print(Text(heading(training), style="bold"))
@@ -60,7 +60,7 @@ def render(training: Training, console: Console | None = None) -> None:
 
 
 def heading(training: Training) -> str:
-    """Model, data set and how far it is."""
+    """Model, data set and progress."""
     plan = training.plan
     finished = sum(len(run.epochs) == plan.epochs for run in training.runs)
     runs = len(plan.levels) * len(plan.initialisations) * len(plan.seeds)
@@ -70,7 +70,7 @@ def heading(training: Training) -> str:
 
 
 def rows_of(training: Training) -> Iterator[Row]:
-    """In the order of the plan, those that were begun."""
+    """Rows in the plan's order, for levels that were started."""
     verdicts = {(found.level, found.initialisation): found for found in training.verdicts}
     plan = training.plan
     for initialisation in plan.initialisations:
@@ -83,7 +83,7 @@ def rows_of(training: Training) -> Iterator[Row]:
 
 
 def table(training: Training, rows: Sequence[Row]) -> Table:
-    """A row a level and initialisation; mean over the seeds, lowest and highest below it."""
+    """One row per level and initialisation; mean over the seeds, lowest and highest below it."""
     plan = training.plan
     apart = (0, 0 if plan.device == "cuda" else 1, 0, 0)  # beyond the box's own column
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=apart, header_style="bold")
@@ -104,7 +104,7 @@ def table(training: Training, rows: Sequence[Row]) -> Table:
 
 def _verdict_text(row: Row, training: Training) -> Text:
     word = _word(row, training)
-    if word == "unavailable":  # said below the table, with the reason
+    if word == "unavailable":  # the reason is below the table
         return Text("-")
     seeds = len(training.plan.seeds)
     trained = sum(len(run.epochs) == training.plan.epochs for run in row.runs)
@@ -113,8 +113,8 @@ def _verdict_text(row: Row, training: Training) -> Text:
 
 
 def _word(row: Row, training: Training) -> str:
-    """The curves' word; the check's, where it kept the level from training; eager is what the
-    others are compared with."""
+    """The curves' verdict, or the check's if it kept the level from training; eager is the
+    baseline."""
     check = row.runs[0].check.verdict
     if not row.trained and check != "match":
         return check
@@ -133,7 +133,7 @@ def _accuracy(of: Callable[[TrainingRun], Epoch | None]) -> Callable[[Row], str]
 
 
 def _sample(phase: str) -> Callable[[Row], str]:
-    """Time of a sample; marked where the worker had to wait for a core."""
+    """Time per sample; marked if the worker had to wait for a core."""
 
     def cell(row: Row) -> str:
         found = _summary(_sample_seconds(row.runs, phase))
@@ -154,7 +154,7 @@ def _over_eager(row: Row) -> str:
 
 
 def _memory(*names: str) -> Callable[[Row], str]:
-    """The most of any epoch, mean over the seeds; of a GPU's that which was had."""
+    """The highest of any epoch, mean over the seeds; the first of the names that was recorded."""
 
     def cell(row: Row) -> str:
         for name in names:
@@ -167,7 +167,7 @@ def _memory(*names: str) -> Callable[[Row], str]:
 
 
 def _use(row: Row) -> str:
-    """Share of the time in which a kernel ran, and the card's energy for an epoch."""
+    """Share of the time in which a kernel ran, and the GPU's energy per epoch."""
     shares, joules = (_figures(row, "device", name, mean) for name in ("utilization", "energy"))
     if not shares and not joules:
         return "-"
@@ -176,11 +176,11 @@ def _use(row: Row) -> str:
 
 
 COLUMNS: Mapping[str, Callable[[Row], str]] = {
-    "accuracy\nin the end": _accuracy(lambda run: run.epochs[-1]),
+    "accuracy\nfinal": _accuracy(lambda run: run.epochs[-1]),
     "accuracy\nbest": _accuracy(series.best_epoch),
-    "training\na sample": _sample("train"),
+    "training\nper sample": _sample("train"),
     "over\neager": _over_eager,
-    "testing\na sample": _sample("eval"),
+    "testing\nper sample": _sample("eval"),
 }
 ON_CPU: Mapping[str, Callable[[Row], str]] = {"memory\nresident": _memory("resident")}
 ON_GPU: Mapping[str, Callable[[Row], str]] = {
@@ -193,7 +193,7 @@ ON_GPU: Mapping[str, Callable[[Row], str]] = {
 
 
 def _said(row: Row, training: Training) -> list[Text]:
-    """What the level's runs came to, a paragraph each."""
+    """The results of the level's runs, one paragraph each."""
     start = f" ({row.initialisation})" if len(training.plan.initialisations) > 1 else ""
     said: list[tuple[str, str]] = []
     word, check = _word(row, training), row.runs[0].check
@@ -215,22 +215,22 @@ def _said(row: Row, training: Training) -> list[Text]:
 
 
 def _footnotes(rows: Sequence[Row]) -> Iterator[str]:
-    """What the marks in the table mean, of those that are there."""
+    """The meaning of the marks that the table contains."""
     most = max(map(_waited, rows), default=0.0)
     if most > CONTENDED_SHARE:
         yield (
-            f"*: its process waited for a core, up to {share_text(most)} of the time; this time is "
-            "the machine's, not the level's"
+            f"*: the process waited for a core, up to {share_text(most)} of the time; the time "
+            "reflects the machine's load, not only the level"
         )
     if any(_figures(row, "memory", "device_added", max) for row in rows):
-        yield "+: what the card had in use more than before the level started"
+        yield "+: increase of the GPU memory in use since the level started"
 
 
 # ---------------------------------------------------------------- numbers
 
 
 def _summary(found: Sequence[float]) -> list[float]:
-    """Mean, lowest and highest; the one number there is; nothing."""
+    """Mean, lowest and highest; or the only number; or nothing."""
     return [mean(found), min(found), max(found)] if len(found) > 1 else list(found)
 
 
@@ -248,7 +248,7 @@ def _sample_seconds(runs: Sequence[TrainingRun], phase: str) -> list[float]:
 def _figures(
     row: Row, kind: str, name: str, over_epochs: Callable[[list[float]], float]
 ) -> list[float]:
-    """One figure a run, over the epochs that have it."""
+    """One number per run, over the epochs that have the reading."""
     found = []
     for run in row.runs:
         values = [
@@ -262,7 +262,7 @@ def _figures(
 
 
 def _waited(row: Row) -> float:
-    """Share of the time in which the training worker waited for a core: the median of its epochs,
-    of that run where it is largest."""
+    """Share of the time in which the training worker waited for a core: the median over the epochs
+    of a run, and the largest of all runs."""
     shares = ([e.wait_share for e in run.epochs if e.wait_share is not None] for run in row.trained)
     return max((median(found) for found in shares if found), default=0.0)

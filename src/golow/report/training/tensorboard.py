@@ -1,8 +1,8 @@
-"""A training as TensorBoard logs: ``tensorboard --logdir FOLDER`` lays the runs over one another.
+"""A training as TensorBoard logs: ``tensorboard --logdir FOLDER`` overlays the runs.
 
-A folder a run (LEVEL/INITIALISATION/seed-0) and one named ``model`` for the graph. Events carry
-the time of training since the training was begun, so that TensorBoard's axis "relative" is the
-time of training.
+There is one folder per run (LEVEL/INITIALISATION/seed-0) and one named ``model`` for the graph.
+Events carry the training time since the start, so that TensorBoard's axis "relative" is training
+time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.tensorboard import SummaryWriter
 
-SUFFIX = ".golow"  # of the event files, so that those of an earlier call are known and replaced
+SUFFIX = ".golow"  # of event files, so that a later call finds and replaces them
 CHECKPOINTS = ("best.safetensors", "weights.safetensors")
 BINS = 64
 
@@ -40,10 +40,10 @@ BINS = 64
 def write_tensorboard(
     training: Training, training_folder: Path, folder: Path, module: nn.Module | None = None
 ) -> tuple[str, ...]:
-    """Write the logs of all runs into the folder, in place of those that golow wrote there before;
-    returns what could not be written, a note each.
+    """Write the logs of all runs into the folder, replacing those that golow wrote there before;
+    returns a note on each thing it could not write.
 
-    training_folder: where the training lies (``runs/ID``), for its checkpoints. module: the model,
+    training_folder: the training's folder (``runs/ID``), for its checkpoints. module: the model,
     on the CPU, for its graph. Raises `GolowError` without TensorBoard or matplotlib, or when the
     folder cannot be written.
     """
@@ -91,13 +91,13 @@ def _write_run(
             writer.add_scalar(tag, value, epoch.epoch, walltime=seconds)
     best = best_epoch(run)
     if best is not None:
-        picture = _picture(training, run, best)
-        writer.add_image("confusion/best epoch", picture, best.epoch, dataformats="HWC")
+        image = _confusion_image(training, run, best)
+        writer.add_image("confusion/best epoch", image, best.epoch, dataformats="HWC")
     return _write_weights(writer, run, files)
 
 
 def _begun(created: str) -> float:
-    """Seconds since 1970, 0 where the record's time is not one."""
+    """Seconds since 1970; 0 if the record's time is not a valid time."""
     try:
         return datetime.fromisoformat(created).timestamp()
     except ValueError:
@@ -105,7 +105,7 @@ def _begun(created: str) -> float:
 
 
 def _scalars(epoch: Epoch) -> list[tuple[str, float]]:
-    """Tags and values of an epoch, of those that there are."""
+    """Tags and values that an epoch has."""
     found = {
         "train/loss": mean_loss(epoch),
         "train/seconds": epoch.train_seconds,
@@ -129,7 +129,7 @@ def _rate(samples: int, seconds: float | None) -> float | None:
     return samples / seconds if seconds else None
 
 
-def _picture(training: Training, run: TrainingRun, epoch: Epoch) -> np.ndarray:
+def _confusion_image(training: Training, run: TrainingRun, epoch: Epoch) -> np.ndarray:
     """The confusion matrix as uint8 [height, width, 3]."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -140,7 +140,7 @@ def _picture(training: Training, run: TrainingRun, epoch: Epoch) -> np.ndarray:
 
 
 def _write_weights(writer: SummaryWriter, run: TrainingRun, files: Path) -> list[str]:
-    """Histograms of the checkpoints that are there, at the epochs that they are of."""
+    """Histograms of the existing checkpoints, at their epochs."""
     notes: list[str] = []
     written: set[int] = set()
     for name in CHECKPOINTS:
@@ -155,7 +155,7 @@ def _write_weights(writer: SummaryWriter, run: TrainingRun, files: Path) -> list
                 written.add(epoch)
                 weights = {key: tensors.get_tensor(key) for key in tensors.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, KeyError, ValueError) as error:
-            notes.append(f"{file}: no histograms, it cannot be read ({error})")
+            notes.append(f"{file}: no histograms: it cannot be read ({error})")
             continue
         for key, values in weights.items():
             finite = values[np.isfinite(values)] if values.dtype.kind == "f" else ()
@@ -168,15 +168,15 @@ def _write_weights(writer: SummaryWriter, run: TrainingRun, files: Path) -> list
 
 
 def _write_graph(writer: SummaryWriter, module: nn.Module, shape: Sequence[int]) -> list[str]:
-    """The graph of one picture's way through the model; a note where it cannot be traced."""
+    """The graph of the model for one image; a note if it cannot be traced."""
     import torch
 
     try:
-        # torch prints the reason of a failure, which the note has, and warns of its own tracer.
+        # torch prints the reason of a failure, which the note repeats, and warns about its tracer.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             writer.add_graph(copy.deepcopy(module), torch.zeros(1, *shape))
-    except Exception as error:  # whatever a user's module raises while it is traced
+    except Exception as error:  # whatever a user's module raises during tracing
         reason = str(error).strip().splitlines()[:1]
         return [f"no graph of the model: {type(error).__name__}: {' '.join(reason)}"]
     return []
