@@ -55,7 +55,7 @@ ALLOWED = {
 
 def built_in() -> dict[str, Path]:
     """The studies that golow brings along, by name."""
-    folder = Path(str(resources.files("golow"))) / "studies"
+    folder = Path(str(resources.files("golow"))) / "study" / "built_in"
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
