@@ -139,7 +139,7 @@ def test_another_python_keeps_its_own_import_path() -> None:
         ("half_a_line", "hung", "no answer to `time` within 1 s"),
         ("twice", "protocol", "it wrote without a request"),
         ("a_list", "protocol", "not a JSON object: b'[1, 2, 3]'"),
-        ("one_short", "protocol", "asked for 3 iterations and timed 2"),
+        ("one_short", "protocol", "the request was for 3 iterations; it timed 2"),
         ("takes_no_time", "protocol", "a time that is not positive"),
         ("in_words", "protocol", "its answer is malformed: Expected `int`, got `str`"),
     ],

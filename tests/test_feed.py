@@ -119,7 +119,7 @@ def test_data_that_is_not_what_it_should_be(tmp_path: Path) -> None:
         refused("images", data=data_file(tmp_path, images=images))
     refused("labels", "int32", data=data_file(tmp_path, labels=np.arange(7, dtype=np.int32)))
     refused("labels", "[7]", data=data_file(tmp_path, labels=np.arange(6)))
-    refused("channels", data=data_file(tmp_path), scale=[1.0])
+    refused("per channel", data=data_file(tmp_path), scale=[1.0])
 
 
 def test_orders_that_are_not_what_they_should_be(tmp_path: Path) -> None:

@@ -336,9 +336,9 @@ def test_a_missing_baseline_leaves_times(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        (Sample(host_ns=()), "answered 0 host and 0 device"),
-        (Sample(host_ns=(1,) * 3), "answered 3 host and 0 device"),
-        (Sample(host_ns=(1,), device_ns=(1, 2)), "answered 1 host and 2 device"),
+        (Sample(host_ns=()), "the answer has 0 host and 0 device"),
+        (Sample(host_ns=(1,) * 3), "the answer has 3 host and 0 device"),
+        (Sample(host_ns=(1,), device_ns=(1, 2)), "the answer has 1 host and 2 device"),
         (Sample(host_ns=(-1,)), "negative time"),
     ],
 )

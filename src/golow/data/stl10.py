@@ -1,6 +1,6 @@
 """STL-10, its publisher's binary files: 96 x 96 pixels in three planes, column by column.
 
-``X`` files have the pixels and nothing else, ``y`` files a byte a label, 1 to 10.
+``X`` files contain only the pixels, ``y`` files one byte per label, 1 to 10.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The zoo: the published networks that golow knows by name, as plain ``nn.Module``\\ s.
 
-One file a family. Where torchvision has the model too, the state dict has the same names, shapes
-and order, so that published weights load with ``strict=True``.
+There is one file per family. If torchvision has the model too, the state dict has the same names,
+shapes and order, so that published weights load with ``strict=True``.
 
-Importing this package does not import torch: the command line lists the zoo in milliseconds. The
-file of a family, and torch with it, is imported when one of its models is built.
+Importing this package does not import torch: the command line lists the zoo in milliseconds. A
+family's file, and torch with it, is imported when one of its models is built.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Entry:
 
     build: the function that makes it, as ``module:function``; see `build` for a call by name.
     in_channels, classes, resolution: its defaults (resolution is the side of the square image).
-    minimum_resolution: the least resolution at which every layer still has a pixel to work on.
+    minimum_resolution: the smallest resolution at which every layer still has a pixel.
     parameters: the number of trainable scalars at the defaults.
-    summary: one line for people.
+    summary: a one-line description.
     """
 
     name: str
@@ -48,7 +48,7 @@ _ENTRIES = (
         resolution=28,
         minimum_resolution=1,
         parameters=535_818,
-        summary="three linear layers (512, 256): matrix products and nothing else",
+        summary="three linear layers (512, 256): only matrix products",
     ),
     Entry(
         name="lenet5",
@@ -144,12 +144,12 @@ def build(
 ) -> nn.Module:
     """The model of that name in training mode, with PyTorch's default initialisation.
 
-    What is None takes the entry's default. The layers draw their weights from torch's global
-    generator; `golow.models.initialise` sets them from a seed instead.
+    Arguments that are None take the entry's default. The layers draw their weights from torch's
+    global generator; `golow.models.initialise` sets them from a seed instead.
 
     Raises:
-        KeyError: the zoo has no such model; `nearest` says which names are close.
-        ValueError: an argument is below what the model can take.
+        KeyError: the zoo has no such model; `nearest` lists similar names.
+        ValueError: an argument is below the model's minimum.
     """
     entry = ZOO[name]
     module, function = entry.build.split(":")
@@ -163,14 +163,14 @@ def build(
 
 
 def nearest(name: str) -> list[str]:
-    """Up to three names of the zoo that look like this one, the closest first."""
+    """Up to three names of the zoo that are similar to this one, the closest first."""
     return difflib.get_close_matches(name.lower(), ZOO, n=3)
 
 
 def check_arguments(name: str, *, in_channels: int, classes: int, resolution: int) -> None:
-    """Raise ValueError, with the least value that works, if the model cannot be built so.
+    """Raise ValueError with the smallest valid value if the model cannot be built with these.
 
-    Every builder calls this first. A caller without torch can ask it as well.
+    Every builder calls this first. A caller without torch can use it too.
     """
     limits = {
         "in_channels": (in_channels, 1),

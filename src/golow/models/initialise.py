@@ -1,8 +1,8 @@
-"""Initialisation from a seed, written out, so that every level starts from the same weights.
+"""Initialisation from a seed, so that every level starts from the same weights.
 
-The result depends on the structure of the module and the seed alone: not on torch's global
-generator, which is left as it was, nor on the device or dtype of the parameters, for every draw
-is made in float32 on the CPU and copied.
+The result depends only on the module's structure and the seed: not on torch's global generator,
+which is restored, nor on the device or dtype of the parameters, since every draw is made in float32
+on the CPU and copied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Draw = Callable[[Tensor, Generator], object]  # fills the tensor in place
 
 
 def _pytorch_weight(weight: Tensor, generator: Generator) -> None:
-    # PyTorch's way to say uniform(-1 / sqrt(fan_in), 1 / sqrt(fan_in)); its call, so the same bits.
+    # PyTorch's form of uniform(-1 / sqrt(fan_in), 1 / sqrt(fan_in)); this call gives its bits.
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
 
 
@@ -43,8 +43,8 @@ def _zero_gamma(module: nn.Module) -> None:
 
 
 def _fixup(module: nn.Module) -> None:
-    """Scale the convolutions of m in a row in each of L branches by L^(-1 / (2 m - 2)); what ends a
-    branch, and the classifier, begin at 0."""
+    """Scale the m successive convolutions of each of L branches by L^(-1 / (2 m - 2)); the last
+    layer of a branch, and the classifier, start at 0."""
     blocks = _residual_blocks(module, "fixup")
     for block in blocks:
         convolutions = [
@@ -77,13 +77,13 @@ def _end_of(block: nn.Module) -> Tensor:
 
 @dataclass(frozen=True)
 class _Rule:
-    """How the weights of convolutions and linear layers are drawn, and what is special."""
+    """How the weights of convolutions and linear layers are drawn, and special treatment."""
 
     description: str
     convolution: Draw
     linear: Draw
     uniform_bias: bool = False  # uniform(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), else 0
-    finish: Callable[[nn.Module], None] | None = None  # what it does to residual blocks then
+    finish: Callable[[nn.Module], None] | None = None  # applied to residual blocks afterwards
 
 
 _RULES = {
@@ -113,11 +113,11 @@ _RULES = {
         finish=_zero_gamma,
     ),
     # Zhang, Dauphin and Ma, "Fixup initialization: residual learning without normalization" (2019),
-    # arXiv:1901.09321. What ends a branch here is a batch norm. Its scalar biases and multipliers
-    # would be other layers, and are not there.
+    # arXiv:1901.09321. The last layer of a branch here is a batch norm. Fixup's scalar biases and
+    # multipliers would be additional layers and are omitted.
     "fixup": _Rule(
-        "kaiming, convolutions of residual branches scaled by depth, what ends a branch and the "
-        "classifier 0 (Zhang et al. 2019)",
+        "kaiming, convolutions of residual branches scaled by depth, the last layer of a branch "
+        "and the classifier 0 (Zhang et al. 2019)",
         _he_normal,
         _small_normal,
         finish=_fixup,
@@ -126,28 +126,27 @@ _RULES = {
 }
 
 INITIALISATIONS: dict[str, str] = {name: rule.description for name, rule in _RULES.items()}
-"""Every name that `initialise` takes, with a line for people.
+"""Every name that `initialise` accepts, with a one-line description.
 
-The names differ in convolutions and linear layers. Under all of them norm layers start at
-weight 1, bias 0 and fresh running statistics, embeddings at normal(0, 1).
+They differ in convolutions and linear layers. In all of them norm layers start at weight 1, bias 0
+and fresh running statistics, embeddings at normal(0, 1).
 """
 
 
 def describe(name: str) -> str:
-    """What the record says of an initialisation. Raises ValueError for an unknown name."""
+    """The description of an initialisation for records. Raises ValueError for an unknown name."""
     return f"{name}: {_rule(name).description}"
 
 
 def initialise(module: nn.Module, name: str, seed: int) -> None:
     """Set every parameter and running statistic of the module in place.
 
-    Layers that own parameters and that golow does not know are given to their own
-    ``reset_parameters`` under the seed; those without one, and weights that a parametrization
-    computes, stay as they were constructed.
+    Layers with parameters that golow does not know use their own ``reset_parameters`` under the
+    seed; those without one, and weights that a parametrization computes, stay as constructed.
 
     Raises:
         ValueError: the name is unknown, or ``zero_gamma`` or ``fixup`` has no residual block, or a
-            layer that only its own ``reset_parameters`` can fill is not on the CPU.
+            layer that needs its own ``reset_parameters`` is not on the CPU.
     """
     rule = _rule(name)
     generator = Generator().manual_seed(seed)
@@ -167,8 +166,8 @@ def _rule(name: str) -> _Rule:
 def _children_first(module: nn.Module) -> Iterator[nn.Module]:
     """Each module once, in the order in which constructors finish.
 
-    A parent comes after its children because its own reset may touch theirs, as that of
-    ``nn.MultiheadAttention`` does.
+    A parent comes after its children because its own reset may change theirs, as in
+    ``nn.MultiheadAttention``.
     """
     seen: set[nn.Module] = set()
 
@@ -184,7 +183,7 @@ def _children_first(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _initialise_layer(layer: nn.Module, rule: _Rule, generator: Generator) -> None:
-    """One module's own parameters, not those of its children."""
+    """One module's own parameters, without those of its children."""
     match layer:
         case _ConvNd() if _owns_weight(layer):
             _weight_and_bias(layer, rule, rule.convolution, generator)
@@ -199,7 +198,7 @@ def _initialise_layer(layer: nn.Module, rule: _Rule, generator: Generator) -> No
 
 
 def _owns_weight(layer: nn.Module) -> bool:
-    """False where a parametrization computes the weight: what is written to it would be lost."""
+    """False if a parametrization computes the weight: values written to it would be lost."""
     return any(name == "weight" for name, _ in layer.named_parameters(recurse=False))
 
 
@@ -236,7 +235,7 @@ def _fill(parameter: Tensor, draw: Draw, generator: Generator) -> None:
 
 
 def _own_reset(layer: nn.Module, generator: Generator) -> None:
-    """The layer's own reset, under a global generator that is seeded for it and put back."""
+    """The layer's own reset, with the global generator seeded for it and restored afterwards."""
     parameters = list(layer.parameters(recurse=False))
     # nn.MultiheadAttention has it under the second name.
     reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
@@ -246,6 +245,6 @@ def _own_reset(layer: nn.Module, generator: Generator) -> None:
         raise ValueError(f"initialise the {type(layer).__name__} layer before it leaves the CPU")
     seed = int(torch.randint(2**62, (1,), generator=generator))
     with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which seeds the accelerators too, and they are not forked here.
+        # Not torch.manual_seed, which also seeds the accelerators, whose state is not saved here.
         torch.default_generator.manual_seed(seed)
         reset()

@@ -1,9 +1,9 @@
 """LeNet-5: LeCun, Bottou, Bengio & Haffner, "Gradient-based learning applied to document
 recognition", Proceedings of the IEEE 86 (1998).
 
-Widths 6, 16, 120 and 84, 5x5 convolutions, average pooling and tanh, as published. As most
-later versions do, it leaves out three things of 1998: the trained scale of the pooling layers,
-the sparse table of connections in the second convolution, and the radial basis outputs.
+Widths 6, 16, 120 and 84, 5x5 convolutions, average pooling and tanh, as published. Like most later
+versions it omits three parts of 1998: the trained scale of the pooling layers, the sparse
+connection table of the second convolution, and the radial basis outputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LeNet5(nn.Module):
 
     def __init__(self, in_channels: int, classes: int, resolution: int) -> None:
         super().__init__()
-        # The paper puts the 28x28 digits in 32x32 images; padding by 2 does that in the layer.
+        # The paper places the 28x28 digits in 32x32 images; padding by 2 does so in the layer.
         self.conv1 = nn.Conv2d(in_channels, 6, kernel_size=5, padding=2)
         self.conv2 = nn.Conv2d(6, 16, kernel_size=5)
         self.pool = nn.AvgPool2d(2)

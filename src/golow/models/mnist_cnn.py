@@ -11,8 +11,8 @@ class MnistCNN(nn.Module):
     """Two 3x3 convolutions, max pooling and two linear layers, with dropout.
 
     Input: [batch, in_channels, resolution, resolution]. Output: log-probabilities
-    [batch, classes]. Cross entropy takes them as it takes logits, for the log-softmax of
-    log-probabilities is themselves.
+    [batch, classes]. Cross entropy accepts them like logits, since the log-softmax of
+    log-probabilities is the identity.
     """
 
     def __init__(self, in_channels: int, classes: int, resolution: int) -> None:
@@ -24,7 +24,7 @@ class MnistCNN(nn.Module):
         self.dropout1 = nn.Dropout(0.25)
         self.dropout2 = nn.Dropout(0.5)
         self.flatten = nn.Flatten()
-        side = (resolution - 4) // 2  # each convolution takes 2 off, pooling halves: 12 of 28
+        side = (resolution - 4) // 2  # each convolution removes 2, pooling halves: 28 becomes 12
         self.fc1 = nn.Linear(64 * side * side, 128)
         self.fc2 = nn.Linear(128, classes)
         self.relu = nn.ReLU()

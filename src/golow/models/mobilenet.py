@@ -57,7 +57,7 @@ class InvertedResidual(nn.Module):
             nn.BatchNorm2d(out_channels),
         )
         self.residual = stride == 1 and in_channels == out_channels
-        # The last batch norm of the branch, where there is a sum; see initialise.py.
+        # The last batch norm of the branch, if there is a sum; see initialise.py.
         self.zero_gamma_target = f"conv.{len(self.conv) - 1}" if self.residual else ""
 
     def forward(self, images: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class MobileNetV2(nn.Module):
 def mobilenet_v2(
     *, in_channels: int = 3, classes: int = 1000, resolution: int = 224
 ) -> MobileNetV2:
-    """MobileNetV2 of width 1; weights do not depend on the resolution, and any is large enough.
+    """MobileNetV2 of width 1; weights do not depend on the resolution, and every one is valid.
 
     Raises:
         ValueError: an argument is below 1.

@@ -13,7 +13,7 @@ from golow.models import check_arguments
 
 
 def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential | nn.Identity:
-    """The input brought to the shape of the block's output; itself where the shapes agree."""
+    """The input in the shape of the block's output; unchanged if the shapes agree."""
     if stride == 1 and in_channels == out_channels:
         return nn.Identity()
     return nn.Sequential(
@@ -126,7 +126,7 @@ class ResNet(nn.Module):
 
 
 def resnet18(*, in_channels: int = 3, classes: int = 1000, resolution: int = 224) -> ResNet:
-    """ResNet-18; the weights do not depend on the resolution, and any is large enough.
+    """ResNet-18; the weights do not depend on the resolution, and every one is valid.
 
     Raises:
         ValueError: an argument is below 1.
@@ -136,7 +136,7 @@ def resnet18(*, in_channels: int = 3, classes: int = 1000, resolution: int = 224
 
 
 def resnet50(*, in_channels: int = 3, classes: int = 1000, resolution: int = 224) -> ResNet:
-    """ResNet-50 v1.5; the weights do not depend on the resolution, and any is large enough.
+    """ResNet-50 v1.5; the weights do not depend on the resolution, and every one is valid.
 
     Raises:
         ValueError: an argument is below 1.
