@@ -7,7 +7,7 @@ not have stays ``aten.*``; the levels refuse it by name.
 
 from __future__ import annotations
 
-from golow.lower.graph import Graph, Node
+from golow.lower.graph import Graph, Node, Value
 from golow.lower.operator import Operator, spellings, written
 from golow.lower.rewriting import Links, rewritten
 from golow.lower.spelling import Call, NotSpelledError
@@ -26,8 +26,14 @@ def canonicalise(graph: Graph) -> Graph:
         except NotSpelledError:
             continue
         if operator is not None and _gives_all(operator, node):
-            replaced[position] = (written(node, operator, outputs=node.outputs[: operator.results]),)
+            replaced[position] = (written(node, operator, outputs=_outputs(operator, node)),)
     return rewritten(graph, replaced)
+
+
+def _outputs(operator: Operator, node: Node) -> tuple[Value | None, ...]:
+    """A value for each of the operator's results, None for those that the call does not give."""
+    missing = (None,) * (operator.results - len(node.outputs))
+    return (*node.outputs, *missing)[: operator.results]
 
 
 def _gives_all(operator: Operator, node: Node) -> bool:

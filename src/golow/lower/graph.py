@@ -47,7 +47,7 @@ class Symbol(Record, frozen=True, kw_only=True, tag="symbol"):
 
 
 class Activation(Record, frozen=True, kw_only=True, tag="activation"):
-    """An argument that is a function of one element, such as ``relu`` or ``clip`` with its bounds."""
+    """An argument that is a function of one element: ``relu``, or ``clip`` with its bounds."""
 
     name: str
     numbers: tuple[float, ...] = ()
@@ -61,9 +61,10 @@ class Node(Record, frozen=True, kw_only=True):
     """One operation: ``outputs = op(*arguments, **keywords)``.
 
     op is ATen's full name of the overload (``aten.conv2d.default``), or the name of an operator of
-    golow's vocabulary (``golow.convolution``, see ``operator.py``), whose arguments are keywords. An output that nobody reads is None.
-    module is the path of the layer it came from (``layer1.0.conv1``), empty at the top; absorbed
-    are those of further layers that were fused into it.
+    golow's vocabulary (``golow.convolution``, see ``operator.py``), whose arguments are keywords.
+    An output that nobody reads is None. module is the path of the layer it came from
+    (``layer1.0.conv1``), empty at the top; absorbed are those of further layers that were fused
+    into it.
     """
 
     name: str

@@ -9,7 +9,8 @@ The vocabulary is the folder ``operators/``, one file an operator. A file define
   record, or to None where this call is something else.
 
 In a graph an operator is a node called ``golow.NAME`` whose arguments are all keywords, so that it
-prints as a call of its meaning. Nothing here imports torch: workers without a framework read graphs.
+prints as a call of its meaning. Nothing here imports torch, so that workers without a framework
+can read graphs.
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ def vocabulary() -> dict[str, type[Operator]]:
     found: dict[str, type[Operator]] = {}
     for module in _files():
         for item in vars(module).values():
-            if isinstance(item, type) and issubclass(item, Operator):
-                if item.__module__ == module.__name__:
-                    found[item.op()] = item
+            own = getattr(item, "__module__", "") == module.__name__
+            if own and isinstance(item, type) and issubclass(item, Operator):
+                found[item.op()] = item
     return found
 
 

@@ -10,7 +10,6 @@ import torch
 from golow.lower.graph import Argument, Node, Ref, Symbol, Value
 from golow.lower.rewriting import Links
 
-
 Item = TypeVar("Item")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from golow.lower.graph import Activation, Ref
 from golow.lower.operator import Operator
@@ -33,7 +33,7 @@ class Binary(Operator, frozen=True, kw_only=True):
     ) -> Tensor:
         import torch
 
-        operation = {
+        operation: Any = {
             "add": torch.add,
             "subtract": torch.sub,
             "multiply": torch.mul,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Copy(Operator, frozen=True, kw_only=True):
-    """x. In a graph without in-place operations a copy equals its source, so that a pass drops it."""
+    """x. A pass drops it: without in-place operations a copy equals its source."""
 
     is_view = True
 

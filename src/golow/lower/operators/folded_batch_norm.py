@@ -24,9 +24,7 @@ class FoldedWeight(Operator, frozen=True, kw_only=True):
     epsilon: float
 
     @staticmethod
-    def meaning(
-        weight: Tensor, scale: Tensor | None, variance: Tensor, epsilon: float
-    ) -> Tensor:
+    def meaning(weight: Tensor, scale: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
         factor = _factor(scale, variance, epsilon)
         return (weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
 

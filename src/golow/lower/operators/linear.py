@@ -42,15 +42,17 @@ class Linear(Operator, frozen=True, kw_only=True):
 
 def linear(call: Call) -> Linear:
     """``linear(input, weight, bias)``."""
-    return Linear(
-        x=call.ref("input"), weight=call.ref("weight"), bias=call.ref_or_none("bias")
-    )
+    return Linear(x=call.ref("input"), weight=call.ref("weight"), bias=call.ref_or_none("bias"))
 
 
 def with_bias_first(call: Call) -> Linear | None:
     """``addmm(bias, x, weight^T)``, as a joint graph has a linear layer."""
     weight = call.transposed("mat2")
-    if weight is None or call.rank("self") != 1 or (call.number("beta"), call.number("alpha")) != (1, 1):
+    if (
+        weight is None
+        or call.rank("self") != 1
+        or (call.number("beta"), call.number("alpha")) != (1, 1)
+    ):
         return None
     return Linear(x=call.ref("mat1"), weight=weight, bias=call.ref("self"))
 

@@ -44,10 +44,11 @@ class MaxPool(Operator, frozen=True, kw_only=True):
     ) -> Tensor | tuple[Tensor, Tensor]:
         from torch.nn import functional
 
-        found: Tensor | tuple[Tensor, Tensor] = functional.max_pool2d(
-            x, kernel, stride, padding, dilation, ceil, indices
-        )
-        return found
+        window = (kernel, stride, padding, dilation, ceil)
+        if not indices:
+            return functional.max_pool2d(x, *window)
+        largest, places = functional.max_pool2d_with_indices(x, *window)
+        return largest, places
 
 
 class MaxPoolBackward(Operator, frozen=True, kw_only=True):

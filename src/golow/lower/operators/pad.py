@@ -23,9 +23,7 @@ class Pad(Operator, frozen=True, kw_only=True):
     value: float
 
     @staticmethod
-    def meaning(
-        x: Tensor, before: tuple[int, ...], after: tuple[int, ...], value: float
-    ) -> Tensor:
+    def meaning(x: Tensor, before: tuple[int, ...], after: tuple[int, ...], value: float) -> Tensor:
         from torch.nn import functional
 
         sides = [n for pair in zip(before[::-1], after[::-1], strict=True) for n in pair]

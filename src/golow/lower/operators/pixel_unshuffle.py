@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PixelUnshuffle(Operator, frozen=True, kw_only=True):
-    """x [N, C, H, W] in blocks of factor x factor pixels: [N, C factor^2, H / factor, W / factor]."""
+    """x [N, C, H, W] in blocks of pixels: [N, C factor^2, H / factor, W / factor]."""
 
     x: Ref
     factor: int

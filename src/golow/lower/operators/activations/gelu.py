@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 from golow.lower.graph import Activation
 from golow.lower.operator import ActivationFunction
-from golow.lower.operators.activation import Activate, ActivateBackward, backward_of_argument, of_call
+from golow.lower.operators.activation import (
+    Activate,
+    ActivateBackward,
+    backward_of_argument,
+    of_call,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
