@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any
 
 import pytest
 
+from golow.levels.vendor.cudnn.formulas import derivative, value
 from golow.levels.vendor.cudnn.kernels import (
     C_TYPES,
     FOLDER,
@@ -21,23 +21,22 @@ from golow.levels.vendor.cudnn.kernels import (
     pooling,
     update,
 )
-from golow.levels.vendor.cudnn.kernels.pointwise import (
-    Operand,
-    activation,
-    activation_backward,
-    number,
-    pointwise,
-)
+from golow.levels.vendor.cudnn.kernels.pointwise import Operand, number, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
+from golow.lower.graph import Activation
 from kernel_compilation import assert_compile
 
 FLOATING = ("float32", "bfloat16", "float16")
 MOST_THREADS = 1024
 MOST_SHARED = 48 * 1024  # bytes that a block has without asking
 WINDOW = Window((3, 3), (2, 2), (1, 1))
-ACTIVATIONS: list[tuple[Any, ...]] = [
-    ("relu",), ("clip", 0.0, 6.0), ("tanh",), ("sigmoid",), ("silu",), ("hardswish",),
-    ("hardsigmoid",), ("gelu",), ("gelu_tanh",), ("elu", 1.0),
+FROM_RESULT = [
+    Activation(name="relu"), Activation(name="clip", numbers=(0.0, 6.0)), Activation(name="tanh"),
+    Activation(name="sigmoid"),
+]  # fmt: skip
+FROM_ARGUMENT = [
+    *FROM_RESULT[:2], *(Activation(name=n) for n in ("silu", "hardswish", "hardsigmoid", "gelu")),
+    Activation(name="gelu_tanh"), Activation(name="elu", numbers=(1.0,)),
 ]  # fmt: skip
 
 
@@ -79,11 +78,12 @@ def poolings() -> Iterator[Kernel]:
 
 def formulas() -> Iterator[Kernel]:
     for dtype in FLOATING:
-        for name, *numbers in ACTIVATIONS:
-            yield pointwise([activation(name, numbers, "a")], [Operand(dtype)], [dtype], 100)
-        for name, *numbers in ACTIVATIONS[:4]:
-            text = activation_backward(name, numbers, "a", "b")
-            yield pointwise([text], [Operand(dtype), Operand(dtype)], [dtype], 100)
+        for activation in {*FROM_RESULT, *FROM_ARGUMENT}:
+            yield pointwise([value(activation, "a")], [Operand(dtype)], [dtype], 100)
+        for read, from_result in ((FROM_RESULT, True), (FROM_ARGUMENT, False)):
+            for activation in read:
+                text = derivative(activation, "a", "b", from_result)
+                yield pointwise([text], [Operand(dtype), Operand(dtype)], [dtype], 100)
         kinds = [
             Operand(dtype), Operand("float32", "channel"), Operand("float32", "scalar"),
             Operand("bool"), Operand("int64"),
@@ -137,11 +137,11 @@ def test_launches_are_within_the_limits_of_the_device(family: str) -> None:
 
 
 def test_constants_of_both_languages_agree() -> None:
-    for file, name, value in (
+    for file, name, number_there in (
         ("layout.cu", "TILE", layout.TILE),
         ("losses.cu", "MOST_BLOCKS", losses.MOST_BLOCKS),
     ):
-        assert f"constexpr int {name} = {value};" in (FOLDER / file).read_text()
+        assert f"constexpr int {name} = {number_there};" in (FOLDER / file).read_text()
 
 
 # ---------------------------------------------------------------- geometry
@@ -254,8 +254,6 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
         (lambda: pointwise(["a"], [Operand("float64")], ["bool"], 1), "an input of float64"),
         (lambda: pointwise(["a"], [Operand("bool", "row")], ["bool"], 1), "of kind row"),
         (lambda: pointwise(["a"], [Operand("bool")], ["bool"], 7, 2), "7 elements with 2 channels"),
-        (lambda: activation("mish", (), "a"), "no formula for the activation mish"),
-        (lambda: activation_backward("gelu", (), "a", "b"), "gelu has no gradient"),
         (lambda: losses.softmax("float32", 0, 10, True), "rows is 0"),
         (lambda: losses.cross_entropy("int64", 1, 10, True), "source is int64"),
         (lambda: dropout.dropout("bool", 10), "dtype is bool"),

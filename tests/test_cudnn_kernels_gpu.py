@@ -10,16 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from golow.levels.vendor.cudnn.formulas import derivative, formulas, value
 from golow.levels.vendor.cudnn.kernels import Kernel, fetch, layout, pooling
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
-from golow.levels.vendor.cudnn.kernels.pointwise import (
-    Operand,
-    activation,
-    activation_backward,
-    pointwise,
-)
+from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
-from golow.lower import operations
+from golow.lower.graph import Activation
+from golow.lower.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised
 from kernel_launches import (
     TYPES,
@@ -262,20 +259,24 @@ ACTIVATIONS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("chosen", ACTIVATIONS)
 def test_activations_and_their_gradients(gpu: Any, dtype: str, chosen: tuple[Any, ...]) -> None:
     name, *numbers = chosen
+    activation = Activation(name=name, numbers=tuple(numbers))
+    function = activation_functions()[name]
     x = (drawn(1003) * 4).to(torch_type(dtype))
     x[:4] = torch.tensor([torch.nan, 0.0, 300.0, -300.0])
-    kernel = pointwise([activation(name, numbers, "a")], [Operand(dtype)], [dtype], x.numel())
-    found = result(gpu, kernel, [x], x, dtype)
-    assert_close(found, operations.activate(x.double(), chosen), slack=8)
-    if name not in ("relu", "clip", "tanh", "sigmoid"):
-        return
+    kernel = pointwise([value(activation, "a")], [Operand(dtype)], [dtype], x.numel())
+    y = result(gpu, kernel, [x], x, dtype)
+    assert_close(y, function.forward(x.double(), *numbers), slack=8)
     gradient = drawn(1003, dtype=dtype)
-    y = found[1:]  # the gradient of NaN is left open
-    expression = activation_backward(name, numbers, "a", "b")
-    kernel = pointwise([expression], [Operand(dtype)] * 2, [dtype], y.numel())
-    found = result(gpu, kernel, [gradient[1:].clone(), y.clone()], y, dtype)
-    expected = operations.activation_backward(gradient[1:].double(), y.double(), chosen)
-    assert_close(found, expected)
+    for of, from_result in ((x, False), (y, True)):
+        there = formulas()[name]
+        if (there.from_result if from_result else there.from_argument) is None:
+            continue
+        of = of[1:]  # the gradient of NaN is left open
+        expression = derivative(activation, "a", "b", from_result)
+        kernel = pointwise([expression], [Operand(dtype)] * 2, [dtype], of.numel())
+        found = result(gpu, kernel, [gradient[1:].clone(), of.clone()], of, dtype)
+        expected = function.backward(gradient[1:].double(), of.double(), *numbers)
+        assert_close(found, expected, slack=4 if from_result else 16)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 6, 8, 64])

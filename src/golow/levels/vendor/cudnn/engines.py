@@ -16,6 +16,8 @@ from golow.levels.vendor.cudnn import small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu, Region, write_whole
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
+from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.products import Convolution
 from golow.record import Record
@@ -101,13 +103,13 @@ class Engines:
     def choose(self, operation: Operation) -> Engine | None:
         """The engine for the operation; None where nothing can do it."""
         if operation not in self._chosen:
-            self._chosen[operation] = self._kept(operation) or self._found(operation)
+            self._chosen[operation] = self._load(operation) or self._search(operation)
         return self._chosen[operation]
 
-    def _found(self, operation: Operation) -> Engine | None:
+    def _search(self, operation: Operation) -> Engine | None:
         self.built += 1
         candidates = self._candidates(operation)
-        if self._timed(operation) > 1:
+        if self._count_to_time(operation) > 1:
             engine = self._fastest(operation, list(candidates))
         else:
             engine = next(candidates, None)
@@ -119,7 +121,7 @@ class Engines:
 
     # ------------------------------------------------------------ candidates
 
-    def _timed(self, operation: Operation) -> int:
+    def _count_to_time(self, operation: Operation) -> int:
         """How many plans of each library are timed; 1 where their order is believed."""
         if self._autotune:
             return TIMED
@@ -127,7 +129,7 @@ class Engines:
 
     def _candidates(self, operation: Operation) -> Iterator[Engine]:
         """What can do it, in the order of preference where nothing is timed."""
-        most = self._timed(operation)
+        most = self._count_to_time(operation)
         if isinstance(operation, Problem):
             yield from self._products(operation, most)
             return
@@ -196,12 +198,12 @@ class Engines:
 
     def _file(self, operation: Operation) -> Path:
         key = (
-            repr(operation), self._timed(operation), workspace_limit(operation), self.gpu.name,
-            self.frontend.version, self.lt.version,
+            repr(operation), self._count_to_time(operation), workspace_limit(operation),
+            self.gpu.name, self.frontend.version, self.lt.version,
         )  # fmt: skip
         return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
 
-    def _kept(self, operation: Operation) -> Engine | None:
+    def _load(self, operation: Operation) -> Engine | None:
         try:
             stored = msgspec.msgpack.decode(self._file(operation).read_bytes(), type=Stored)
         except (OSError, msgspec.DecodeError):
@@ -227,8 +229,7 @@ def workspace_limit(operation: Operation) -> int:
 def as_product(operation: Convolution) -> Problem | None:
     """A convolution that reads every pixel by itself as a product over the pixels; None where it
     is none."""
-    relu = operation.activation == ("relu",)
-    if not operation.pointwise or not (relu or operation.activation == ()):
+    if not operation.pointwise or operation.clip not in (NO_CLIP, RELU):
         return None
     images, outputs, rows, columns = operation.output
     return Problem(
@@ -241,6 +242,6 @@ def as_product(operation: Convolution) -> Problem | None:
         transpose_b=True,
         bias=operation.bias,
         residual=operation.residual,
-        relu=relu,
-        alignment=64,
+        relu=operation.clip == RELU,
+        alignment=TENSOR_ALIGNMENT,
     )

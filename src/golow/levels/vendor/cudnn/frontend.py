@@ -12,6 +12,7 @@ from typing import Any
 import cudnn
 
 from golow.levels.vendor.cudnn.device import Gpu
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.vendor.cudnn.products import Convolution
 
 # Names of the operands inside an operation graph.
@@ -75,7 +76,7 @@ class Frontend:
         where it has none. One that wants more bytes of workspace is among them only where all do:
         some keep a copy of the weights' gradient for every image of a batch."""
         large, found = [], 0
-        for plan in self._built(operation):
+        for plan in self._build(operation):
             if plan.workspace > workspace_limit:
                 large.append(plan)
                 continue
@@ -86,7 +87,7 @@ class Frontend:
         if not found:
             yield from large[:most]
 
-    def _built(self, operation: Convolution) -> Iterator[Plan]:
+    def _build(self, operation: Convolution) -> Iterator[Plan]:
         try:
             graph, operands = self._graph(operation)
             graph.check_support()
@@ -166,15 +167,15 @@ def _describe(graph: Any, operation: Convolution) -> Any:
     if operation.residual:
         residual = tensor(operation.output, RESIDUAL, operation.result)
         result = graph.add(a=result, b=residual)
-    return _as(_activated(graph, result, operation.activation), operation.output, OUTPUT)
+    return _as(_clipped(graph, result, operation.clip), operation.output, OUTPUT)
 
 
-def _activated(graph: Any, tensor: Any, activation: tuple[str | float, ...]) -> Any:
-    if activation == ("relu",):
+def _clipped(graph: Any, tensor: Any, clip: Clip) -> Any:
+    if clip == NO_CLIP:
+        return tensor
+    if clip == RELU:
         return graph.relu(input=tensor)
-    if activation[:1] == ("clip",):
-        return graph.relu(input=tensor, lower_clip=activation[1], upper_clip=activation[2])
-    return tensor
+    return graph.relu(input=tensor, lower_clip=clip[0], upper_clip=clip[1])
 
 
 def _as(tensor: Any, shape: Sequence[int], uid: int) -> Any:

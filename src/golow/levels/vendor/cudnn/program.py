@@ -21,7 +21,6 @@ import numpy as np
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import Read
 from golow.levels.vendor.cudnn import GRAPH
-from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
@@ -29,9 +28,9 @@ from golow.levels.vendor.cudnn.feeding import Collected, Intake
 from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.kernels.update import SCALER
-from golow.levels.vendor.cudnn.operators import OPERATORS
-from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES, Types
+from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
@@ -146,11 +145,11 @@ class CuDnn(PlanProgram):
 
     def set_dropout(self, active: bool) -> None:
         """Whether random layers are on; their numbers begin anew."""
-        for name in self.execution.built.cells:
-            if name.startswith("dropout"):
-                probability = float(name.split()[1]) if active else 0.0
+        for cell in self.execution.built.cells:
+            if cell.kind == "dropout":
+                probability = cell.probability if active else 0.0
                 content = np.array((self.workload.seed, 0, probability), CONTROL)
-                self.execution.write_cell(name, content)
+                self.execution.write_cell(cell, content)
 
     def derive(self, read: Read) -> None:
         """Write all weights again where the captured graph reads them."""
@@ -162,9 +161,9 @@ class CuDnn(PlanProgram):
 
     def scaler(self) -> dict[str, np.ndarray]:
         """Loss scale and good steps, in fp16."""
-        if "loss_scale" not in self.execution.built.cells:
+        if LOSS_SCALE not in self.execution.built.cells:
             return {}
-        cell = self.execution.read_cell("loss_scale", SCALER)
+        cell = self.execution.read_cell(LOSS_SCALE, SCALER)
         return {f"scaler/{part}": np.array([cell[part]]) for part in ("scale", "good_steps")}
 
     def set_scaler(self, scaler: dict[str, np.ndarray]) -> None:
@@ -172,7 +171,7 @@ class CuDnn(PlanProgram):
         scale, good = self._loss_scale, 0
         if scaler:
             scale, good = (scaler[f"scaler/{part}"][0] for part in ("scale", "good_steps"))
-        self.execution.write_cell("loss_scale", np.array((scale, good, 0), SCALER))
+        self.execution.write_cell(LOSS_SCALE, np.array((scale, good, 0), SCALER))
 
     def _settled_scale(self) -> float:
         """The loss scale, halved until no step is left out on any batch: neither the check's steps
@@ -182,7 +181,7 @@ class CuDnn(PlanProgram):
         kept, scale = 0, self._loss_scale
         while kept < self.workload.batches:
             self.iterate()
-            before, scale = scale, float(self.execution.read_cell("loss_scale", SCALER)["scale"])
+            before, scale = scale, float(self.execution.read_cell(LOSS_SCALE, SCALER)["scale"])
             if scale < 1:
                 raise GolowError(
                     "gradients in fp16 are not finite, whatever the scale of the loss",
@@ -199,7 +198,7 @@ class CuDnn(PlanProgram):
 
     def _loaded(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
         count = bundle.workload.batches
-        built = Builder(graph, engines, self._types, count).build(OPERATORS, finish)
+        built = build_plan(graph, engines, self._types, count)
         sources = {item.value.name: item for item in graph.inputs}
         batches = bundle_arrays.batches(bundle, count)
         with bundle_arrays.weights(bundle) as read:

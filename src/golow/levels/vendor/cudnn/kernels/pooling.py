@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -42,6 +43,12 @@ class Images(NamedTuple):
     c: int
     out_h: int
     out_w: int
+
+    @classmethod
+    def between(cls, source: Sequence[int], result: Sequence[int]) -> Images:
+        """Sizes between two shapes [n, c, h, w]."""
+        n, c, h, w = source
+        return cls(n, h, w, c, *result[2:])
 
 
 def max_pool(dtype: str, images: Images, window: Window, taps: bool) -> Kernel:
