@@ -44,7 +44,17 @@ def not_made_by(question: Question, reference: Ref, kind: type[Operator]) -> str
     """Where a gradient reads what another operator than its own has made."""
     for node in question.graph.nodes:
         if any(value is not None and value.name == reference.name for value in node.outputs):
-            if node.op == kind.op():
-                return ""
-            break
-    return f"{question.node.op} of what {kind.op()} has not made"
+            return "" if node.op == kind.op() else f"{question.node.op} of what {node.op} has made"
+    return f"{question.node.op} of an input of the graph"
+
+
+def read_by_others(question: Question, index: int, kind: type[Operator]) -> str:
+    """Where a result of that index, which the level leaves in a form of its own, is read by anybody
+    but operators of that kind."""
+    value = question.output(index)
+    if value is None:
+        return ""
+    readers = [node.op for node in question.graph.nodes if value.name in node.references()]
+    readers += [item.kind for item in question.graph.outputs if item.name == value.name]
+    other = next((reader for reader in readers if reader != kind.op()), "")
+    return f"{question.node.op} whose result {index} is read by {other}" if other else ""

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import pooling
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
-from golow.levels.vendor.cudnn.refusing import beyond_kernel, not_floating, not_made_by
+from golow.levels.vendor.cudnn.refusing import (
+    beyond_kernel,
+    not_floating,
+    not_made_by,
+    read_by_others,
+)
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
@@ -56,6 +61,8 @@ def _refuse(arguments: MaxPool, question: Question) -> str:
     output, shape = question.output(), question.value(arguments.x).shape
     if output is None:
         return f"{question.node.op} of which only the indices are read"
+    if arguments.indices and (other := read_by_others(question, 1, MaxPoolBackward)):
+        return other
     sizes = Images.between(shape, output.shape)
     return not_floating(question, arguments.x) or beyond_kernel(
         question, lambda: pooling.max_pool("float32", sizes, _window(arguments), arguments.indices)
