@@ -35,8 +35,8 @@ extern "C" void {name}(const float* first, const float* second, float* y, int co
   }}
 }}
 """
-# Where a formula changes, and where an exponential is infinite.
-POINTS = torch.cat([torch.tensor([0.0, 300.0, -300.0, 2.999, -2.999]), torch.randn(2000) * 4])
+# Where formulas change, and where an exponential is infinite.
+POINTS = torch.cat([torch.tensor([0.0, 300.0, -300.0, 3.0, -3.0, 6.0, 1.0, -1.0]), torch.randn(2000) * 4])
 
 
 Evaluate = Callable[[str, Tensor, Tensor], Tensor]
