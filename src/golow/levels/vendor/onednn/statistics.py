@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.onednn.builder import Tensor
 from golow.levels.vendor.onednn.constants import CHANNELS_LAST
 from golow.levels.vendor.onednn.library import Descriptor, channel_block
+from golow.levels.vendor.onednn.steps import Tensor
 
 # Pixels that one accumulator may take: the error is then below float32's own rounding.
 PIXELS = 128
