@@ -36,7 +36,9 @@ extern "C" void {name}(const float* first, const float* second, float* y, int co
 }}
 """
 # Where formulas change, and where an exponential is infinite.
-POINTS = torch.cat([torch.tensor([0.0, 300.0, -300.0, 3.0, -3.0, 6.0, 1.0, -1.0]), torch.randn(2000) * 4])
+POINTS = torch.cat(
+    [torch.tensor([0.0, 300.0, -300.0, 3.0, -3.0, 6.0, 1.0, -1.0]), torch.randn(2000) * 4]
+)
 
 
 Evaluate = Callable[[str, Tensor, Tensor], Tensor]

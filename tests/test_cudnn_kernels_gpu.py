@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from golow.levels.vendor.cudnn.formulas import derivative, formulas, value
-from golow.levels.vendor.cudnn.kernels import Kernel, fetch, layout, pooling
+from golow.levels.vendor.cudnn.kernels import Kernel, fetch, layout
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
+from golow.levels.vendor.cudnn.operators import adaptive_average_pool, average_pool, max_pool
 from golow.lower.graph import Activation
 from golow.lower.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised
@@ -187,13 +188,15 @@ def test_max_pool(gpu: Any, dtype: str, case: Any) -> None:
     (dx,) = torch.autograd.grad(y, exact, gradient.double())
     x_last, gradient_last = channels_last(x), channels_last(gradient)
     like = channels_last(y)
-    plain = result(gpu, pooling.max_pool(dtype, images, window, taps=False), [x_last], like, dtype)
+    plain = result(
+        gpu, max_pool.forward_kernel(dtype, images, window, taps=False), [x_last], like, dtype
+    )
     assert_close(channels_first(plain), y, slack=0)
     found, taps = torch.empty_like(plain), torch.empty(like.shape, dtype=torch.uint8)
-    run(gpu, pooling.max_pool(dtype, images, window, taps=True), [x_last], [found, taps])
+    run(gpu, max_pool.forward_kernel(dtype, images, window, taps=True), [x_last], [found, taps])
     torch.testing.assert_close(found, plain, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(_pixels_of(channels_first(taps).long(), window, w), indices)
-    backward = pooling.max_pool_backward(dtype, images, window)
+    backward = max_pool.backward_kernel(dtype, images, window)
     found = result(gpu, backward, [gradient_last, taps], x_last, dtype)
     assert_close(channels_first(found), dx, slack=16)
 
@@ -216,7 +219,10 @@ def test_average_pool(gpu: Any, dtype: str, include: bool, divisor: int, case: A
     exact = x.double().requires_grad_()
     y = functional.avg_pool2d(exact, kernel, stride, padding, ceil, include, divisor or None)
     arguments = dtype, sizes(x, y), Window(kernel, stride, padding), include, divisor
-    forward, backward = pooling.average_pool(*arguments), pooling.average_pool_backward(*arguments)
+    forward, backward = (
+        average_pool.forward_kernel(*arguments),
+        average_pool.backward_kernel(*arguments),
+    )
     _check_average(gpu, dtype, x, exact, y, forward, backward)
 
 
@@ -230,8 +236,8 @@ def test_adaptive_average_pool(
     exact = x.double().requires_grad_()
     y = functional.adaptive_avg_pool2d(exact, size)
     arguments = dtype, sizes(x, y)
-    forward = pooling.adaptive_average_pool(*arguments)
-    backward = pooling.adaptive_average_pool_backward(*arguments)
+    forward = adaptive_average_pool.forward_kernel(*arguments)
+    backward = adaptive_average_pool.backward_kernel(*arguments)
     _check_average(gpu, dtype, x, exact, y, forward, backward)
 
 

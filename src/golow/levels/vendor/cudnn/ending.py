@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.kernels.counting import count
-from golow.levels.vendor.cudnn.kernels.dropout import advance
+from golow.levels.vendor.cudnn.operators.dropout import advance_kernel
 from golow.levels.vendor.cudnn.operators.sgd_update import update
 
 if TYPE_CHECKING:
@@ -18,6 +18,6 @@ def finish(build: Builder) -> None:
         update(build, build.sgd)
     for cell, tensor in build.cells.items():
         if cell.kind == "dropout":
-            build.kernel(advance(), [], [tensor], "advance")
+            build.kernel(advance_kernel(), [], [tensor], "advance")
     if build.counted:
         build.flat("count", count, "int64", "counter")

@@ -25,9 +25,9 @@ from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.feeding import Collected, Intake
-from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
-from golow.levels.vendor.cudnn.kernels.update import SCALER
+from golow.levels.vendor.cudnn.operators.dropout import CONTROL
+from golow.levels.vendor.cudnn.operators.sgd_update import SCALER
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE

@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, VECTOR, flat, vector
 
+FILE = FOLDER / "pointwise.cu"
 NAMES = "abcde"  # of the inputs in a formula
 WIDE_INDEX = 2**30  # elements from which an index no longer fits 32 bits with its step
 
@@ -44,9 +45,7 @@ def pointwise(
     index = np.uint32 if count < WIDE_INDEX else np.uint64
     code = VECTOR + _code(expressions, inputs, outputs, each, index is np.uint64)
     grid, block = flat(count, each)
-    return Kernel(
-        "pointwise.cu", "pointwise", grid, block, (index(count), index(channels)), 0, code
-    )
+    return Kernel(FILE, "pointwise", grid, block, (index(count), index(channels)), 0, code)
 
 
 def number(value: float) -> str:

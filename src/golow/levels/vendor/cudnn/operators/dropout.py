@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.vendor.cudnn.kernels.dropout import dropout as dropout_kernel
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import (
+    VECTOR,
+    flat,
+    require_count,
+    require_floating,
+    vector,
+)
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import not_floating, not_made_by
@@ -15,7 +25,10 @@ from golow.lower.operators.dropout import Dropout, DropoutBackward
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
-PROBABILITY_OFFSET = 8  # bytes into `CONTROL`
+FILE = Path(__file__).with_suffix(".cu")
+# In device memory, for all layers of one probability.
+CONTROL = np.dtype([("seed", np.uint32), ("step", np.uint32), ("probability", np.float32)])
+PROBABILITY_OFFSET = 8  # bytes
 
 
 class Control(NamedTuple):
@@ -31,7 +44,7 @@ def dropout(build: Builder, arguments: Dropout) -> None:
     layout = source.layout._replace(dtype="bool")
     mask = build.new(f"{build.node.name}.mask", source.shape, layout)
     result = build.new(build.output().name, source.shape, source.layout)
-    kernel = dropout_kernel(source.dtype, source.elements, build.position)
+    kernel = forward_kernel(source.dtype, source.elements, build.position)
     build.kernel(kernel, [source, control], [result, mask])
     build.define(0, result)
     build.define(1, mask)
@@ -60,6 +73,29 @@ def _refuse(arguments: Dropout, question: Question) -> str:
 
 def _refuse_backward(arguments: DropoutBackward, question: Question) -> str:
     return not_made_by(question, arguments.mask, Dropout)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
+    """Pointers: x, control (`CONTROL`) -> y, mask (bool).
+
+    layer: layers of one network draw different numbers by it. Raises ValueError for a type that
+    is not floating point.
+    """
+    require_floating(dtype=dtype)
+    require_count(count)
+    each = vector(dtype)
+    grid, block = flat(count, each)
+    scalars = (np.uint64(count), np.uint32(layer))
+    name = f"dropout<{C_TYPES[dtype]}, {each}>"
+    return Kernel(FILE, name, grid, block, scalars, code=VECTOR)
+
+
+def advance_kernel() -> Kernel:
+    """Pointers: control, whose step goes up by one."""
+    return Kernel(FILE, "advance", (1, 1, 1), (1, 1, 1), code=VECTOR)
 
 
 IMPLEMENTATIONS = (

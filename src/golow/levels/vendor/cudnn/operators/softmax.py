@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.kernels import losses
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import require_floating, require_positive
+from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import refuse_integers
 from golow.levels.vendor.cudnn.steps import Tensor
@@ -16,12 +21,14 @@ from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
+FILE = Path(__file__).with_suffix(".cu")
+
 
 def softmax(build: Builder, arguments: Softmax) -> None:
     """Over the axis whose elements lie together."""
     x, rows, columns = _lines(build, arguments.x, arguments.axis)
     result = build.new(build.output().name, x.shape, x.layout._replace(dtype="float32"))
-    build.kernel(losses.softmax(x.dtype, rows, columns, arguments.log), [x], [result])
+    build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [result])
     build.define(0, result)
 
 
@@ -31,7 +38,7 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
     outer = build.wanted(arguments.gradient, y.layout)
     layout = y.layout._replace(dtype=build.types.computed)
     result = build.new(build.output().name, y.shape, layout)
-    kernel = losses.softmax_backward(result.dtype, rows, columns, arguments.log)
+    kernel = backward_kernel(result.dtype, rows, columns, arguments.log)
     build.kernel(kernel, [outer, y], [result])
     build.define(0, result)
 
@@ -55,6 +62,28 @@ def _refuse(arguments: Softmax | SoftmaxBackward, question: Question) -> str:
     if not _is_of_channels(shape, axis) and axis != len(shape) - 1:
         return f"{question.node.op} over an axis in the middle"
     return refuse_integers(arguments, question)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward_kernel(source: str, rows: int, columns: int, logarithm: bool) -> Kernel:
+    """Pointers: x [rows, columns] of ``source`` -> y of float32, log softmax with ``logarithm``."""
+    return _of_rows("softmax", source, rows, columns, logarithm)
+
+
+def backward_kernel(dtype: str, rows: int, columns: int, logarithm: bool) -> Kernel:
+    """Pointers: gradient and result [rows, columns] (float32) -> dx of ``dtype``."""
+    return _of_rows("softmax_backward", dtype, rows, columns, logarithm)
+
+
+def _of_rows(name: str, dtype: str, rows: int, columns: int, logarithm: bool) -> Kernel:
+    require_floating(dtype=dtype)
+    require_positive(rows=rows, columns=columns)
+    threads = threads_for(columns)
+    expression = f"{name}<{C_TYPES[dtype]}, {threads}, {str(logarithm).lower()}>"
+    scalars = (np.int32(columns),)
+    return Kernel(FILE, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
 
 
 IMPLEMENTATIONS = (
