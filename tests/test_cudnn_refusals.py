@@ -314,9 +314,10 @@ class Carried:
     """Stands for a bundle: a workload and its graph."""
 
     def __init__(self, module: nn.Module, *shape: int, mode: Mode = "infer") -> None:
-        from golow.comparison.compare import capture
         from golow.lower.passes import CLEAN_UP, apply
+        from golow.workload.captured import capture
         from golow.workload.prepare import prepare
+        from golow.workload.request import Request
 
         prepared = prepare(Request(module, torch.randn(shape), mode=mode))
         self.workload, self.last = prepared.workload, None
