@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
 from torch import nn
 
 from golow.levels.vendor import cudnn
-from golow.levels.vendor.cudnn.planning import DTYPES, implemented, require_runnable
+from golow.levels.vendor.cudnn.planning import DTYPES, build_plan, implemented, require_runnable
+from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.implementation import refusals
 from golow.lower.graph import (
     Activation,
@@ -46,6 +47,10 @@ from golow.lower.operators.softmax import Softmax
 from golow.record import Mode, Unsupported
 from golow.workload.bundle import Bundle
 from many_networks import Function
+from test_cudnn_plans import AskedEngines, lowered
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
 
 X = Ref(name="x")
 IMAGE = (2, 8, 6, 6)
@@ -338,9 +343,22 @@ def test_no_worker_is_started_for_what_is_refused(mode: Mode, tmp_path: Path) ->
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_what_has_no_operator_is_refused_by_its_name(mode: Mode) -> None:
-    from test_cudnn_plans import lowered
-
     module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Identity(), Function(torch.cos)))
     with pytest.raises(Unsupported, match=r"aten\.cos\.default is not implemented") as raised:
         require_runnable(lowered(module, mode, (2, 3)))
     assert (raised.value.level, raised.value.module) == ("cudnn", "1.1")
+
+
+class NoEngines(AskedEngines):
+    """A library that has nothing for anybody."""
+
+    def choose(self, operation: object) -> None:
+        """No engine."""
+
+
+def test_what_only_the_libraries_know_is_refused_when_a_plan_is_built() -> None:
+    made = lowered(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), "infer", (2, 3, 4))
+    require_runnable(made)
+    with pytest.raises(Unsupported, match=r"no library has an engine for golow\.linear") as raised:
+        build_plan(made, cast("Engines", NoEngines()), TYPES["ieee"], 1)
+    assert (raised.value.level, raised.value.module) == ("cudnn", "1")
