@@ -16,9 +16,9 @@ from golow.cli import app
 HEAD = """<!-- written by docs/generate_commands.py; do not edit -->
 # Commands
 
-This page lists every command with its arguments and options; `golow COMMAND --help` prints the same.
-Shapes are those of one sample, without the batch. Tables go to standard output; progress and messages
-go to standard error.
+This page lists every command with its arguments and options; `golow COMMAND --help` prints the
+same. Shapes are those of one sample, without the batch. Tables go to standard output; progress and
+messages go to standard error.
 
 | exit status | meaning |
 |---|---|
@@ -26,7 +26,7 @@ go to standard error.
 different network; `study run`: every cell has a record; `selftest`: timings can be trusted |
 | 1 | `compare`, `train`: a level differs or failed; `study run`: cells are left; \
 `data verify`: a file is wrong; `selftest`: timings cannot be trusted |
-| 2 | an error in the command line, the model or the machine's setup; the message says how to fix it |
+| 2 | an error in the command line, the model or the setup; the message says how to fix it |
 | 130 | interrupted; `compare` and `train` show and save partial results |
 """
 

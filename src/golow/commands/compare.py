@@ -64,7 +64,7 @@ def compare(
         bool, typer.Option("--cold", help="Empty the GPU's L2 cache before each timed iteration.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(help="Stop when every ratio's interval is narrower than this share.")
+        float, typer.Option(help="Target width of every ratio's interval, as a share of the ratio.")
     ] = 0.02,
     time_limit: Annotated[
         float,

@@ -93,7 +93,7 @@ def fetch(name: Name, data_root: DataRoot = None) -> None:
 
 @data_app.command()
 def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
-    """Check downloaded files against the publishers' MD5 sums, and prepared files against their own.
+    """Check downloaded files against the publishers' MD5 sums, and prepared files by their own.
 
     The exit status is 1 when a file is wrong.
     """
