@@ -242,7 +242,7 @@ def test_a_runs_file_is_missing(saved: Path) -> None:
     ("change", "message"),
     [
         (lambda data: [data], "cannot be read"),
-        (lambda data: data | {"format_version": FORMAT_VERSION + 1}, "this golow reads versions up to"),
+        (lambda data: data | {"format_version": FORMAT_VERSION + 1}, "golow reads versions up to"),
         (lambda data: {"mine": 1}, "is not a golow record"),
         (lambda data: data | {"format_version": "1"}, "is not a golow record"),
         (lambda data: data | {"format_version": 0}, "format version 0, which golow no longer reads"),
