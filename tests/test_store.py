@@ -245,7 +245,10 @@ def test_a_runs_file_is_missing(saved: Path) -> None:
         (lambda data: data | {"format_version": FORMAT_VERSION + 1}, "golow reads versions up to"),
         (lambda data: {"mine": 1}, "is not a golow record"),
         (lambda data: data | {"format_version": "1"}, "is not a golow record"),
-        (lambda data: data | {"format_version": 0}, "format version 0, which golow no longer reads"),
+        (
+            lambda data: data | {"format_version": 0},
+            "format version 0, which golow no longer reads",
+        ),
         (lambda data: data | {"workload": 7}, "is not a comparison"),
         (lambda data: data | {"race": {}}, "is not a comparison"),
     ],

@@ -16,7 +16,7 @@ DEVICE = Path("/dev/nvidia0")
 def probe() -> Probe:
     """Whether there is a visible NVIDIA GPU and a torch that was built for CUDA."""
     if not has_gpu():
-        return Probe(False, "there is no NVIDIA GPU", "use a machine with an NVIDIA GPU")
+        return Probe(False, "there is no NVIDIA GPU", "run it on a machine with one")
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return Probe(False, "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES")
     spec = find_spec("torch")
