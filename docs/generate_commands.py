@@ -1,4 +1,4 @@
-"""Writes the command reference from the command line itself.
+"""Writes the command reference from the help texts of the command line.
 
     python docs/generate_commands.py > docs/commands.md
 
@@ -16,22 +16,23 @@ from golow.cli import app
 HEAD = """<!-- written by docs/generate_commands.py; do not edit -->
 # Commands
 
-`golow COMMAND --help` prints the same. Shapes are those of one sample, without the batch. Tables go
-to standard output, progress and messages to standard error.
+This page lists every command with its arguments and options; `golow COMMAND --help` prints the
+same. Shapes are those of one sample, without the batch. Tables go to standard output; progress and
+messages go to standard error.
 
 | exit status | meaning |
 |---|---|
-| 0 | `compare`: every level that can run here matches; `train`: none failed or trained another \
-network; `study run`: every cell has its record; `selftest`: numbers can be trusted |
+| 0 | `compare`: every level that can run here matches; `train`: no level failed or trained a \
+different network; `study run`: every cell has a record; `selftest`: timings can be trusted |
 | 1 | `compare`, `train`: a level differs or failed; `study run`: cells are left; \
-`data verify`: a file is not as it should be; `selftest`: numbers cannot be trusted |
-| 2 | the command line, the model or the machine needs mending; the message says how |
-| 130 | interrupted; `compare` and `train` show and keep what had been had |
+`data verify`: a file is wrong; `selftest`: timings cannot be trusted |
+| 2 | an error in the command line, the model or the setup; the message says how to fix it |
+| 130 | interrupted; `compare` and `train` show and save partial results |
 """
 
 
 def reference() -> str:
-    """The page: a list of the commands, then each with its arguments and options."""
+    """The page: a list of the commands, then the arguments and options of each."""
     group = get_command(app)
     context = typer.Context(group, info_name="golow", **group.context_settings)
     names = group.list_commands(context)  # type: ignore[attr-defined]

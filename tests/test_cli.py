@@ -96,7 +96,7 @@ def test_the_doctor_names_every_level_and_the_machine(
     assert "CPU" in output
 
 
-def test_the_doctor_names_the_extra_that_mends(
+def test_the_doctor_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With its brackets, which a console may take for markup."""
@@ -106,7 +106,7 @@ def test_the_doctor_names_the_extra_that_mends(
     assert "golow[onednn]" in output
 
 
-def test_the_doctor_says_what_mends_a_missing_compiler(
+def test_the_doctor_says_how_to_install_a_missing_compiler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

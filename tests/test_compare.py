@@ -226,7 +226,7 @@ def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
         "short": ("failed", "protocol: the request was for 1 iterations; it timed 0"),
         "unwritten": ("failed", "protocol: it reported that it wrote judged.safetensors"),
         "unreadable": ("failed", "its outputs cannot be read"),
-        "absent": ("unavailable", "./there/is/no/such/program is no program"),
+        "absent": ("unavailable", "./there/is/no/such/program is not a program"),
     }
     for name, (verdict, reason) in expected.items():
         assert runs[name].check.verdict == verdict, name

@@ -45,9 +45,9 @@ def test_list() -> None:
 def test_status(root: Path, tmp_path: Path) -> None:
     result = golow_data("status")
     assert row(result, "digits") == "digits yes embedded"
-    assert row(result, "mnist").startswith("mnist in part")
+    assert row(result, "mnist").startswith("mnist partly")
     assert row(result, "cifar10") == "cifar10 no golow data fetch cifar10"
-    assert "0 B prepared in" in result.stdout
+    assert "0 B of prepared files in" in result.stdout
 
     file, _ = prepare_dataset("mnist", root, 32, tmp_path / "cache")
     result = golow_data("status", "--data-root", str(tmp_path))

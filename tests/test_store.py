@@ -230,7 +230,7 @@ def test_a_file_that_was_cut_off(saved: Path, name: str, share: float) -> None:
     data = (saved / name).read_bytes()
     (saved / name).write_bytes(data[: int(share * (len(data) - 2))])
     assert f"{saved / name} cannot be read" in refusal(saved).message
-    assert refusal(saved).hint == "it may have been cut off."
+    assert refusal(saved).hint == "it may be truncated."
 
 
 def test_a_runs_file_is_missing(saved: Path) -> None:
@@ -242,10 +242,13 @@ def test_a_runs_file_is_missing(saved: Path) -> None:
     ("change", "message"),
     [
         (lambda data: [data], "cannot be read"),
-        (lambda data: data | {"format_version": FORMAT_VERSION + 1}, "reads up to"),
-        (lambda data: {"mine": 1}, "is no record of golow"),
-        (lambda data: data | {"format_version": "1"}, "is no record of golow"),
-        (lambda data: data | {"format_version": 0}, "format version 0, which nothing reads"),
+        (lambda data: data | {"format_version": FORMAT_VERSION + 1}, "golow reads versions up to"),
+        (lambda data: {"mine": 1}, "is not a golow record"),
+        (lambda data: data | {"format_version": "1"}, "is not a golow record"),
+        (
+            lambda data: data | {"format_version": 0},
+            "format version 0, which golow no longer reads",
+        ),
         (lambda data: data | {"workload": 7}, "is not a comparison"),
         (lambda data: data | {"race": {}}, "is not a comparison"),
     ],
@@ -410,7 +413,7 @@ def test_unlike_workloads_are_refused(change: dict[str, Any], words: str) -> Non
     with pytest.raises(GolowError) as raised:
         store.require_alike([comparison(), comparison(other, name="other")])
     assert words in raised.value.message
-    assert "20261120-100000-net and other are unlike" in raised.value.message
+    assert "20261120-100000-net and other are not comparable" in raised.value.message
     assert "--anyway" in raised.value.hint
 
 

@@ -346,7 +346,7 @@ def test_the_command_line_goes_on_after_ctrl_c(trained: TrainingResult, tmp_path
         output, error = child.communicate()
         assert child.returncode == 130, error
     [folder] = [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
-    assert f"golow train --resume {folder} goes on" in error
+    assert f"to continue: golow train --resume {folder}" in error
     assert "0 of 1 runs finished" in output
     assert soon(lambda: mentioning(str(tmp_path)) == [])
     with start("--resume", str(folder)) as child:

@@ -185,7 +185,7 @@ MISTAKES = [
     (["lenet5", "--dataset", "digits", "--worker", "mine"], "NAME=COMMAND"),
     (["nowhere.py:Net", "--dataset", "digits"], "no file"),
     (["--resume", "nowhere"], "there is no training in nowhere"),
-    (["lenet5", "--dataset", "digits", "--resume", "nowhere"], "leave them out"),
+    (["lenet5", "--dataset", "digits", "--resume", "nowhere"], "leave out the model and --dataset"),
 ]
 
 

@@ -1,7 +1,7 @@
-"""The command line: the commands of ``commands/``, put together.
+"""The command line: puts the commands of ``commands/`` together.
 
-What is slow to import (torch, scipy) is imported by the commands that need it, so that
-``golow levels`` answers at once.
+Slow imports (torch, scipy) stay inside the commands that need them, so that ``golow levels``
+answers at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from golow.record import GolowError, Unsupported
 app = typer.Typer(
     name="golow",
     help="Run a PyTorch model at every level of abstraction, prove that the levels agree, and "
-    "measure what each one costs.",
+    "measure the cost of each one.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -49,7 +49,7 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line; what a user can mend is one message and exit status 2."""
+    """Run the command line; an error that the user can fix is one message and exit status 2."""
     try:
         app()
     except GolowError as error:

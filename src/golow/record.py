@@ -1,15 +1,15 @@
-"""The frozen records that pass between the stages, and the errors that they raise.
+"""The frozen records that pass between the stages, and the errors that the stages raise.
 
-Format history (``FORMAT_VERSION`` is written into every file; older ones are read back by
-``store.py``):
+Format history (every file contains ``FORMAT_VERSION``; ``comparison/store.py`` reads older ones):
 
-1   November 2026, the first: one JSON file a run, one ``comparison.json`` a comparison.
-    Since then, with defaults, so that either side reads the other's files: ``Run.layers``,
-    ``Run.layers_missing``, and for GPUs ``Workload.device``, ``Block.gpu``, ``Block.throttled``,
-    ``Conditions.device``, ``Conditions.cache``, ``Conditions.throttled_share`` and ``Run.device``.
+1   November 2026, the first: one JSON file per run, one ``comparison.json`` per comparison.
+    Added later, with defaults, so that old and new versions read each other's files:
+    ``Run.layers``, ``Run.layers_missing``, and for GPUs ``Workload.device``, ``Block.gpu``,
+    ``Block.throttled``, ``Conditions.device``, ``Conditions.cache``,
+    ``Conditions.throttled_share`` and ``Run.device``.
 
 Nothing here imports torch, so that a worker without a framework can read these records.
-A number is a `Quantity`: name, unit, value and, where it was estimated, its 95% interval.
+A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.
 Only ``report/`` turns one into text.
 """
 
@@ -33,14 +33,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     """Base of all records: immutable, built by keyword, compared by value."""
 
 
-# ---------------------------------------------------------------- what is run
+# ---------------------------------------------------------------- workload
 
 
 class ModelSource(Record, frozen=True, kw_only=True):
     """Where a worker finds the module.
 
     kind: ``zoo`` (name), ``file`` (path and attribute), ``import`` (dotted module and attribute),
-    ``pickle`` (a live module that golow itself wrote into the bundle) or ``program`` (a .pt2 file).
+    ``pickle`` (a live module that golow wrote into the bundle) or ``program`` (a .pt2 file).
     """
 
     kind: Literal["zoo", "file", "import", "pickle", "program"]
@@ -66,13 +66,13 @@ class TensorType(Record, frozen=True, kw_only=True):
 
 
 class Workload(Record, frozen=True, kw_only=True):
-    """A model, its inputs, batch size, precision and mode: all that a level is asked to execute.
+    """All that a level has to execute: a model, its inputs, batch size, precision and mode.
 
-    precision: ``default`` is what PyTorch does unless told (on a GPU TF32 in convolutions and IEEE
-    float32 in matrix products), ``ieee`` float32 everywhere, ``tf32`` TF32 wherever the hardware
-    has it, ``bf16`` and ``fp16`` as autocast has them, with float32 master weights. inputs are the
-    types of one batch (the batch dimension first). ``digest`` identifies the
-    content (source, weights, shapes, mode), so that equal workloads can be recognised.
+    precision: ``default`` is PyTorch's own (on a GPU, TF32 in convolutions and IEEE float32 in
+    matrix products), ``ieee`` is float32 everywhere, ``tf32`` is TF32 wherever the hardware has it,
+    ``bf16`` and ``fp16`` follow autocast, with float32 master weights. inputs: the types of one
+    batch, batch dimension first. digest: identifies the content (source, weights, shapes, mode),
+    so that equal workloads can be recognised.
     """
 
     model: str
@@ -96,11 +96,11 @@ class Workload(Record, frozen=True, kw_only=True):
     digest: str = ""
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- results
 
 
 class Quantity(Record, frozen=True, kw_only=True):
-    """A number with its name, unit and, where it was estimated, its 95% interval."""
+    """A number with its name, unit and, if it is an estimate, its 95% interval."""
 
     name: str
     unit: str
@@ -119,7 +119,7 @@ class Ratio(Record, frozen=True, kw_only=True):
 
 
 class TensorError(Record, frozen=True, kw_only=True):
-    """How far one tensor is from the float64 reference, and how far it was allowed to be.
+    """How far one tensor is from the float64 reference, and the limit.
 
     Errors are root mean squares over the tensor's elements, in the tensor's own unit.
     """
@@ -134,7 +134,7 @@ class TensorError(Record, frozen=True, kw_only=True):
 
 
 class Check(Record, frozen=True, kw_only=True):
-    """What the correctness check says of a level, with the figures of every tensor."""
+    """The result of the correctness check for a level, with the figures of every tensor."""
 
     verdict: VerdictName
     reason: str = ""
@@ -143,10 +143,10 @@ class Check(Record, frozen=True, kw_only=True):
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """What one ``time`` request brought: iterations in nanoseconds, and how calm the block was.
+    """The result of one ``time`` request: iterations in nanoseconds, and how calm the block was.
 
-    wait_share: run-queue wait of all the worker's threads over the block's wall time; None where
-    the system does not tell.
+    wait_share: run-queue wait of all the worker's threads over the block's wall time; None if the
+    system does not report it.
     """
 
     host_ns: tuple[int, ...]
@@ -157,8 +157,8 @@ class Sample(Record, frozen=True, kw_only=True):
 class LayerTime(Record, frozen=True, kw_only=True):
     """One step of a level: a layer, a part of one, or several that run as one.
 
-    modules: paths of the layers it covers, the first of them first; empty text is the top.
-    operation: what the step is, in the level's own word. ns: nanoseconds in each iteration.
+    modules: paths of the layers it covers, in order; empty text is the top of the model.
+    operation: what the step does, in the level's own term. ns: nanoseconds in each iteration.
     """
 
     modules: tuple[str, ...]
@@ -168,10 +168,10 @@ class LayerTime(Record, frozen=True, kw_only=True):
 
 
 class GpuState(Record, frozen=True, kw_only=True):
-    """What the driver says of the card at one moment.
+    """The state of the GPU at one moment, as the driver reports it.
 
-    reasons: why the clocks are not at their highest, in NVML's words. other_processes: programs
-    that use the card and are none of this comparison's workers.
+    reasons: why the clocks are not at their highest, under NVML's names. other_processes: number
+    of programs on the GPU that are not workers of this comparison.
     """
 
     clock_mhz: int
@@ -187,12 +187,12 @@ class Block(Record, frozen=True, kw_only=True):
     """The iterations of one level in one round, raw.
 
     host_ns: nanoseconds of each timed iteration on the worker's monotonic clock.
-    device_ns: nanoseconds on the device's own clock, where there is a device.
-    wait_share: run-queue wait of the worker's threads over the block's wall time; None where the
-    system does not tell.
+    device_ns: nanoseconds on the device's own clock, if there is a device.
+    wait_share: run-queue wait of the worker's threads over the block's wall time; None if the
+    system does not report it.
     attempts: how often the block was measured until it was clean or the limit ended it.
-    gpu: the card's state right after the block; throttled: it was slowed down meanwhile, by heat
-    or power.
+    gpu: the GPU's state right after the block. throttled: heat or power slowed the GPU down during
+    the block.
     """
 
     round: int
@@ -207,12 +207,12 @@ class Block(Record, frozen=True, kw_only=True):
 
 
 class Conditions(Record, frozen=True, kw_only=True):
-    """What a headline needs beside it: how the process was set and how calm the machine was.
+    """The conditions of a run: how the process was configured and how calm the machine was.
 
-    contended_share: blocks that stayed contended. rounds_used: whether the figures rest on clean
-    rounds alone, or on all because too few were clean. resident_with: the levels loaded meanwhile.
-    cache: whether the card's L2 was emptied before each iteration (cold). throttled_share: blocks
-    that stayed slowed down by heat or power.
+    contended_share: share of blocks that stayed contended. rounds_used: whether the figures use
+    only clean rounds, or all because too few were clean. resident_with: the levels loaded at the
+    same time. cache: ``cold`` if the GPU's L2 cache was emptied before each iteration.
+    throttled_share: share of blocks that stayed throttled by heat or power.
     """
 
     threads: int
@@ -228,7 +228,7 @@ class Conditions(Record, frozen=True, kw_only=True):
 
 
 class Environment(Record, frozen=True, kw_only=True):
-    """The machine and the software: what must be alike before two runs may be compared."""
+    """The machine and the software, which must be the same before two runs may be compared."""
 
     cpu_model: str
     cpu_flags: tuple[str, ...]
@@ -249,10 +249,10 @@ class Environment(Record, frozen=True, kw_only=True):
 class Run(Record, frozen=True, kw_only=True):
     """The record of one level on one workload.
 
-    layers: times step by step, in order of execution, where they were asked for; layers_missing
-    is then why there are none. device: what a GPU did for it (``enqueue``: the host's seconds an
-    iteration; ``energy`` in joules an iteration, ``power``, ``utilization``; ``copied`` bytes and
-    ``copy_time`` from host to device an iteration), as far as it was had.
+    layers: times step by step, in order of execution, if requested. layers_missing: why there are
+    none. device: the figures of a GPU, as far as measured (``enqueue``: the host's seconds per
+    iteration; ``energy`` in joules per iteration, ``power``, ``utilization``; ``copied`` bytes and
+    ``copy_time`` from host to device per iteration).
     """
 
     format_version: int
@@ -277,8 +277,7 @@ class Run(Record, frozen=True, kw_only=True):
     device: tuple[Quantity, ...] = ()
 
     def quantity(self, name: str) -> float | None:
-        """The value of the memory, life-cycle or device figure of that name, None if it was not
-        had."""
+        """The memory, life-cycle or device figure of that name; None if it was not measured."""
         for quantity in (*self.memory, *self.life, *self.device):
             if quantity.name == name:
                 return quantity.value
@@ -286,7 +285,7 @@ class Run(Record, frozen=True, kw_only=True):
 
 
 class RaceSummary(Record, frozen=True, kw_only=True):
-    """How a race went: rounds, what ended it, how calm the machine was."""
+    """The course of a race: its rounds, what ended it, and how calm the machine was."""
 
     rounds: int
     seed: int
@@ -308,11 +307,11 @@ class Comparison(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-# ---------------------------------------------------------------- what can go wrong
+# ---------------------------------------------------------------- errors
 
 
 class GolowError(Exception):
-    """What a user can mend: the message says what is wrong and where, ``hint`` what to do next."""
+    """An error that the user can fix: the message says what is wrong, ``hint`` what to do next."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -321,9 +320,9 @@ class GolowError(Exception):
 
 
 class Unsupported(Exception):
-    """This level does not support this workload: the one exception that means so.
+    """The level does not support this workload. No other exception means this.
 
-    node is the graph's name of the operation, module the path of the layer it came from.
+    node: the graph's name of the operation. module: the path of the layer that it comes from.
     """
 
     def __init__(self, level: str, reason: str, node: str = "", module: str = "") -> None:
@@ -334,7 +333,7 @@ class Unsupported(Exception):
 
 
 class WorkerFailure(Exception):
-    """A worker died, hung, ran out of memory or broke the protocol: a result with a reason."""
+    """A worker died, hung, ran out of memory or broke the protocol; this is a recorded result."""
 
     def __init__(self, kind: str, message: str, log: str = "") -> None:
         super().__init__(message)
@@ -342,5 +341,5 @@ class WorkerFailure(Exception):
 
 
 def encode(record: Any) -> bytes:
-    """The record as JSON, indented so that a person can read it too."""
+    """The record as JSON, indented so that people can read it."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"

@@ -1,7 +1,7 @@
-"""One level of a workload, built, loaded and checked: how comparisons and trainings start levels.
+"""Builds, loads and checks one level of a workload, for comparisons and trainings.
 
-Whatever goes wrong on the way becomes the level's verdict with a reason. Nothing is raised but
-Ctrl-C, so one level's failure never costs another its figures.
+Any error becomes the level's verdict with a reason. Only Ctrl-C is raised, so one level's failure
+never affects the figures of another.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ FIRST_ITERATIONS = 5
 
 
 class _Built(Record, frozen=True, kw_only=True):
-    """The seconds of a build that happens in a loading worker; the file lies beside its cache."""
+    """The seconds of a build that runs inside a loading worker; the file is next to its cache."""
 
     seconds: float
 
 
 class CheckedLevel:
-    """A level with its worker and its verdict; the worker ends with the block.
+    """A level with its worker and its verdict; leaving the ``with`` block ends the worker.
 
-    card: the GPU that the worker runs on, None on a CPU. known: the verdict of an earlier check,
-    which is then not repeated.
+    card: the GPU that the worker runs on, None on a CPU. known: the verdict of an earlier check;
+    the check is then not repeated.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class CheckedLevel:
         self.close()
 
     def outputs(self, place: str) -> Outputs:
-        """What the level computes, for the check; it is loaded when that is first needed.
+        """A function that runs the level for the check; the level loads on its first call.
 
-        To be called before anything runs on the GPU: what the check itself holds there is not the
-        level's.
+        Call this before anything runs on the GPU: memory that the check itself holds there does
+        not belong to the level.
         """
         self._memory.read_before()
 
@@ -89,10 +89,10 @@ class CheckedLevel:
         return written
 
     def start(self, standard: Standard | None, allow_differs: bool, place: str) -> Worker | None:
-        """Build, load and check, each unless it is done; the worker if the level may run, else
-        None. A level that may not run is not tried again.
+        """Build, load and check the level, skipping what is done; returns the worker if the level
+        may run, else None. A level that may not run is not tried again.
 
-        standard: needed unless the verdict is known. place: for the observer, as ``2 of 5``.
+        standard: needed unless the verdict is known. place: for the observer, e.g. ``2 of 5``.
         """
         if self._refused:
             return None
@@ -121,20 +121,20 @@ class CheckedLevel:
             self._memory.forget()
 
     def resident_bytes(self) -> int:
-        """Resident set of the worker now, 0 where there is none."""
+        """Resident set of the worker now; 0 without a worker."""
         return self.worker.resident_bytes().get("resident", 0) if self.worker else 0
 
     def device_bytes(self) -> int:
-        """GPU memory of the worker now; 0 where there is none, or the driver tells nothing."""
+        """GPU memory of the worker now; 0 without a worker or if the driver does not report it."""
         return self._memory.on_device(self.worker)[1] if self.worker else 0
 
     def held_memory(self) -> Iterator[Quantity]:
-        """Bytes that the worker holds now; nothing where there is none."""
+        """Bytes that the worker holds now; empty without a worker."""
         if self.worker is not None:
             yield from self._memory.quantities(self.worker)
 
     def life(self) -> Iterator[Quantity]:
-        """What the level costs before it runs steadily, as far as measured; seconds and bytes."""
+        """The level's costs before it runs steadily, as far as measured; seconds and bytes."""
         for name, seconds in self.seconds.items():
             yield Quantity(name=name, unit="s", value=seconds)
         if self.launch is not None and self.launch.artifact_bytes is not None:
@@ -155,19 +155,19 @@ class CheckedLevel:
             self.check = Check(verdict="failed", reason=f"{error.message} {error.hint}".strip())
         except WorkerFailure as error:
             self.fail(error)
-        except Exception as error:  # a fault of the level's own code is its result too
+        except Exception as error:  # an error in the level's own code is a result too
             reason = f"{type(error).__name__}: {error}"
             self.fail(WorkerFailure("failed", reason, traceback.format_exc()))
 
     def fail(self, failure: WorkerFailure) -> None:
-        """The verdict is ``failed``. A level that matched before keeps the figures of its check."""
+        """Set the verdict to ``failed``; a level that matched keeps the figures of its check."""
         self.check = msgspec.structs.replace(self.check, verdict="failed", reason=failure.message)
         self.log = failure.log
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ implementation
 
     def _loaded(self, place: str) -> Worker:
-        """The worker, built and loaded unless that is done; raises what goes wrong there."""
+        """The worker; builds and loads it first if needed, and raises any error of these steps."""
         if self.launch is None:
             self.launch = self._build(place)
         if self.worker is None:
@@ -190,7 +190,7 @@ class CheckedLevel:
         return launch
 
     def _built_by_loading(self, launch: Launch, built: Path) -> Launch:
-        """Load once for the build alone, so that what is measured afterwards is a warm start."""
+        """Load once only to build, so that the later measurement is a warm start."""
         cached = built.exists()
         if not cached:
             turn = self.starter.turn
@@ -207,14 +207,16 @@ class CheckedLevel:
         self.observer.stage(f"{self.name} ({place}): loading")
         if not self._memory.has_before:
             self._memory.read_before()
-        # Kept at once: a worker that does not load is closed too.
+        # Stored before loading, so that a worker that fails to load is closed too.
         self.worker = worker = self.starter.worker(self.name, launch, self.bundle)
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started
         building = 0.0 if launch.built_by_loading else report.phases.get("build", 0.0)
         self.seconds["build"] = self.seconds["build"] or building
         self.seconds["load"] = report.phases.get("load", 0.0)
-        if not self.starter.turn.is_shared:  # else the machine is busy, and it was started ahead
+        if (
+            not self.starter.turn.is_shared
+        ):  # if shared, the machine is busy and the start was early
             self.seconds["ready"] = ready - building
         self.notes = list(dict.fromkeys([*self.notes, *report.notes]))
         if launch.artifact_bytes is None:

@@ -1,23 +1,28 @@
-"""Does a level compute the same thing? Its tensors against float64, judged by what rounding does.
+"""The correctness rule: is a level's distance to float64 explained by rounding?
 
-The rule (docs/correctness.md gives its reasons): the root mean square error of a tensor to the
-float64 reference must be within
+The rule (docs/correctness.md gives its reasons): the root mean square error of a tensor against the
+float64 reference must be at most
 
     factor x max(e, d)  +  own x eps x s  +  group x eps x S
 
-where e is eager's own error in the working precision, d how far the reference itself moves when
-weights and inputs are moved by a few roundings (both at least the share of the tensor that is
-typical of its step and kind, since a single tensor can be lucky), eps the size of one rounding, s
-the root mean square of the reference tensor and S that of all tensors of the same step and kind.
-The constants are those of a `Rounding`. Integers must be equal. A tensor that is missing, has
-another shape or is not finite fails.
+where
+
+    e    eager's own error in the working precision
+    d    how far the reference moves when weights and inputs are moved by a few roundings
+    eps  the size of one rounding
+    s    the root mean square of the reference tensor
+    S    the root mean square of all reference tensors of the same step and kind
+
+e and d are at least the share of the tensor that is typical of its step and kind, since a single
+tensor can be lucky. A `Rounding` holds the constants. Integers must be equal. A tensor that is
+missing, has another shape or is not finite fails.
 
 d is expensive and can only loosen a limit. A level is judged without it first (`check`), and with
-it (`recheck`, by a reference that was `widened`) only where it does not pass.
+it (`recheck`, by a `widened` reference) only if it does not pass.
 
-After `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in PyTorch
-(torch/_dynamo/utils.py): no farther from float64 than the plain version is. The second term is
-numerical analysis' backward error: the right answer to a question a few roundings away is right.
+The rule follows `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in
+PyTorch (torch/_dynamo/utils.py): no farther from float64 than the plain version. d is the backward
+error of numerical analysis: the exact answer to a problem a few roundings away is correct.
 """
 
 from __future__ import annotations
@@ -36,20 +41,20 @@ from torch import Tensor
 
 from golow.record import Check, TensorError
 
-# With few elements eager's own error is a noisy estimate of what rounding does; one number, such
-# as the loss, can be right by luck.
+# With few elements, eager's own error is a noisy estimate of the effect of rounding; one number,
+# such as the loss, can be right by luck.
 FACTORS = ((8, 10.0), (1000, 3.0))
 
 UNPROVABLE = Check(verdict="failed", reason="eager or its float64 reference is not finite")
 
 
 class Rounding(NamedTuple):
-    """What the rounding of a working precision may cost a level that is right.
+    """The error that rounding in a working precision may cause in a correct level.
 
-    size: of one rounding, relative. moves: roundings by which weights and inputs are moved to see
-    what they do. factor: times eager's error. own: roundings of a tensor's own size, for another
-    order of summation. group: roundings of its neighbours' size, which are left of what should
-    cancel to zero.
+    size: relative size of one rounding. moves: number of roundings by which weights and inputs are
+    moved to measure sensitivity. factor: allowed multiple of eager's error. own: roundings of a
+    tensor's own size, for another order of summation. group: roundings of its neighbours' size,
+    for tensors that should cancel to zero.
     """
 
     name: str
@@ -61,24 +66,24 @@ class Rounding(NamedTuple):
 
     @property
     def move(self) -> float:
-        """By how much weights and inputs are moved, relative."""
+        """The relative distance by which weights and inputs are moved."""
         return self.moves * self.size
 
 
-# 2^-23 is the relative distance of neighbouring float32 numbers. Another order of summation, as
-# NHWC batch norm has it, is worth some four of them; eight leave room, and are far below any error
-# that a person makes.
+# 2^-23 is the relative distance of neighbouring float32 numbers. Another order of summation, as in
+# NHWC batch norm, is worth about four of them; eight leave room, and are far below any error that
+# a person makes.
 FLOAT32 = Rounding("float32", 2.0**-23, 8.0, 2.0, 64.0, 8.0)
-# Below, a rounding is half the distance of neighbours, the most that one can be wrong, and its root
+# Here a rounding is half the distance of neighbours, the largest error of one rounding; its root
 # mean square is half of that. Weights and inputs are moved by one: sums are float32 at every level,
-# and what is rounded between the layers shows in eager's own error.
+# and rounding between the layers shows in eager's own error.
 TF32 = Rounding("TF32", 2.0**-11, 0.5, 2.0, 1.0, 1.0)
 BF16 = Rounding("bf16", 2.0**-8, 0.5, 3.0, 1.0, 1.0)
 FP16 = Rounding("fp16", 2.0**-11, 0.5, 3.0, 1.0, 1.0)
 
 
 class Pair(NamedTuple):
-    """A tensor of the reference and another's of the same name, in float64."""
+    """A tensor of the reference and the tensor of the same name to compare, both in float64."""
 
     name: str
     exact: bool  # integers, which must be equal
@@ -87,10 +92,10 @@ class Pair(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """One tensor of the reference: its size, how far eager is from it, and what rounding explains.
+    """One tensor of the reference: its size, eager's distance to it, and what rounding explains.
 
-    rounding is max(e, d) of the rule above, without the factor, and d is 0 until the reference is
-    widened; all in the tensor's own unit.
+    rounding is max(e, d) of the rule above, without the factor; d is 0 until the reference is
+    widened. All are in the tensor's own unit.
     """
 
     elements: int
@@ -101,11 +106,11 @@ class Expected(NamedTuple):
 
 
 class Reference:
-    """The float64 tensors, by name, with eager's errors to them; `widened` by their own
-    sensitivity, where eager's errors alone do not explain a level's."""
+    """The float64 tensors by name, with eager's errors against them. `widened` adds their own
+    sensitivity, for levels whose errors eager's alone do not explain."""
 
     def __init__(self, file: Path, eager: Path, working: Rounding = FLOAT32) -> None:
-        """file: float64 tensors; eager: the working precision's."""
+        """file: float64 tensors; eager: eager's tensors in the working precision."""
         self.file, self.working = file, working
         self.missing: list[str] = []
         self._sizes: dict[str, tuple[int, float]] = {}
@@ -121,8 +126,8 @@ class Reference:
         self.expected = self._expected({})
 
     def widened(self, moved: Iterable[Path]) -> Reference:
-        """The same with wider limits. moved: float64 tensors again, with weights and inputs moved
-        by a few roundings, a file a draw; the farthest draw counts. No limit becomes smaller."""
+        """A copy with wider limits. moved: float64 tensors computed from weights and inputs moved
+        by a few roundings, one file per draw; the largest draw counts. No limit shrinks."""
         spreads: dict[str, float] = {}
         for draw in moved:
             for pair in _pairs(self.file, draw):
@@ -134,7 +139,7 @@ class Reference:
         return wider
 
     def limit(self, name: str) -> float:
-        """The largest error that passes; 0 for integers, of which nothing else is expected."""
+        """The largest error that passes; 0 for integers, which must be equal."""
         if name not in self.expected:
             return 0.0
         expected, working = self.expected[name], self.working
@@ -163,7 +168,7 @@ class Reference:
 
     @property
     def finite(self) -> bool:
-        """Whether reference and eager hold numbers at all; a model that overflows gives none."""
+        """Whether reference and eager are finite; those of a model that overflows are not."""
         return all(
             math.isfinite(item.scale) and math.isfinite(item.rounding)
             for item in self.expected.values()
@@ -171,8 +176,8 @@ class Reference:
 
     @property
     def rounding(self) -> float:
-        """The share of its value by which rounding alone moves the most sensitive kind of tensor:
-        what an error must exceed before this workload can show it."""
+        """The share of its value by which rounding alone moves the most sensitive kind of tensor.
+        This workload can only show errors larger than that."""
         return self._share(self.most_sensitive)
 
     @property
@@ -181,7 +186,7 @@ class Reference:
         return max({_group(name) for name in self.expected}, key=self._share, default="")
 
     def _share(self, group: str) -> float:
-        """Median over the group's tensors; some are zero but for rounding and say nothing."""
+        """Median over the group's tensors; some are zero except for rounding and say nothing."""
         shares = [
             item.rounding / item.scale
             for name, item in self.expected.items()
@@ -209,23 +214,23 @@ def check(reference: Reference, file: Path) -> Check:
 
 
 def recheck(reference: Reference, found: Check) -> Check:
-    """Judge what was found once more, by the limits of a widened reference."""
+    """Judge the errors of an earlier check again, by the limits of a widened reference."""
     if not reference.finite:
         return UNPROVABLE
     return _verdict([_with_limit(item, reference.limit(item.name)) for item in found.tensors])
 
 
 def may_be_rounding(found: Check) -> bool:
-    """Whether a level that differs may do so by rounding alone: no tensor is missing, has another
+    """Whether rounding alone may explain a level that differs: no tensor is missing, has another
     shape or is not finite."""
     finite = all(math.isfinite(item.error) for item in found.tensors)
     return found.verdict == "differs" and bool(found.tensors) and finite
 
 
 def confirm(first: Check, second: Check) -> Check:
-    """The verdict after a second try on other batches: what failed by an accident of rounding (a
-    relu that falls on the other side of zero) does not fail on the same tensor twice. What is not
-    finite is no accident of rounding."""
+    """The verdict after a second try on other batches. An accident of rounding (a relu that falls
+    on the other side of zero) does not fail on the same tensor twice. A tensor that is not finite
+    is not an accident of rounding."""
     for tried in (first, second):
         if not all(math.isfinite(item.error) for item in tried.tensors):
             return tried
@@ -270,12 +275,12 @@ def _verdict(tensors: Sequence[TensorError]) -> Check:
 
 
 def _largest(*numbers: float) -> float:
-    """Their maximum; not a number where one of them is none, which max() would lose."""
+    """The maximum; NaN if one of the numbers is NaN, which max() would lose."""
     return math.nan if any(math.isnan(number) for number in numbers) else max(numbers)
 
 
 def _error(pair: Pair) -> float | None:
-    """Root mean square error; None where the other tensor is missing or has another shape."""
+    """Root mean square error; None if the other tensor is missing or has another shape."""
     if pair.found is None or pair.found.shape != pair.wanted.shape:
         return None
     return _rms(pair.found - pair.wanted)
@@ -284,13 +289,13 @@ def _error(pair: Pair) -> float | None:
 def _typical_share(
     names: list[str], errors: Mapping[str, float], sizes: Mapping[str, tuple[int, float]]
 ) -> float:
-    """Median over the tensors of error over size; some are zero but for rounding."""
+    """Median over the tensors of error divided by size; some are zero except for rounding."""
     shares = [errors[n] / sizes[n][1] for n in names if n in errors and sizes[n][1] > 0]
     return median(shares) if shares else 0.0
 
 
 def _pairs(reference: Path, other: Path) -> Iterator[Pair]:
-    """One pair at a time: a large network's tensors need not all fit into memory twice."""
+    """Yield one pair at a time, so that a large network need not fit into memory twice."""
     with safe_open(reference, "pt") as wanted, safe_open(other, "pt") as found:
         names = set(found.keys())
         for name in sorted(wanted.keys()):

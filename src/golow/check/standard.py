@@ -1,4 +1,4 @@
-"""What every level of a comparison is held against: float64, and eager's own error to it."""
+"""The standard of a comparison: the float64 reference, and eager's own error against it."""
 
 from __future__ import annotations
 
@@ -36,40 +36,42 @@ from golow.workload.bundle import Bundle
 BATCHES = (0, 1)
 OTHER_BATCHES = (2, 3)
 
-# A relu that falls on the other side of zero shows in one draw and not in another.
+# A relu that falls on the other side of zero may show in only one draw.
 DRAWS = 3
 
 
 def checking(mode: Mode, device: Device) -> Choice:
-    """What runs for the check alone: the reference."""
+    """The level that runs only for the check: the reference."""
     return ladder.choose(ladder.REFERENCE, mode, device)
 
 
 Outputs = Callable[[list[int], float, Path], None]
-"""Has a level run batches at a learning rate and write its tensors, as `Worker.outputs` does."""
+"""Makes a level run batches at a learning rate and write its tensors, as `Worker.outputs` does."""
 
 
 class Judgement(NamedTuple):
-    """What the check says of a level, and what a reader of its verdict must know besides."""
+    """The check's result for a level, and notes that a reader of the verdict needs."""
 
     check: Check
     notes: list[str]
 
 
 class Standard:
-    """The reference on the batches of the check, and how a level is held against it.
+    """The reference on the batches of the check, and the judge of a level's tensors.
 
-    What costs most is made only for a level that does not pass without it, and kept for the next:
-    the draws, then the reference on other batches for a second try, then the draws on those.
+    The expensive parts are made only for a level that does not pass without them, and kept for
+    later levels: the draws, then the reference on other batches for a second try, then the draws
+    on those.
     """
 
     def __init__(
         self, bundle: Bundle, folder: Path, starter: Starter, eager: Outputs | None = None
     ) -> None:
-        """Run eager in float64 and in the working precision; raises `GolowError` where either
-        cannot run, since nothing can be proved then.
+        """Run eager in float64 and in the working precision; raises `GolowError` if either cannot
+        run, since nothing can be proved then.
 
-        eager: in the working precision, where it runs anyway; else a worker is started for it.
+        eager: runs eager in the working precision, if a worker for it exists; without it, one is
+        started.
         """
         self._bundle, self._folder, self._starter = bundle, folder, starter
         self._eager = eager
@@ -85,12 +87,12 @@ class Standard:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of all verdicts must know."""
+        """Notes that a reader of every verdict needs."""
         notes = []
         if self.learning_rate < self._bundle.workload.optimizer.learning_rate:
             notes.append(
                 f"checked with the learning rate {self.learning_rate:.1g}: with the workload's own "
-                "the rounding of the first step would decide the second"
+                "rate, rounding in the first step would dominate the second"
             )
         notes += self._unseen(self._references[BATCHES])
         if self._bundle.workload.random_layers:
@@ -99,9 +101,9 @@ class Standard:
         return notes
 
     def judge(self, outputs: Outputs) -> Judgement:
-        """Hold a level against the reference, at most on the other batches too.
+        """Compare a level with the reference, if needed on the other batches too.
 
-        Raises what ``outputs`` raises, and `GolowError` where the reference cannot be run.
+        Raises what ``outputs`` raises, and `GolowError` if the reference cannot run.
         """
         first = self._try(outputs, BATCHES)
         if not may_be_rounding(first.check):
@@ -120,11 +122,11 @@ class Standard:
         if not may_be_rounding(found):
             return Judgement(found, [])
         wider = self._wider(batches)
-        notes = [f"held against {DRAWS} moved references too: {n}" for n in self._unseen(wider)]
+        notes = [f"also judged by {DRAWS} moved references: {n}" for n in self._unseen(wider)]
         return Judgement(recheck(wider, found), notes)
 
     def _unseen(self, reference: Reference) -> list[str]:
-        """What the limits of that reference hide, where it is much."""
+        """A note on the errors that the limits of that reference hide, if they are large."""
         working = self._working
         if reference.rounding <= max(1e-3, 10 * working.size):
             return []
@@ -141,7 +143,7 @@ class Standard:
         return self._references[batches]
 
     def _wider(self, batches: tuple[int, ...]) -> Reference:
-        # A reference beside the first one, so that no verdict depends on which level came before.
+        # A separate reference, so that no verdict depends on which level came before.
         if batches not in self._widened:
             with self._workers(ladder.REFERENCE) as (double,):
                 moved = self._moved(double, batches)
@@ -150,7 +152,7 @@ class Standard:
 
     @contextmanager
     def _both(self) -> Iterator[tuple[Worker, Outputs]]:
-        """Eager in float64, and in the working precision."""
+        """Eager in float64 and in the working precision."""
         if self._eager is not None:
             with self._workers(ladder.REFERENCE) as (double,):
                 yield double, self._eager
@@ -161,7 +163,7 @@ class Standard:
 
     @contextmanager
     def _workers(self, *names: str) -> Iterator[list[Worker]]:
-        """Workers that are started together because most of a start is one thread's imports."""
+        """Workers, started together because most of a start is imports on one thread."""
         try:
             with ExitStack() as stack:
                 workers = [stack.enter_context(self._spawn(name)) for name in names]
@@ -169,7 +171,7 @@ class Standard:
                 for worker in workers:
                     worker.dismiss()
         except WorkerFailure as failure:
-            # A study shows the first line, in which cells that ran out of memory should be alike.
+            # A study shows the first line; it should be the same for all cells out of memory.
             if failure.kind == "out of memory":
                 said, then = "eager and its float64 reference do not fit into memory", "\n"
             else:
@@ -194,12 +196,12 @@ class Standard:
         if not reference.finite:
             raise GolowError(
                 "the model's float64 reference is not finite: nothing can be checked against it",
-                "look at the weights and the inputs; --init kaiming gives fresh weights.",
+                "check the weights and the inputs; --init kaiming gives fresh weights.",
             )
         return reference
 
     def _moved(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
-        """What float64 makes of the moved bundle, once a draw; each file is gone after its use."""
+        """The float64 tensors of the moved bundle, a file per draw; each is deleted after use."""
         for draw in range(DRAWS):
             folder = self._folder / f"moved-{draw}"
             try:
@@ -221,9 +223,9 @@ class Standard:
 def gentle_rate(rate: float, reference: Reference) -> float:
     """The learning rate for the check's training steps, at most the workload's own.
 
-    A step turns the rounding error of the gradients into one of the weights, and a deep network
-    amplifies that until its second step says nothing. The rate returned keeps the error of every
-    weight at half of what the check allows for anyway.
+    A step turns the rounding error of the gradients into an error of the weights, and a deep
+    network amplifies that until its second step says nothing. The rate returned keeps the error of
+    every weight at or below half of what the check allows for anyway.
     """
     worst = 0.0
     for name, weight in reference.expected.items():
@@ -236,8 +238,8 @@ def gentle_rate(rate: float, reference: Reference) -> float:
 
 
 def working_rounding(bundle: Bundle) -> Rounding:
-    """The rounding that the workload's precision means for this model: without a layer that the
-    precision takes down, it is float32's."""
+    """The rounding that the workload's precision means for this model; float32's if the precision
+    rounds no layer of it."""
     workload = bundle.workload
     if workload.precision in ("bf16", "fp16"):
         return BF16 if workload.precision == "bf16" else FP16
@@ -250,8 +252,8 @@ def working_rounding(bundle: Bundle) -> Rounding:
 
 
 def _least_dimensions(workload: Workload) -> int:
-    """Weights with that many dimensions or more are rounded to the working precision: those of
-    convolutions have three at least, those of matrix products two. Halves store all in inference.
+    """The precision rounds weights with at least this many dimensions: those of convolutions have
+    at least three, those of matrix products two. In inference, half precisions store all weights.
     """
     if workload.precision == "default":
         return 3
@@ -259,12 +261,12 @@ def _least_dimensions(workload: Workload) -> int:
 
 
 def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Rounding) -> Bundle:
-    """The bundle with weights and inputs moved at random: by the working precision's roundings
-    what that rounds, by float32's the rest."""
+    """The bundle with weights and inputs moved at random: by roundings of the working precision
+    if it rounds them, else by float32's."""
     generator = torch.Generator().manual_seed(seed)
     shutil.copytree(bundle.folder, folder, copy_function=os.link)
     for name in ("weights.safetensors", "batches.safetensors"):
-        (folder / name).unlink()  # written into, it would be the bundle's own that changes
+        (folder / name).unlink()  # it is a hard link: writing to it would change the original
     weights = load_file(bundle.file("weights.safetensors"))
     moved = moved_weights(weights, bundle.workload, working, generator)
     save_file(moved, folder / "weights.safetensors")
@@ -279,7 +281,7 @@ def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Roundin
 def moved_weights(
     weights: Mapping[str, Tensor], workload: Workload, working: Rounding, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """A state dict moved so."""
+    """A state dict whose weights are moved in the same way."""
     least = _least_dimensions(workload)
     return {
         name: _add_noise(tensor, working if tensor.dim() >= least else FLOAT32, generator)

@@ -1,1 +1,1 @@
-"""One file a group of commands, over the public API; `cli.py` brings them together."""
+"""One file per group of commands, built on the public API; `cli.py` puts them together."""

@@ -1,4 +1,4 @@
-"""``golow compare``: a model down the levels."""
+"""``golow compare``: run a model at every level."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def compare(
     weights: Weights = None,
     init: Init = None,
     loss: LossOption = None,
-    learning_rate: Annotated[float, typer.Option(help="Of SGD.")] = 0.001,
-    momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
-    weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
+    learning_rate: Annotated[float, typer.Option(help="Learning rate of SGD.")] = 0.001,
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = 0.0,
     seed: Seed = 0,
     threads: Threads = None,
     device: DeviceOption = DeviceName.cpu,
@@ -64,26 +64,31 @@ def compare(
         bool, typer.Option("--cold", help="Empty the GPU's L2 cache before each timed iteration.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(help="Relative width to which each ratio's interval is narrowed.")
+        float, typer.Option(help="Target width of every ratio's interval, as a share of the ratio.")
     ] = 0.02,
     time_limit: Annotated[
         float,
-        typer.Option(help="Seconds of racing; up to 5 times that for 5 rounds of a slow model."),
+        typer.Option(
+            help="Time limit of the race in seconds; a slow model may take up to 5 times that to "
+            "finish 5 rounds."
+        ),
     ] = 60.0,
     allow_differs: Annotated[
-        bool, typer.Option(help="Time levels too whose numbers differ; they are marked.")
+        bool, typer.Option(help="Also time levels that fail the check; the table marks them.")
     ] = False,
     by_layer: Annotated[
-        bool, typer.Option("--by-layer", help="Also say where each level's time goes.")
+        bool, typer.Option("--by-layer", help="Also show each level's time by layer.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
     json: Annotated[
-        str | None, typer.Option(help="Also write all as one JSON file; - is standard output.")
+        str | None,
+        typer.Option(help="Also write the results to this JSON file; - is standard output."),
     ] = None,
 ) -> None:
-    """Take a model down the levels: prove that they agree, measure what each costs.
+    """Run a model at every level: check that the levels agree and measure what each one costs.
 
-    Ends with status 0 when every level that can run here matches, 1 when one differs or failed.
+    The exit status is 0 when every level that can run here matches, and 1 when one differs or
+    fails.
     """
     from golow import api
     from golow.comparison import store
@@ -129,7 +134,7 @@ def compare(
 
 
 def _show_and_save(result: Result, out: Path, json: str | None) -> None:
-    """Show first: a full disk must not cost the figures that are on the screen."""
+    """Show the results, then save them: a full disk must not hide the results."""
     from golow.files import write_whole
     from golow.record import encode
     from golow.report.comparison.table import render

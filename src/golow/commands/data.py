@@ -1,4 +1,4 @@
-"""``golow data``: which data sets there are, what of them is here, downloads, checksums."""
+"""``golow data``: list, download and verify data sets."""
 
 from __future__ import annotations
 
@@ -21,28 +21,26 @@ if TYPE_CHECKING:
     from golow.data.prepare import Progress
     from golow.data.verify import Finding
 
-data_app = typer.Typer(help="Data sets: list, status, fetch, verify.", no_args_is_help=True)
+data_app = typer.Typer(help="List, download and verify data sets.", no_args_is_help=True)
 
 DataRoot = Annotated[
     Path | None,
     typer.Option(
         "--data-root",
-        help="Folder with the publishers' files.  [default: $GOLOW_DATA, or golow's cache]",
+        help="Folder that holds the data sets.  [default: $GOLOW_DATA, or golow's cache]",
         show_default=False,
     ),
 ]
-Name = Annotated[str, typer.Argument(help="A name that `golow data list` lists.")]
+Name = Annotated[str, typer.Argument(help="A data set from `golow data list`.")]
 OptionalName = Annotated[
     str | None,
-    typer.Argument(
-        help="A name that `golow data list` lists; without one, all.", show_default=False
-    ),
+    typer.Argument(help="A data set from `golow data list`.  [default: all]", show_default=False),
 ]
 
 
 @data_app.command("list")
 def list_datasets() -> None:
-    """List the data sets that golow reads."""
+    """List the data sets that golow can read."""
     from golow.data.catalog import CATALOG
 
     table = _table("data set", "what it is", "classes", "training", "test", "image")
@@ -62,7 +60,7 @@ def list_datasets() -> None:
 
 @data_app.command()
 def status(data_root: DataRoot = None) -> None:
-    """Say which data sets are here and where, and what golow has prepared from them."""
+    """Show which data sets are on this machine, where, and the files golow prepared from them."""
     from golow.data import catalog, places
 
     cache = places.default_cache()
@@ -80,9 +78,9 @@ def status(data_root: DataRoot = None) -> None:
 
 @data_app.command()
 def fetch(name: Name, data_root: DataRoot = None) -> None:
-    """Download a data set from its publisher, checked by size and MD5 sum.
+    """Download a data set from its publisher and check its sizes and MD5 sums.
 
-    Goes on where an earlier download broke off. What is there already is not downloaded again.
+    An interrupted download continues where it stopped. Complete files are not downloaded again.
     """
     from golow.data import catalog, places
     from golow.data.fetch import fetch as run
@@ -95,9 +93,9 @@ def fetch(name: Name, data_root: DataRoot = None) -> None:
 
 @data_app.command()
 def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
-    """Hold the publishers' files against their MD5 sums, and prepared files against their own.
+    """Check downloaded files against the publishers' MD5 sums, and prepared files by their own.
 
-    Ends with status 1 when a file is not as it should be.
+    The exit status is 1 when a file is wrong.
     """
     from golow.data import catalog, places
     from golow.data.prepare import title
@@ -119,7 +117,7 @@ def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
 
 @contextmanager
 def data_progress(console: Console, sizes: bool = False) -> Iterator[Progress]:
-    """A bar for each thing that is done: so many samples, or with sizes bytes, of a total."""
+    """A progress bar for each task, counting samples, or bytes when ``sizes`` is set."""
     from rich import progress as parts
 
     counted = (
@@ -146,7 +144,7 @@ def data_progress(console: Console, sizes: bool = False) -> Iterator[Progress]:
 
 
 def _place(dataset: Dataset, root: Path) -> tuple[str, str]:
-    """Whether a data set is here, and where or what gets it."""
+    """Whether a data set is on this machine; and its folder, or the command that downloads it."""
     from golow.data.catalog import located
     from golow.data.fetch import complete
 
@@ -156,11 +154,11 @@ def _place(dataset: Dataset, root: Path) -> tuple[str, str]:
         folder = located(dataset, root)
     except GolowError:
         return "no", f"golow data fetch {dataset.name}"
-    return ("yes" if complete(dataset, root) else "in part"), str(folder)
+    return ("yes" if complete(dataset, root) else "partly"), str(folder)
 
 
 def _print_prepared(console: Console, cache: Path) -> None:
-    """A row a prepared file, and what all take."""
+    """Print one row per prepared file, then their total size."""
     from golow.data.image_file import open_images
     from golow.data.places import prepared_files, prepared_folder
 
@@ -178,11 +176,11 @@ def _print_prepared(console: Console, cache: Path) -> None:
     if files:
         console.print(table)
     total = bytes_text(sum(file.stat().st_size for file in files))
-    _print_line(console, f"{total} prepared in {prepared_folder(cache)}, safe to delete")
+    _print_line(console, f"{total} of prepared files in {prepared_folder(cache)}, safe to delete")
 
 
 def _told(findings: Iterable[Finding]) -> list[Finding]:
-    """Print each finding as it comes."""
+    """Print each finding as it arrives, and return them all."""
     told = []
     for finding in findings:
         print(f"{finding.file}: {finding.wrong or 'ok'}")

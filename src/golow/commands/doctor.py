@@ -6,7 +6,8 @@ from golow.report.console import wide_console
 
 
 def doctor() -> None:
-    """Say which levels can run here, what is missing, and how trustworthy the machine is."""
+    """Show which levels can run here, how to install what is missing, and what may disturb
+    timings."""
     from golow.levels.ladder import LADDER
     from golow.measure.environment import environment
     from golow.report.comparison.lists import doctor_report

@@ -1,4 +1,4 @@
-"""``golow emit``: a model as a C++ project."""
+"""``golow emit``: write a model as a C++ project."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from golow.commands.options import (
 
 def emit(
     model: Model,
-    out: Annotated[Path, typer.Option(help="A new folder for the project.")],
+    out: Annotated[Path, typer.Option(help="Folder to create for the project.")],
     mode: ModeOption = ModeName.infer,
     batch: Batch = None,
     resolution: Resolution = None,
@@ -36,7 +36,7 @@ def emit(
     init: Init = None,
     loss: LossOption = None,
 ) -> None:
-    """Write the model as a C++ program: a CMake project that builds and runs without golow."""
+    """Write a model as a C++ program: a CMake project that builds and runs without golow."""
     from golow.levels.libtorch.emission import emit as write
     from golow.workload.prepare import prepare
     from golow.workload.request import Request
@@ -56,4 +56,4 @@ def emit(
     files = write(prepare(request), out)
     for file in files:
         print(file)
-    print(f"{out / 'README.md'} says how to build and run it.")
+    print(f"To build and run it, see {out / 'README.md'}.")

@@ -1,4 +1,4 @@
-"""``golow levels``: the ladder as a table."""
+"""``golow levels``: the table of levels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from golow.report.console import wide_console
 
 
 def levels() -> None:
-    """List the levels, from the most abstract to the lowest, with their variants."""
+    """List the levels and their variants, from the most abstract to the lowest."""
     from golow.levels.ladder import LADDER
     from golow.report.comparison.lists import levels_table
 

@@ -1,4 +1,4 @@
-"""``golow lower``: a model's graph, and what the passes of a level make of it."""
+"""``golow lower``: a model's graph, before and after the passes of a level."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def lower(
     device: DeviceOption = DeviceName.cpu,
     precision: PrecisionOption = PrecisionName.default,
     level: Annotated[
-        str, typer.Option(help="Go on with the passes of this level, down to its plan.")
+        str, typer.Option(help="Also run the passes of this level, down to its plan.")
     ] = "",
     show: Annotated[bool, typer.Option("--show", help="Print the graph after each pass.")] = False,
 ) -> None:
-    """Capture a model as a graph and take it through the passes of a level."""
+    """Capture a model as a graph and run the passes of a level on it."""
     from golow.explain.lowering import lower as run
     from golow.report.comparison.table import graph_table
     from golow.workload.prepare import prepare
@@ -70,4 +70,4 @@ def lower(
             print(lowered.plan)
     else:
         wide_console().print(graph_table(lowered.stages[-1]))
-        print("--show prints the graph itself, as Python, after each pass.")
+        print("To see the graph as Python after each pass, add --show.")

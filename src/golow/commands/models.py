@@ -1,4 +1,4 @@
-"""``golow models``: the zoo as a table."""
+"""``golow models``: the table of built-in models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from golow.report.console import wide_console
 
 
 def models() -> None:
-    """List the models of the zoo."""
+    """List the built-in models."""
     from golow.models import ZOO
     from golow.report.comparison.lists import models_table
 

@@ -1,4 +1,4 @@
-"""The options of the command line that several commands share, and what their texts mean."""
+"""Command-line options that several commands share, and the functions that parse their values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from golow.record import GolowError
 
 
 class ModeName(StrEnum):
-    """What is measured: a forward pass, or a whole training step."""
+    """What golow measures: a forward pass or a whole training step."""
 
     infer = "infer"
     train = "train"
 
 
 class DeviceName(StrEnum):
-    """Where every level runs."""
+    """The device that every level runs on."""
 
     cpu = "cpu"
     cuda = "cuda"
 
 
 class PrecisionName(StrEnum):
-    """Arithmetic of every level."""
+    """The arithmetic that every level uses."""
 
     default = "default"
     ieee = "ieee"
@@ -39,53 +39,59 @@ class PrecisionName(StrEnum):
 Model = Annotated[
     str,
     typer.Argument(
-        help="A name that `golow models` lists, file.py:Name, package.module:name or file.pt2.",
+        help="A model from `golow models`, or file.py:Name, package.module:name, file.pt2.",
         show_default=False,
     ),
 ]
-ModeOption = Annotated[ModeName, typer.Option("--mode", help="Forward pass, or training step.")]
-Batch = Annotated[int | None, typer.Option(help="Samples in a batch.  [default: 8]")]
-Resolution = Annotated[int | None, typer.Option(help="Side of the square input images.")]
-Input = Annotated[str | None, typer.Option(help="Shape of one sample, as 3x224x224.")]
-Channels = Annotated[int | None, typer.Option(help="Input channels of a model of the zoo.")]
-Classes = Annotated[int | None, typer.Option(help="Classes of a model of the zoo.")]
-Weights = Annotated[Path | None, typer.Option(help="A .safetensors file of the state dict.")]
-LevelNames = Annotated[
-    str | None, typer.Option(help="Names that `golow levels` lists, with commas between.")
+ModeOption = Annotated[
+    ModeName, typer.Option("--mode", help="Run forward passes or training steps.")
 ]
+Batch = Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")]
+Resolution = Annotated[int | None, typer.Option(help="Side of the square input images, in pixels.")]
+Input = Annotated[str | None, typer.Option(help="Shape of one sample, for example 3x224x224.")]
+Channels = Annotated[
+    int | None, typer.Option(help="Number of input channels, for built-in models.")
+]
+Classes = Annotated[int | None, typer.Option(help="Number of classes, for built-in models.")]
+Weights = Annotated[Path | None, typer.Option(help="A .safetensors file with the state dict.")]
+LevelNames = Annotated[str | None, typer.Option(help="Comma-separated levels from `golow levels`.")]
 Workers = Annotated[
     list[str] | None,
-    typer.Option(help="A program of your own that speaks the protocol: NAME=COMMAND."),
+    typer.Option(help="Add your own worker program, as NAME=COMMAND; see docs/protocol.md."),
 ]
 Init = Annotated[
     str | None,
-    typer.Option(help="default, kaiming, xavier, zero_gamma, fixup or normal; without --weights."),
+    typer.Option(
+        help="How to initialise the weights: default, kaiming, xavier, zero_gamma, fixup or "
+        "normal. Not with --weights."
+    ),
 ]
 LossOption = Annotated[
-    str | None, typer.Option(help="A loss of torch.nn.functional.  [default: cross_entropy]")
+    str | None,
+    typer.Option(help="Loss function from torch.nn.functional.  [default: cross_entropy]"),
 ]
-Seed = Annotated[int, typer.Option(help="Of weights, order of images and rounds.")]
-DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Where every level runs.")]
+Seed = Annotated[int, typer.Option(help="Seed of the weights, the image order and the rounds.")]
+DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Device to run on.")]
 PrecisionOption = Annotated[
     PrecisionName,
     typer.Option(
         "--precision",
-        help="default is what PyTorch does unless told: on a GPU TF32 in convolutions. ieee is "
-        "float32 everywhere; tf32, bf16 and fp16 need a GPU.",
+        help="Arithmetic of every level. default is PyTorch's own: float32, with TF32 in "
+        "convolutions on a GPU. ieee is float32 everywhere; tf32, bf16 and fp16 need a GPU.",
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="Of every level.  [default: one a physical core]")
+    int | None, typer.Option(help="Threads per level.  [default: one per physical core]")
 ]
 
 
 def names(text: str | None) -> list[str] | None:
-    """Names with commas between; None where the option was not given."""
+    """Split comma-separated names; None when the option is not given."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def workers(given: list[str]) -> dict[str, list[str]]:
-    """Commands by name, of NAME=COMMAND; raises `GolowError` for anything else."""
+    """Parse NAME=COMMAND texts into commands by name; raises `GolowError` for anything else."""
     found = {}
     for text in given:
         name, equals, command = text.partition("=")
@@ -96,12 +102,13 @@ def workers(given: list[str]) -> dict[str, list[str]]:
 
 
 def shape(text: str | None) -> tuple[int, ...] | None:
-    """One sample's shape, of 3x224x224; raises `GolowError` for anything else."""
+    """Parse a sample's shape such as 3x224x224; raises `GolowError` for anything else."""
     if text is None:
         return None
     try:
         return tuple(int(size) for size in text.lower().split("x"))
     except ValueError:
         raise GolowError(
-            f"{text!r} is no shape", "write one sample's shape as 3x224x224, without the batch."
+            f"{text!r} is not a shape",
+            "write the shape of one sample, without the batch, for example 3x224x224.",
         ) from None

@@ -1,4 +1,4 @@
-"""``golow selftest``: can numbers that are taken here be trusted?"""
+"""``golow selftest``: can you trust timings taken on this machine?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from golow.report.console import wide_console
 
 
 def selftest() -> None:
-    """Time workers of known cost here, under two minutes: can numbers be trusted?"""
+    """Time workers of known cost to see whether timings on this machine can be trusted.
+
+    It takes less than two minutes. The exit status is 1 when timings cannot be trusted.
+    """
     from golow.comparison.selftest import selftest as run
     from golow.report.comparison.lists import selftest_report
     from golow.report.progress import ProgressDisplay

@@ -1,4 +1,4 @@
-"""``golow show``: recorded comparisons and trainings."""
+"""``golow show``: show recorded comparisons and trainings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ def show(
     records: Annotated[
         list[Path], typer.Argument(help="Folders that `golow compare` or `golow train` wrote.")
     ],
-    anyway: Annotated[bool, typer.Option(help="Show unlike runs side by side.")] = False,
+    anyway: Annotated[
+        bool, typer.Option(help="Show comparisons together even if they are not comparable.")
+    ] = False,
     by_layer: Annotated[
-        bool, typer.Option("--by-layer", help="Also show where each level's time went.")
+        bool, typer.Option("--by-layer", help="Also show each level's time by layer.")
     ] = False,
 ) -> None:
-    """Show recorded comparisons and trainings; several comparisons only if machine, versions and
-    workload are alike."""
+    """Show recorded comparisons and trainings.
+
+    Several comparisons can be shown together only if machine, versions and workload are the same.
+    """
     from golow.comparison import store
     from golow.report.comparison.table import render
     from golow.report.training import table as training

@@ -1,4 +1,4 @@
-"""``golow study``: run a grid of comparisons, look at it, draw it, export it."""
+"""``golow study``: run, show, draw and export a grid of comparisons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from golow.study.record import Study
 
 study_app = typer.Typer(
-    help="Grids over models, batch sizes, resolutions, precisions and thread counts.",
+    help="Run grids of comparisons over models, batch sizes, resolutions, precisions and thread "
+    "counts.",
     no_args_is_help=True,
 )
 
@@ -28,7 +29,7 @@ STUDIES = Path("runs/studies")
 
 
 class ExportFormat(StrEnum):
-    """What a study is exported to."""
+    """The file format of an export."""
 
     csv = "csv"
     parquet = "parquet"
@@ -39,35 +40,36 @@ Asked = Annotated[
     str,
     typer.Argument(
         metavar="NAME|FILE",
-        help="A name that `golow study list` lists, or a TOML file.",
+        help="A study from `golow study list`, or a TOML file.",
         show_default=False,
     ),
 ]
-Name = Annotated[str, typer.Argument(help="A study's name, or its folder.", show_default=False)]
-Out = Annotated[Path, typer.Option(help="Folder of the studies.")]
+Name = Annotated[str, typer.Argument(help="Name or folder of the study.", show_default=False)]
+Out = Annotated[Path, typer.Option(help="Folder that holds the studies.")]
 Jobs = Annotated[
-    int, typer.Option(help="Cells at a time, each on a GPU of its own or on cores of its own.")
+    int, typer.Option(help="Cells to measure at the same time, each on its own GPU or CPU cores.")
 ]
 Ray = Annotated[
     str | None,
     typer.Option(
-        help="Measure on a Ray cluster: auto for the one of this machine, or its address.",
+        help="Measure on a Ray cluster: its address, or auto for the one on this machine.",
         show_default=False,
     ),
 ]
 NoSkip = Annotated[
     bool,
-    typer.Option("--no-skip", help="Try cells too that are certain to need too much memory."),
+    typer.Option("--no-skip", help="Also try cells that are sure to exceed the memory."),
 ]
 Budget = Annotated[
     float | None,
-    typer.Option(help="Seconds after which no further cell is begun.", show_default=False),
+    typer.Option(help="Start no new cell after this many seconds.", show_default=False),
 ]
 EnvironmentName = Annotated[
     str | None,
     typer.Option(
         "--environment",
-        help="Cells measured there, where there are several.  [default: the one with most cells]",
+        help="Which environment's cells to show, if the study ran in several.  "
+        "[default: the one with the most cells]",
         show_default=False,
     ),
 ]
@@ -75,7 +77,7 @@ EnvironmentName = Annotated[
 
 @study_app.command("list")
 def list_studies(out: Out = STUDIES) -> None:
-    """List the studies that golow brings along, and those that were begun."""
+    """List the built-in studies and those that you have started."""
     from golow.report.study.table import list_table
     from golow.study.file import built_in, read_study
 
@@ -89,7 +91,7 @@ def run(
     study: Asked,
     device: Annotated[
         DeviceName | None,
-        typer.Option(help="Instead of the study's own.", show_default=False),
+        typer.Option(help="Run on this device instead of the study's own.", show_default=False),
     ] = None,
     out: Out = STUDIES,
     jobs: Jobs = 1,
@@ -99,8 +101,8 @@ def run(
 ) -> None:
     """Measure every cell of a study that has no record yet.
 
-    Whatever happens to a cell is its record; run it again to go on after an interruption. Ends
-    with status 0 when every cell has its record, 1 when some are left.
+    A cell that fails or is skipped gets a record too. To continue after an interruption, run the
+    command again. The exit status is 0 when every cell has a record, and 1 when some are left.
     """
     _run(study, device, out, jobs, ray, no_skip, budget)
 
@@ -114,14 +116,14 @@ def resume(
     no_skip: NoSkip = False,
     budget: Budget = None,
 ) -> None:
-    """Go on with a study as it was asked for when it was last run."""
+    """Continue a study with the settings of its last run."""
     folder = _folder(study, out)
     _run(str(folder / "study.toml"), None, folder.parent, jobs, ray, no_skip, budget)
 
 
 @study_app.command()
 def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
-    """Say how many cells are done, failed, skipped and waiting, and how long is left."""
+    """Show how many cells are done, failed, skipped and waiting, and the time left."""
     from golow.api import load_study
     from golow.report.study.table import render_status
     from golow.study.forecast import outlook, so_far_at_a_time
@@ -138,7 +140,7 @@ def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None)
 
 @study_app.command()
 def show(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
-    """Show the time of every level over eager's, over the grid."""
+    """Show each level's time relative to eager, for every cell of the grid."""
     from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
     from golow.report.study.table import render_grid
@@ -158,14 +160,17 @@ def show(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -
 @study_app.command()
 def export(
     study: Name,
-    format: Annotated[ExportFormat, typer.Option(help="Of the file.")] = ExportFormat.csv,
+    format: Annotated[ExportFormat, typer.Option(help="File format.")] = ExportFormat.csv,
     to: Annotated[
         Path | None,
-        typer.Option(help="The file.  [default: NAME.FORMAT]", show_default=False),
+        typer.Option(help="File to write.  [default: NAME.FORMAT]", show_default=False),
     ] = None,
     out: Out = STUDIES,
 ) -> None:
-    """Write a study as one table: a row a cell and level; docs/studies_export.md has the schema."""
+    """Write a study as one table with a row per cell and level.
+
+    docs/studies_export.md describes the columns.
+    """
     from golow.report.study.export import export as write
 
     folder = _folder(study, out)
@@ -179,14 +184,14 @@ def figures(
     study: Name,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")],
     reference: Annotated[
-        str, typer.Option(help="Published figures to lay under them: levental2020.")
+        str, typer.Option(help="Published results to draw underneath: levental2020.")
     ] = "",
     formats: Annotated[
-        str, typer.Option(help="svg, png, pdf, html, with commas between.")
+        str, typer.Option(help="Comma-separated file formats: svg, png, pdf, html.")
     ] = "svg,png,html",
-    studies: Annotated[Path, typer.Option(help="Folder of the studies.")] = STUDIES,
+    studies: Annotated[Path, typer.Option(help="Folder that holds the studies.")] = STUDIES,
 ) -> None:
-    """Draw a study: time, memory and ratio over the grid; needs matplotlib."""
+    """Draw time, memory and ratio over the grid of a study. Needs matplotlib."""
     from golow.report.study.figures import write_study_figures
 
     for file in write_study_figures(
@@ -195,7 +200,7 @@ def figures(
         print(file)
 
 
-# ---------------------------------------------------------------- how it is done
+# ---------------------------------------------------------------- implementation
 
 
 def _run(
@@ -225,7 +230,7 @@ def _run(
             )
         except KeyboardInterrupt:
             display.close()
-            print(f"golow study resume {out / asked.name} goes on", file=sys.stderr)
+            print(f"to continue: golow study resume {out / asked.name}", file=sys.stderr)
             raise typer.Exit(130) from None
     _say_what_became(result)
     raise typer.Exit(1 if result.waiting else 0)
@@ -238,23 +243,23 @@ def _say_what_became(result: StudyResult) -> None:
     others = {name: n for name, n in result.environments.items() if name != result.environment}
     if others:
         kept = ", ".join(f"{count} in {name}" for name, count in others.items())
-        print(f"cells of unlike machines or versions are kept apart: {kept}")
-    print(f"golow study show {result.folder}")
+        print(f"cells from other machines or versions are kept separately: {kept}")
+    print(f"to see the results: golow study show {result.folder}")
 
 
 def _where(result: StudyResult) -> str:
-    """The study and the machine of its cells, in one line."""
+    """One line that names the study and the machine that measured its cells."""
     machine = result.machine
     hardware = (
         ", ".join(dict.fromkeys(machine.gpu)) if result.study.device == "cuda" else ""
     ) or machine.cpu_model
     others = len(result.environments) - 1
-    apart = f"; {others} more environments, see --environment" if others else ""
+    apart = f"; other environments: {others}, see --environment" if others else ""
     return f"{result.study.name} on {hardware} ({result.environment}{apart})"
 
 
 def _begun(out: Path) -> Iterator[tuple[str, Study, str]]:
-    """The studies of the folder, and how far each is."""
+    """The studies in the folder, each with its progress."""
     from golow.api import load_study
 
     for file in sorted(out.glob("*/study.toml")):
@@ -271,12 +276,12 @@ def _begun(out: Path) -> Iterator[tuple[str, Study, str]]:
 
 
 def _folder(study: str, out: Path) -> Path:
-    """Where a study lies that has been begun: named by its folder, or by its name under --out."""
+    """The folder of a started study, given as a folder or as a name under --out."""
     for folder in (Path(study), out / study):
         if (folder / "study.toml").is_file():
             return folder
     known = sorted(file.parent.name for file in out.glob("*/study.toml"))
     raise GolowError(
         f"there is no study {study!r} in {out}",
-        f"begun there: {', '.join(known) or 'none'}; golow study run {study} begins it.",
+        f"studies there: {', '.join(known) or 'none'}; to start one: golow study run {study}",
     )

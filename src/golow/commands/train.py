@@ -1,4 +1,4 @@
-"""``golow train``: train a model at every level on the same batches, or go on with a training."""
+"""``golow train``: train a model at every level on the same batches, or resume a training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleName(StrEnum):
-    """How the learning rate goes over the epochs."""
+    """How the learning rate changes over the epochs."""
 
     constant = "constant"
     step = "step"
@@ -39,7 +39,7 @@ class ScheduleName(StrEnum):
 
 
 class VocLabelName(StrEnum):
-    """Which object gives a picture of PASCAL VOC its label."""
+    """Which object's class labels a PASCAL VOC image."""
 
     first = "first"
     largest = "largest"
@@ -49,88 +49,96 @@ def train(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A name that `golow models` lists, file.py:Name or package.module:name.",
+            help="A model from `golow models`, or file.py:Name, package.module:name.",
             show_default=False,
         ),
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="A name that `golow data list` lists, or folder:PATH.")
+        str, typer.Option(help="A data set from `golow data list`, or folder:PATH.")
     ] = "",
     levels: LevelNames = None,
     worker: Workers = None,
-    epochs: Annotated[int, typer.Option(help="Times that every sample is seen.")] = 10,
-    seeds: Annotated[int, typer.Option(help="How many seeds, 0 the first.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Number of epochs.")] = 10,
+    seeds: Annotated[int, typer.Option(help="Number of seeds to train with: 0, 1, ...")] = 1,
     seed: Annotated[
         int | None,
-        typer.Option(help="This seed alone, of weights and order.", show_default=False),
+        typer.Option(help="Train with this seed only, instead of --seeds.", show_default=False),
     ] = None,
     batch: Annotated[
         int | None,
-        typer.Option(help="Samples in a batch.  [default: 128, or all]", show_default=False),
+        typer.Option(
+            help="Batch size.  [default: 128, or the whole data set if it is smaller]",
+            show_default=False,
+        ),
     ] = None,
     resolution: Annotated[
         int | None,
-        typer.Option(help="Side of the pictures.  [default: the data set's]", show_default=False),
+        typer.Option(
+            help="Side of the square input images, in pixels.  [default: the data set's]",
+            show_default=False,
+        ),
     ] = None,
     init: Annotated[
         str | None,
         typer.Option(
-            help="default, kaiming, xavier, zero_gamma, fixup, normal, own; several with commas.",
+            help="Comma-separated weight initialisations to train with: default, kaiming, xavier, "
+            "zero_gamma, fixup, normal, own.",
             show_default=False,
         ),
     ] = None,
-    learning_rate: Annotated[float, typer.Option(help="Of SGD.")] = 0.001,
-    momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
-    weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
+    learning_rate: Annotated[float, typer.Option(help="Learning rate of SGD.")] = 0.001,
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = 0.0,
     schedule: Annotated[
-        ScheduleName, typer.Option(help="Of the learning rate.")
+        ScheduleName, typer.Option(help="Schedule of the learning rate.")
     ] = ScheduleName.constant,
     warm_up: Annotated[
-        float, typer.Option(help="Epochs in which the learning rate rises to its size.")
+        float, typer.Option(help="Epochs over which the learning rate rises to its full value.")
     ] = 0.0,
     step_epochs: Annotated[
-        int, typer.Option(help="With --schedule step: epochs of one learning rate.")
+        int, typer.Option(help="With --schedule step: epochs between changes of the learning rate.")
     ] = 30,
     factor: Annotated[
-        float, typer.Option(help="With --schedule step: of each learning rate to the one before.")
+        float,
+        typer.Option(help="With --schedule step: factor of the learning rate at each change."),
     ] = 0.1,
     flip: Annotated[
-        bool, typer.Option("--flip", help="Mirror half of the pictures, at random.")
+        bool, typer.Option("--flip", help="Mirror half of the images, chosen at random.")
     ] = False,
     crop: Annotated[
-        int, typer.Option(help="Move each picture by up to so many pixels, at random.")
+        int, typer.Option(help="Shift each image at random by up to this many pixels.")
     ] = 0,
     device: DeviceOption = DeviceName.cpu,
     precision: PrecisionOption = PrecisionName.default,
     threads: Threads = None,
     data_root: DataRoot = None,
     voc_label: Annotated[
-        VocLabelName, typer.Option(help="Which object labels a picture of PASCAL VOC.")
+        VocLabelName, typer.Option(help="Which object's class labels a PASCAL VOC image.")
     ] = VocLabelName.first,
     allow_differs: Annotated[
-        bool, typer.Option(help="Train levels too whose numbers differ; they are marked.")
+        bool, typer.Option(help="Also train levels that fail the check; the table marks them.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the trainings.")] = Path("runs"),
     figures: Annotated[
         Path | None,
-        typer.Option(help="Also draw figures into this folder.", show_default=False),
+        typer.Option(help="Also write figures to this folder.", show_default=False),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(help="Also write TensorBoard's logs there.", show_default=False),
+        typer.Option(help="Also write TensorBoard logs to this folder.", show_default=False),
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Go on with the training in this folder, as it was asked for then.",
+            help="Resume the training in this folder, with its original settings.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Train a model at every level on the same batches; say whether they trained the same network.
+    """Train a model at every level on the same batches, and check that the networks are the same.
 
-    Ends with status 0 when every level that can train here did, and none trained another network;
-    1 when one differs or failed.
+    The exit status is 0 when every level that can train here did and none trained a different
+    network, and 1 when one differs or fails.
     """
     from golow import api
     from golow.report.training.progress import TrainingProgressDisplay
@@ -181,7 +189,7 @@ def train(
         except api.TrainingInterrupted as stopped:
             display.close()
             stopped.result.table()
-            print(f"golow train --resume {stopped.result.folder} goes on", file=sys.stderr)
+            print(f"to continue: golow train --resume {stopped.result.folder}", file=sys.stderr)
             raise typer.Exit(130) from None
     result.table()
     if figures is not None:
@@ -193,7 +201,7 @@ def train(
 
 
 def _require_package(name: str, extra: str) -> None:
-    """Now rather than after hours of training."""
+    """Raise `GolowError` now rather than after hours of training."""
     if find_spec(name) is None:
         raise GolowError(f"{name} is not installed", f"pip install 'golow[{extra}]'")
 
@@ -207,6 +215,6 @@ def _required(given: str | None, what: str, example: str) -> str:
 def _require_alone(model: str | None, dataset: str) -> None:
     if model or dataset:
         raise GolowError(
-            "--resume goes on with the model and the data set that the training has",
-            "leave them out, or leave --resume out.",
+            "--resume uses the model and the data set of the training",
+            "leave out the model and --dataset, or leave out --resume.",
         )

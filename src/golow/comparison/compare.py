@@ -1,7 +1,8 @@
-"""The whole program in one function: a workload down the levels, checked, measured, recorded.
+"""The whole program in one function: run a workload at every level, check, measure and record it.
 
-`compare` reads as the table of contents: resolve, capture, bundle, reference, then for each level
-build, load, check; then the race of those that matched; then the records.
+`compare` reads as the table of contents: prepare and bundle the workload, capture the graph and
+compute the reference; build, load and check each level; race the levels that match; write the
+records.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the larg
 
 
 def compare(request: Request, settings: ComparisonSettings, observer: Observer) -> Comparison:
-    """Run the model at every level, check that they agree, measure what each costs.
+    """Run the model at every level, check that the levels agree, and measure what each one costs.
 
-    After Ctrl-C the record holds what was measured by then, and ``race.stopped_because`` is
-    ``interrupted``. Raises `GolowError` for what the caller can fix. What goes wrong in a level is
+    After Ctrl-C the record holds the partial results, and ``race.stopped_because`` is
+    ``interrupted``. Raises `GolowError` for errors that the caller can fix. An error in a level is
     that level's result.
     """
     if settings.cold and request.device == "cpu":
@@ -112,10 +113,10 @@ def _raced(
 def _resident_groups(
     entrants: Sequence[Entrant], standard: Standard, allow_differs: bool
 ) -> Iterator[list[Entrant]]:
-    """Groups of entrants that are loaded and may be timed together, the baseline in each.
+    """Yield groups of loaded entrants that may be timed together, each with the baseline.
 
-    One group where memory allows it, which is the rule; a level for which there is no room waits
-    for the next group, after those before it have been closed.
+    Usually memory allows one group. A level that does not fit waits for the next group, which
+    starts after the workers of the current one are closed.
     """
     baseline, waiting = entrants[0], list(entrants[1:])
     total = len(entrants)

@@ -1,4 +1,4 @@
-"""A level in a race, and what is measured of it there."""
+"""A level in a race, and the figures measured for it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from golow.measure.race import Race
 from golow.record import LayerTime, Quantity, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 
-# Step by step, iterations enough for a median, in about a second where that is possible.
+# Iterations timed step by step: enough for a median, in about a second if possible.
 LAYER_SECONDS, LEAST_BY_LAYER, MOST_BY_LAYER = 1.0, 5, 50
 
-COPIED_ITERATIONS = 3  # in which copies to the device are counted: each copies the same bytes
+COPIED_ITERATIONS = 3  # for counting copies to the device; each iteration copies the same bytes
 
 
 class Entrant:
     """One level of one comparison.
 
-    by_layer: also time the level step by step after the race. brief: as one of many comparisons,
-    with what takes seconds shortened or left out.
+    by_layer: also time the level step by step after the race. brief: shorten or skip measurements
+    that take seconds, for one of many comparisons.
     """
 
     def __init__(self, level: CheckedLevel, *, by_layer: bool = False, brief: bool = False) -> None:
@@ -37,11 +37,11 @@ class Entrant:
 
     @property
     def name(self) -> str:
-        """The level's."""
+        """The level's name."""
         return self.level.name
 
     def finish(self, race: Race, group: Sequence[str]) -> None:
-        """Take the race's figures and what the worker holds now. group: all levels of the race."""
+        """Take the race's figures and the worker's memory. group: all levels of the race."""
         first = self.race is None  # the baseline is in every group; its first race counts
         if first:
             self.race = race
@@ -51,12 +51,12 @@ class Entrant:
             self.level.fail(failure)
         elif first and worker is not None and race.stopped_because != "interrupted":
             if worker.last is None:
-                self.level.notes.append("the numbers were no longer finite when the race ended")
+                self.level.notes.append("its numbers were not finite at the end of the race")
             with self.level.recorded():
                 self._take(worker)
 
     def life(self) -> Iterator[Quantity]:
-        """The costs over the level's life, as far as measured; seconds and bytes."""
+        """The level's costs over its life cycle, as far as measured; seconds and bytes."""
         yield from self.level.life()
         steady, first = self._time(), self.level.first_iterations
         if first and steady is not None:
@@ -64,7 +64,7 @@ class Entrant:
             yield Quantity(name="warm_up", unit="s", value=extra)
 
     def payback(self, baseline: Entrant) -> float | None:
-        """Iterations until the level has earned back what it takes longer to build and start."""
+        """Iterations until the level's faster iterations pay for its longer build and start."""
         seconds = self.level.seconds
         if self.race is None or self is baseline or "ready" not in seconds:
             return None
@@ -72,10 +72,10 @@ class Entrant:
         extra += seconds.get("capture", 0.0) + seconds.get("build", 0.0)
         return stats.payback(extra, self.race.ratio(self.name), self.race.difference(self.name))
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ implementation
 
     def _time(self) -> float | None:
-        """Seconds of an iteration in the race."""
+        """Seconds per iteration in the race."""
         time = self.race.time(self.name) if self.race else None
         return time.value if time else None
 
@@ -95,7 +95,7 @@ class Entrant:
             self.memory.append(Quantity(name="allocated_peak", unit="B", value=peak))
 
     def _take_device(self, worker: Worker) -> None:
-        """What a GPU spends on the level, and the host to keep it busy."""
+        """Measure the GPU's energy and utilization, and the host's time to enqueue an iteration."""
         time, card = self._time(), self.level.card
         if card is None or time is None:
             return
@@ -104,7 +104,7 @@ class Entrant:
         self.device += spent(worker, card, time, window)
 
     def _take_layers(self, worker: Worker) -> None:
-        """Time the steps. A failure here costs only these figures and the copies."""
+        """Time the steps. A failure here loses only these figures and the copies."""
         time = self._time()
         fitting = round(LAYER_SECONDS / time) if time else 0
         iterations = min(max(fitting, LEAST_BY_LAYER), MOST_BY_LAYER)
@@ -117,7 +117,7 @@ class Entrant:
             self.layers = sample.steps
             if sample.wait_share > CONTENDED_SHARE:
                 self.level.notes.append(
-                    f"it waited for a core {sample.wait_share:.0%} of the time in which its layers "
+                    f"it waited for a core {sample.wait_share:.0%} of the time while its layers "
                     "were timed"
                 )
         except Unsupported as error:
@@ -127,13 +127,13 @@ class Entrant:
             self.level.close()
 
     def _take_copies(self, worker: Worker) -> None:
-        """Bytes that a plain loop copies to the device. A failure here costs only these figures."""
+        """Measure what a plain loop copies to the device. A failure loses only these figures."""
         if self.level.card is None:
             return
         try:
             copies = worker.copies(COPIED_ITERATIONS)
         except WorkerFailure as error:
-            self.level.notes.append(f"its copies to the device were not seen: {error.message}")
+            self.level.notes.append(f"its copies to the device were not measured: {error.message}")
             return
         if copies is not None:
             self.device.append(Quantity(name="copied", unit="B", value=copies.bytes))

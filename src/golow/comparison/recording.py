@@ -1,4 +1,4 @@
-"""What a comparison found -> its record."""
+"""Turns the results of a comparison into its record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def recorded(
     notes: Sequence[str],
     interrupted: bool,
 ) -> Comparison:
-    """The record of this moment, with a run of every entrant, the baseline first."""
+    """The record of the results so far, with a run for every entrant, the baseline first."""
     created = datetime.now(UTC)
     shape = "x".join(map(str, workload.inputs[0].shape[1:]))
     comparison = Comparison(
@@ -94,7 +94,7 @@ def _run(
 def _race_summary(
     races: Sequence[Race], seed: int, interval: float, interrupted: bool
 ) -> RaceSummary:
-    """Of the longest race, where memory made several necessary; of none where nothing matched."""
+    """The summary of the longest race if memory required several; empty if nothing matched."""
     none = Race(levels=(), baseline=BASELINE, seed=seed, target=interval, least_rounds=0)
     summary = max((race.summary for race in races), key=lambda s: s.rounds, default=none.summary)
     if interrupted:

@@ -1,8 +1,8 @@
-"""Can numbers taken on this machine now be trusted? Workers of known cost and faults say so.
+"""Tests with workers of known cost and errors whether timings on this machine can be trusted now.
 
-`selftest` runs the real check and the real race over them: two equal workers, one that does 5%
-more work, one whose output is shifted by 1, and then the equal ones again while every core is
-burnt, as a parent that polls would burn them.
+`selftest` runs the real check and the real race on them: two equal workers, one that does 5% more
+work, and one whose output is shifted by 1. Then it runs the equal ones again while every core is
+busy, as with a parent that polls.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SLOWER = 0.05
 SLOWER_RANGE = (1.03, 1.07)
 SHIFT = 1.0
 COARSEST_CLOCK_NS = 1000  # a thousandth of the shortest iteration that anyone would time
-CONTENDED_MOST = 0.8  # of the blocks beside a burnt core that must be marked
+CONTENDED_MOST = 0.8  # share of the blocks on busy cores that must be marked
 SIZE = 256
 
-CALM_SHARE = 0.65  # of the time limit; starting and checking take about ten seconds more
+CALM_SHARE = 0.65  # share of the time limit; starting and checking take about ten more seconds
 BURNT_SHARE = 0.15
 
 PLANTS: Mapping[str, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ PLANTS: Mapping[str, tuple[str, ...]] = {
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """What was planted, what should come of it, what came, and what it means if it did not."""
+    """One test: what it expects, what it found, and what a failure means."""
 
     name: str
     expected: str
@@ -62,21 +62,21 @@ class Finding(Record, frozen=True, kw_only=True):
 
 
 class SelftestResult(Record, frozen=True, kw_only=True):
-    """What the selftest found."""
+    """The findings of the selftest."""
 
     findings: tuple[Finding, ...]
 
     @property
     def trusted(self) -> bool:
-        """Whether every finding is as it should be."""
+        """Whether every test passed."""
         return all(finding.passed for finding in self.findings)
 
 
 def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> SelftestResult:
-    """Plant errors of known size, and see whether golow finds them here.
+    """Plant errors of known size and test whether golow finds them on this machine.
 
-    It takes at most about ``time_limit`` seconds and twenty more. Raises `GolowError` where the
-    workers cannot run at all.
+    It takes at most about ``time_limit`` plus twenty seconds. Raises `GolowError` if the workers
+    cannot run at all.
     """
     observer = observer or Silent()
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Sel
             ) from failure
         racing = [workers["plain"], workers["twin"], workers["slower"]]
         calm = _race(racing, CALM_SHARE * time_limit, observer)
-        observer.stage("racing again while every core is burnt")
+        observer.stage("racing again while every core is busy")
         with _burning_cores(environment().affinity):
             burnt = _race(racing[:2], BURNT_SHARE * time_limit, observer)
     return SelftestResult(
@@ -115,12 +115,13 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Sel
     )
 
 
-# ---------------------------------------------------------------- what is planted
+# ---------------------------------------------------------------- workers
 
 
 def _bundle(folder: Path) -> Bundle:
-    """A workload that PyTorch and the plants can both compute. One thread: threads that wait for
-    one another at the end of a product would be a second thing under test."""
+    """A workload that both PyTorch and the planted workers can compute. It uses one thread:
+    threads that wait for one another at the end of a product would be a second thing under
+    test."""
     torch.manual_seed(0)
     module = nn.Linear(SIZE, SIZE, bias=False)
     prepared = prepare(Request(module, torch.randn(SIZE, SIZE), threads=1))
@@ -145,7 +146,7 @@ def _race(workers: list[Worker], time_limit: float, observer: Observer) -> Race:
 
 @contextmanager
 def _burning_cores(cores: tuple[int, ...]) -> Iterator[None]:
-    """A process that never rests on each of the cores."""
+    """Run a busy loop on each of the cores."""
     command = (sys.executable, "-m", "golow.worker.plant", "--burn")
     settings = worker_environment(command[0], 1, {})
     with ExitStack() as stack:
@@ -155,7 +156,7 @@ def _burning_cores(cores: tuple[int, ...]) -> Iterator[None]:
             stack.callback(process.kill)
             _pin(process.pid, core)
             if process.stdout is not None:
-                process.stdout.readline()  # it burns from now on
+                process.stdout.readline()  # the loop is running
         yield
 
 
@@ -164,7 +165,7 @@ def _pin(process: int, core: int) -> None:
         os.sched_setaffinity(process, {core})
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- findings
 
 
 def _clock() -> Finding:
@@ -176,7 +177,7 @@ def _clock() -> Finding:
         expected=f"steps of at most {COARSEST_CLOCK_NS} ns",
         found=f"steps of {finest} ns",
         passed=finest <= COARSEST_CLOCK_NS,
-        explanation="short iterations cannot be told apart by so coarse a clock: time larger ones",
+        explanation="this clock is too coarse for short iterations: time longer ones",
     )
 
 
@@ -188,8 +189,8 @@ def _wait(race: Race) -> Finding:
         expected="readable",
         found="readable" if readable else "not readable",
         passed=readable,
-        explanation="the kernel does not tell how long a process waited for a core (schedstat), so "
-        "contended blocks cannot be told from clean ones: close other programs",
+        explanation="the kernel does not report how long a process waited for a core (schedstat), "
+        "so golow cannot detect contended blocks: close other programs",
     )
 
 
@@ -200,8 +201,8 @@ def _equal(race: Race, checks: Mapping[str, Check]) -> Finding:
         expected="match; same or unclear",
         found=f"{' and '.join(sorted(verdicts))}; {_ratio_text(race, 'twin')}",
         passed=verdicts == {"match"} and _word(race, "twin") in ("same", "unclear"),
-        explanation="golow calls two equal programs different here: differences of this size "
-        "between levels mean nothing now",
+        explanation="golow finds a difference between two equal programs on this machine: do not "
+        "rely on differences of this size between levels",
     )
 
 
@@ -209,7 +210,7 @@ def _slower(race: Race, checked: Check) -> Finding:
     ratio = race.ratio("slower")
     low, high = SLOWER_RANGE
     return Finding(
-        name=f"one slower by {SLOWER:.0%}",
+        name=f"a worker slower by {SLOWER:.0%}",
         expected=f"match; slower, {low} to {high}",
         found=f"{checked.verdict}; {_ratio_text(race, 'slower')}",
         passed=checked.verdict == "match"
@@ -218,46 +219,46 @@ def _slower(race: Race, checked: Check) -> Finding:
         and low <= ratio.value <= high,
         explanation=f"a difference of {SLOWER:.0%} is lost in this machine's noise"
         f" ({race.contended_share('slower'):.0%} of its blocks waited for a core): close other "
-        "programs, or read only larger differences",
+        "programs, or rely only on larger differences",
     )
 
 
 def _shifted(checked: Check) -> Finding:
     return Finding(
-        name=f"one wrong by {SHIFT:g}",
+        name=f"a worker wrong by {SHIFT:g}",
         expected="differs",
         found=checked.verdict,
         passed=checked.verdict == "differs",
-        explanation="the check lets a wrong answer pass: no verdict of this golow can be relied on",
+        explanation="the check accepts a wrong result: do not rely on any verdict of this golow",
     )
 
 
 def _contended(race: Race) -> Finding:
     share = race.summary.contended_share
     return Finding(
-        name="every core burnt meanwhile",
+        name="while every core is busy",
         expected="blocks marked contended",
         found=f"{share:.0%} of the blocks marked",
         passed=share >= CONTENDED_MOST,
-        explanation="golow does not see here that its workers wait for a core: "
+        explanation="golow cannot detect on this machine that its workers wait for a core: "
         "watch the load yourself",
     )
 
 
 def _equal_while_burnt(race: Race) -> Finding:
     return Finding(
-        name="two equal workers meanwhile",
+        name="two equal workers, cores busy",
         expected="same or unclear",
         found=_ratio_text(race, "twin"),
         passed=_word(race, "twin") in ("same", "unclear"),
-        explanation="on a busy machine golow calls two equal programs different here: "
-        "do not measure beside other work",
+        explanation="golow finds a difference between two equal programs while this machine is "
+        "busy: do not measure while other programs run",
     )
 
 
 def _word(race: Race, name: str) -> str:
     ratio = race.ratio(name)
-    # Too few rounds for a ratio is no claim either, but a worker that failed proves nothing.
+    # Too few rounds for a ratio make no claim, but a worker that failed proves nothing.
     return "failed" if race.failures else ratio.word if ratio else "unclear"
 
 

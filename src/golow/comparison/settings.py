@@ -1,4 +1,4 @@
-"""How a workload is compared: which levels take part, and how they are raced."""
+"""The settings of a comparison: which levels take part, and how they are raced."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from golow.worker.turn import Turn
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSettings:
-    """levels: names as `golow levels` lists them; None is all that run by default. workers:
-    commands of the user's own levels, by name. cold: empty the GPU's L2 before each timed
-    iteration. interval: relative width to which each ratio's 95% interval is narrowed. time_limit:
-    seconds of racing. allow_differs: also time levels that fail the check. by_layer: after the
-    race, time each level step by step too. brief: shorten or leave out what takes seconds, as for
-    one of many comparisons. cache: where builds are kept, golow's own folder unless given. limits:
-    how long workers may take to answer. turn: this comparison's place among those that share a GPU.
+    """Settings of one comparison.
+
+    levels: names from `golow levels`; None means the default levels. workers: commands of the
+    user's own levels, by name. cold: empty the GPU's L2 cache before each timed iteration.
+    interval: target width of each ratio's 95% interval, as a share of the ratio. time_limit: of the
+    race, in seconds. allow_differs: also time levels that fail the check. by_layer: after the race,
+    also time each level step by step. brief: shorten or skip measurements that take seconds, for
+    one of many comparisons. cache: folder for builds; golow's own by default. limits: how long
+    workers may take to answer. turn: this comparison's place among those that share a GPU.
     """
 
     levels: Sequence[str] | None = None

@@ -1,7 +1,7 @@
-"""Comparisons on disk: a folder each, a JSON file a run, written so that no reader sees half.
+"""Comparisons on disk: a folder per comparison, a JSON file per run, each written atomically.
 
 ``runs/ID/comparison.json`` holds what the runs share, ``runs/ID/LEVEL.json`` one run with its raw
-samples, ``runs/ID/runs.csv`` the headline figures for a spreadsheet.
+samples, and ``runs/ID/runs.csv`` the headline figures for a spreadsheet.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from golow.record import (
 
 HINT = "free some space or name another folder with --out."
 
-# Of `to_rows`, behind all others so that a spreadsheet made for a CPU's rows reads them too.
+# Columns of `to_rows`, after all others so that a spreadsheet made for CPU rows reads these too.
 DEVICE_COLUMNS = (
     *("device", "precision", "cache", "throttled_share"),
     *("clock_mhz", "temperature_c", "other_processes"),
     *("enqueue", "energy", "power", "utilization", "copied", "copy_time"),
 )
 
-# From each older format version to the one after it; ``record.py`` has the history.
+# Converts each older format version to the next one; ``record.py`` has the history.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
@@ -55,10 +55,10 @@ class _Index(Record, frozen=True, kw_only=True):
 
 
 def save(comparison: Comparison, parent: Path) -> Path:
-    """Write the comparison into a folder of its own under parent; returns that folder.
+    """Write the comparison into its own folder under parent; returns that folder.
 
-    Every file appears whole or not at all, ``comparison.json`` last. Raises `GolowError` when
-    the disk is full or the folder cannot be written.
+    Every file is written atomically, ``comparison.json`` last. Raises `GolowError` if the disk is
+    full or the folder cannot be written.
     """
     folder = parent / comparison.id
     files = {f"{run.level.replace(':', '-')}.json": encode(run) for run in comparison.runs}
@@ -81,13 +81,13 @@ def save(comparison: Comparison, parent: Path) -> Path:
 
 
 def load(place: str | Path) -> Comparison:
-    """The comparison of a folder, or of its ``comparison.json``; older formats are brought up."""
+    """Read the comparison in a folder or ``comparison.json``; older formats are converted."""
     path = Path(place)
     folder = path.parent if path.name == "comparison.json" else path
     file = folder / "comparison.json"
     if not file.is_file():
         raise GolowError(
-            f"there is no comparison in {folder}", "name a folder that `golow compare` wrote."
+            f"there is no comparison in {folder}", "give a folder that `golow compare` wrote."
         )
     index = _read(file)
     names = index.pop("files", ())
@@ -107,7 +107,7 @@ def require_writable(folder: Path) -> None:
 
 
 def require_alike(comparisons: list[Comparison]) -> None:
-    """Raise `GolowError` unless all were measured on like machines, of the same workload."""
+    """Raise `GolowError` unless all have the same workload and comparable machines."""
     first = comparisons[0]
     for other in comparisons[1:]:
         differences = unlike_workloads(first.workload, other.workload)
@@ -116,14 +116,13 @@ def require_alike(comparisons: list[Comparison]) -> None:
             differences += unlike(*machines, first.workload.device)
         if differences:
             raise GolowError(
-                f"{first.id} and {other.id} are unlike and their times must not be compared: "
-                + "; ".join(differences),
-                "--anyway shows them side by side all the same.",
+                f"{first.id} and {other.id} are not comparable: " + "; ".join(differences),
+                "to show them together anyway, add --anyway.",
             )
 
 
 def unlike_workloads(first: Workload, second: Workload) -> list[str]:
-    """What differs between two workloads in a way that forbids comparing their times."""
+    """The differences between two workloads that make their times not comparable."""
     names = "model mode batch inputs device precision optimizer loss threads".split()
     return [
         f"{name}: {_plain(getattr(first, name))} and {_plain(getattr(second, name))}"
@@ -133,7 +132,7 @@ def unlike_workloads(first: Workload, second: Workload) -> list[str]:
 
 
 def to_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """A flat row a run: what a spreadsheet or a data frame takes. Times in seconds, sizes in
+    """One flat row per run, for a spreadsheet or a data frame. Times are in seconds, sizes in
     bytes; a missing figure is None."""
     rows = []
     for run in comparison.runs:
@@ -169,7 +168,7 @@ def to_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _device_columns(run: Run) -> dict[str, Any]:
-    """Where and how it ran, then what a GPU did for it; the same columns for every run."""
+    """Where and how it ran, then the GPU's figures; the same columns for every run."""
     states = [block.gpu for block in run.blocks if block.gpu is not None]
     told = {
         "device": run.workload.device,
@@ -207,18 +206,19 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
-        raise GolowError(f"{file} cannot be read: {error}", "it may have been cut off.") from error
+        raise GolowError(f"{file} cannot be read: {error}", "it may be truncated.") from error
     version = data.get("format_version")
     if not isinstance(version, int):
-        raise GolowError(f"{file} is no record of golow: it says no format version")
+        raise GolowError(f"{file} is not a golow record: it has no format version")
     if version > FORMAT_VERSION:
         raise GolowError(
-            f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
+            f"{file} has format version {version}; "
+            f"this golow reads versions up to {FORMAT_VERSION}",
             "a newer golow wrote it: pip install --upgrade golow",
         )
     while version < FORMAT_VERSION:
         if version not in UPGRADES:
-            raise GolowError(f"{file} has format version {version}, which nothing reads any more")
+            raise GolowError(f"{file} has format version {version}, which golow no longer reads")
         data = UPGRADES[version](data)
         version += 1
         data["format_version"] = version
@@ -226,7 +226,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def with_errors(run: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: the error of a tensor that is not finite was written as null."""
+    """Restore NaN, which JSON lacks: the error of a tensor that is not finite is null there."""
     checked = run.get("check") or {}
     for tensor in (checked.get("worst"), *checked.get("tensors", ())):
         if tensor is not None and tensor.get("error", 0.0) is None:

@@ -1,4 +1,4 @@
-"""Which levels take part in a comparison: named ones, the default ones, the user's own workers."""
+"""Chooses the levels of a comparison: named or default ones, and the user's own workers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def choices(
     mode: Mode,
     device: Device,
 ) -> list[Choice]:
-    """What to run, the baseline first, each once.
+    """The levels to run, each once, the baseline first.
 
-    levels: names, the default ones if None; workers: commands by name. Raises `GolowError` for a
-    name that is none, or that does not run so or there.
+    levels: names, or None for the default ones; workers: commands by name. Raises `GolowError` for
+    an unknown name, or for a level that does not run in this mode or on this device.
     """
     names = list(levels) if levels is not None else ladder.default(mode, device)
-    # By the level's own name: an alias beside it is the same level once more.
+    # By the level's own name: an alias for it is the same level.
     found = [ladder.choose(name, mode, device) for name in (BASELINE, *names)]
     chosen = list({choice.name: choice for choice in found}.values())
     taken = {choice.name.replace(":", "-") for choice in chosen}
@@ -36,25 +36,25 @@ def choices(
 
 
 def command_of(given: str | Sequence[str]) -> tuple[str, ...]:
-    """The command of a worker, given as a line or as a list of arguments."""
+    """The command of a worker, given as a command line or as a list of arguments."""
     return tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
 
 
 def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> Choice:
-    """A level that is the user's own program."""
+    """A level that runs the user's own program."""
     command = command_of(given)
     if not command:
         raise GolowError(f"the worker {name!r} has no command")
-    # The name is also that of files.
+    # The name is also used for files.
     if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
         raise GolowError(
             f"a worker cannot be called {name!r}",
-            "take a name of letters, digits, _ and - that no level has.",
+            "choose a name of letters, digits, _ and - that no level has.",
         )
 
     def probe() -> Probe:
         if shutil.which(command[0]) is None:
-            return Probe(False, f"{command[0]} is no program", "check the path after the =.")
+            return Probe(False, f"{command[0]} is not a program", "check the path after the =.")
         return Probe(True)
 
     def start(bundle: Bundle, variant: str, cache: Path) -> Launch:

@@ -1,4 +1,4 @@
-"""Is there a GPU, and a PyTorch that can use it? Answered without importing torch."""
+"""Tests, without importing torch, whether there is a GPU and a PyTorch that can use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICE = Path("/dev/nvidia0")
 
 
 def probe() -> Probe:
-    """An NVIDIA GPU that may be seen, and a torch that was built for CUDA."""
+    """Whether there is a visible NVIDIA GPU and a torch that was built for CUDA."""
     if not has_gpu():
         return Probe(False, "there is no NVIDIA GPU", "run it on a machine with one")
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -29,7 +29,7 @@ def probe() -> Probe:
 
 
 def has_gpu() -> bool:
-    """Whether the NVIDIA driver has a GPU; asked through NVML where its package is installed."""
+    """Whether the NVIDIA driver has a GPU; uses NVML if its package is installed."""
     try:
         import pynvml
     except ImportError:
@@ -45,7 +45,7 @@ def has_gpu() -> bool:
 
 
 def cuda_of(version_file: Path) -> str | None:
-    """The CUDA that torch was built for, out of its ``version.py``, which holds constants only;
-    None for a build without."""
+    """The CUDA version that torch was built for, from its ``version.py``, which contains only
+    constants; None for a build without CUDA."""
     found: str | None = runpy.run_path(str(version_file)).get("cuda")
     return found

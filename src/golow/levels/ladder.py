@@ -43,7 +43,7 @@ LADDER: tuple[Level, ...] = (
     cudnn.LEVEL,
 )
 
-# What runs unless the user names levels. max-autotune is left out: its build takes minutes.
+# The default levels on a CPU. max-autotune is left out: its build takes minutes.
 DEFAULT = (
     "eager",
     "eager:channels_last",
@@ -53,7 +53,8 @@ DEFAULT = (
     "libtorch",
 )
 
-# On a GPU most of a small network's time is the host's, which only graphs take away.
+# The default levels on a GPU, where most of a small network's time is the host's; only CUDA graphs
+# remove that.
 DEFAULT_ON_CUDA = (
     "eager",
     "eager:channels_last",
@@ -66,16 +67,16 @@ DEFAULT_ON_CUDA = (
     "libtorch",
 )
 
-# What needs an extra: it runs by default only where that is installed.
+# Levels that need an extra; they run by default only if it is installed.
 OPTIONAL = ("onnxruntime", "openvino", "onednn", "cudnn")
 
-# The vendor's library, called directly: another one on other hardware.
+# The vendor's library, called directly; it depends on the device.
 ALIASES: dict[str, dict[Device, str]] = {"vendor": {"cpu": "onednn", "cuda": "cudnn"}}
 
-# What the ratios are over, and what the check takes as the plain version.
+# The denominator of the ratios, and the plain version in the check.
 BASELINE = "eager"
 
-# The check's reference is a level like any other, one that nobody would serve.
+# The check's reference is a level like any other, but not one to use in production.
 REFERENCE = "eager:float64"
 
 
@@ -92,12 +93,12 @@ class Choice(NamedTuple):
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """What it can run."""
+        """The modes that it can run."""
         return self.level.variants[self.variant].modes if self.variant else self.level.modes
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Where it can run."""
+        """The devices that it can run on."""
         if not self.variant:
             return self.level.devices
         own = self.level.variants[self.variant].devices
@@ -105,8 +106,8 @@ class Choice(NamedTuple):
 
 
 def default(mode: Mode, device: Device) -> list[str]:
-    """What runs unless the user names levels, in the ladder's order; what needs an extra, if it is
-    installed."""
+    """The names of the default levels, in the ladder's order; those that need an extra only if it
+    is installed."""
     listed = DEFAULT_ON_CUDA if device == "cuda" else DEFAULT
     found = []
     for level in LADDER:
@@ -119,8 +120,8 @@ def default(mode: Mode, device: Device) -> list[str]:
 
 
 def choose(name: str, mode: Mode, device: Device = "cpu") -> Choice:
-    """The level of that name; raises `GolowError` with the nearest names where there is none, and
-    for one that does not run so or there."""
+    """The level of that name; raises `GolowError` with the nearest names if there is none, and for
+    a level that does not run in this mode or on this device."""
     by_name = {level.name: level for level in LADDER}
     level_name, _, variant = name.partition(":")
     level_name = ALIASES[level_name][device] if level_name in ALIASES else level_name
@@ -142,6 +143,6 @@ def choose(name: str, mode: Mode, device: Device = "cpu") -> Choice:
         [only] = choice.devices
         raise GolowError(
             f"{name} runs on {only} only, not on {device}",
-            f"say --device {only}, or name other levels; `golow levels` lists them.",
+            f"use --device {only}, or choose other levels; `golow levels` lists them.",
         )
     return choice

@@ -1,4 +1,4 @@
-"""What a level is to the rest of golow: a name, a probe, and a way to start its worker."""
+"""The interface of a level: a name, a probe, and a way to start its worker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from golow.lower.plan import Plan
 from golow.record import Device, Mode, Workload
 from golow.workload.bundle import Bundle
 
-# For a worker that computes nothing in numpy: the thread that its OpenBLAS starts at the import
-# spins for a tenth of a second and more, on a core that the first iterations need.
+# For workers that compute nothing in numpy: on import, its OpenBLAS starts a thread that spins for
+# a tenth of a second or more, on a core that the first iterations need.
 IDLE_NUMPY = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class Variant(NamedTuple):
-    """A level with a setting that users choose; ``level:variant`` on the command line."""
+    """A level with a setting that users can choose; ``level:variant`` on the command line."""
 
     summary: str
     modes: tuple[Mode, ...] = ("infer", "train")
@@ -30,12 +30,12 @@ class Variant(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """How to start the worker, and what had to be built first.
+    """How to start the worker, and the cost of what had to be built first.
 
-    build_seconds is what the build took when it was made, also where it was found in the cache
-    (``cached``). Where loading in the worker is the build, ``built_by_loading`` is the file that
-    remembers its seconds, and the worker is started once for it alone; ``build_measures`` says that
-    it chooses by timing then, and needs the device for itself.
+    build_seconds is the time of the original build, even if it comes from the cache (``cached``).
+    If the worker builds while it loads, ``built_by_loading`` is the file that stores the seconds,
+    and the worker is started once only to build; ``build_measures`` says that this build times
+    alternatives and needs exclusive access to the device.
     """
 
     command: tuple[str, ...]
@@ -51,14 +51,15 @@ class Launch(NamedTuple):
 class Level:
     """One way to execute a workload.
 
-    served_by: the module of its Python worker, where nothing has to be built before that starts;
-    empty where the command depends on the bundle or on what is built from it.
-    from_graph: it starts from the captured graph, so that capturing is a part of its cost.
-    modes and devices: what it can run at all, and where; a variant may do less.
-    passes: those that it adds to the common ones, where it lowers the graph further. plan: what
-    it executes in the end, for a person to read.
-    probe imports nothing heavy. prepare(bundle, variant, cache) builds what must be built, and
-    raises `golow.record.Unsupported` where the level cannot do this workload.
+    served_by: the module of its Python worker, if nothing has to be built before the worker starts;
+    empty if the command depends on the bundle or on what is built from it.
+    from_graph: whether it starts from the captured graph, so that capture is part of its cost.
+    modes, devices: what it can run, and on which devices; a variant may support less.
+    passes: the passes that it adds to the common ones, if it lowers the graph further.
+    plan: what it finally executes, in readable form.
+    probe: imports nothing heavy.
+    prepare(bundle, variant, cache): builds what must be built, and raises
+    `golow.record.Unsupported` if the level does not support this workload.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The answer to "can this level run here?"."""
+"""The answer to the question "can this level run here?"."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How the workers of a comparison or a training are started: all under the same settings, and where
-several comparisons share a card before they are needed."""
+"""Starts the workers of a comparison or a training, all with the same settings. If several
+comparisons share a GPU, it starts workers before they are needed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from golow.workload.bundle import Bundle
 
 
 class Starter:
-    """Starts workers; those that were started ahead and not asked for end with the block.
+    """Starts workers; leaving the ``with`` block ends those started ahead and not used.
 
-    limits: how long they may take to answer. turn: where several comparisons share a card, this
-    one's place among them.
+    limits: how long workers may take to answer. turn: this comparison's place among those that
+    share a GPU.
     """
 
     def __init__(self, limits: Limits | None = None, turn: Turn | None = None) -> None:
@@ -34,10 +34,10 @@ class Starter:
             worker.close()
 
     def ahead(self, choices: Iterable[Choice], mode: Mode, threads: int) -> None:
-        """Start the workers of those that need nothing built, where comparisons share a card.
+        """If comparisons share a GPU, start the workers of levels that need no build.
 
-        What counts there is how many comparisons come by, and much of each is imports, which keep
-        one core busy. Elsewhere nothing is started: it would disturb what a start costs.
+        Throughput matters then, and much of each comparison is imports, which keep one core busy.
+        Otherwise nothing is started ahead: it would distort the measured cost of a start.
         """
         if not self.turn.is_shared:
             return
@@ -47,7 +47,7 @@ class Starter:
                 self._ahead.append(self._start(choice.name, launch, mode, threads))
 
     def worker(self, name: str, launch: Launch, bundle: Bundle) -> Worker:
-        """A level's worker: one that was started ahead, or a new one."""
+        """A level's worker: the one started ahead, or a new one."""
         for worker in self._ahead:
             if worker.name == name:
                 self._ahead.remove(worker)
