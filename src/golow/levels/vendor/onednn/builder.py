@@ -53,7 +53,7 @@ class Builder:
     ) -> None:
         self.graph, self.engine, self.layout_of = graph, engine, layout_of
         self.switches = switches
-        self.forward = FORWARD_INFERENCE if graph.mode == "infer" else FORWARD_TRAINING
+        self.forward_kind = FORWARD_INFERENCE if graph.mode == "infer" else FORWARD_TRAINING
         self.position = 0
         self.node = graph.nodes[0]
         self._notes: dict[tuple[str, type], object] = {}

@@ -57,8 +57,8 @@ def apply(build: Builder, reference: Ref, setting: PostOp, operation: str) -> No
     which the argument comes. operation: what plans call it."""
     x = build.tensor(reference)
     primitive = Primitive(
-        build.engine, "eltwise_forward", build.forward, ELTWISE[setting.kind], x.layout, x.layout,
-        number(setting.alpha), number(setting.beta),
+        build.engine, "eltwise_forward", build.forward_kind, ELTWISE[setting.kind], x.layout,
+        x.layout, number(setting.alpha), number(setting.beta),
     )  # fmt: skip
     result = build.in_place_or_new(reference, x)
     build.call(primitive, {SRC: x}, {DST: result}, operation)

@@ -67,10 +67,10 @@ def backward(
 ) -> None:  # fmt: skip
     """A step from a gradient to that of the image, which has this shape and layout: the current
     node's value."""
-    forward = _forward_primitive(build, layout, build.value(gradient).shape, over)
+    hint = _forward_primitive(build, layout, build.value(gradient).shape, over)
     primitive = Primitive(
-        build.engine, "pooling_backward", over.algorithm, layout, forward.descriptor(DST),
-        *over[1:], forward.description,
+        build.engine, "pooling_backward", over.algorithm, layout, hint.descriptor(DST),
+        *over[1:], hint.description,
     )  # fmt: skip
     reads = {DIFF_DST: build.wanted(gradient, primitive.descriptor(DIFF_DST))}
     if mask is not None:
@@ -84,6 +84,6 @@ def _forward_primitive(
     build: Builder, source: Descriptor, shape: tuple[int, ...], over: Window
 ) -> Primitive:
     return Primitive(
-        build.engine, "pooling_forward", build.forward, over.algorithm, source,
+        build.engine, "pooling_forward", build.forward_kind, over.algorithm, source,
         Descriptor.tagged(shape), *over[1:],
     )  # fmt: skip

@@ -65,7 +65,7 @@ def convolution(build: Builder, arguments: Convolution) -> None:
 
     def make(after: list[PostOp], target: Descriptor) -> Primitive:
         return Primitive(
-            build.engine, "convolution_forward", build.forward, CONVOLUTION_DIRECT, *described,
+            build.engine, "convolution_forward", build.forward_kind, CONVOLUTION_DIRECT, *described,
             target, *_geometry(arguments), post_ops=after,
         )  # fmt: skip
 

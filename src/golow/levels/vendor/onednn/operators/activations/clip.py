@@ -1,4 +1,4 @@
-"""clip: x held between two bounds. Of both versions the second has the gradient zero at both."""
+"""clip: x held between two bounds; the version whose gradient is zero at both, as PyTorch's is."""
 
 from __future__ import annotations
 
