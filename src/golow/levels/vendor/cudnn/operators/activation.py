@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.elementwise import activated, apply, in_place_or_new
 from golow.levels.vendor.cudnn.formulas import derivative
-from golow.levels.vendor.cudnn.refusing import beyond_kernel, not_floating, without_formula
+from golow.levels.vendor.cudnn.refusing import beyond_kernel, without_formula
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.activation import Activate, ActivateBackward
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from golow.levels.vendor.cudnn.kernels.pooling import (
     vectors,
 )
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.refusing import beyond_kernel, not_floating
+from golow.levels.vendor.cudnn.refusing import beyond_kernel
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
     AdaptiveAveragePoolBackward,

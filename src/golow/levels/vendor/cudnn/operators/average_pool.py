@@ -15,8 +15,9 @@ from golow.levels.vendor.cudnn.kernels.pooling import (
     backward,
     forward,
 )
-from golow.levels.vendor.cudnn.refusing import beyond_kernel, not_floating
+from golow.levels.vendor.cudnn.refusing import beyond_kernel
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.average_pool import AveragePool, AveragePoolBackward
 
 if TYPE_CHECKING:

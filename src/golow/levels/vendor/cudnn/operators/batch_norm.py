@@ -11,9 +11,10 @@ from golow.levels.vendor.cudnn.kernels import batch_norm as kernels
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
 from golow.levels.vendor.cudnn.kernels.pointwise import number
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.refusing import not_made_by, refuse_integers, without_formula
+from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_made_by, refuse_integers
 from golow.lower.graph import Activation, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 

@@ -8,9 +8,10 @@ from golow.levels.vendor.cudnn.elementwise import apply, in_place_or_new, with_a
 from golow.levels.vendor.cudnn.kernels.pointwise import number
 from golow.levels.vendor.cudnn.kernels.strided import AXES
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.refusing import not_floating, without_formula
+from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.graph import Ref
 from golow.lower.operators.binary import Binary
 

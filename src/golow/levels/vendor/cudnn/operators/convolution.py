@@ -14,10 +14,11 @@ from golow.levels.vendor.cudnn.formulas import clip_of
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
-from golow.levels.vendor.cudnn.refusing import refuse_integers, without_formula
+from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import add_up
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 

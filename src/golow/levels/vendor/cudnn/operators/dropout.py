@@ -17,9 +17,9 @@ from golow.levels.vendor.cudnn.kernels.geometry import (
 )
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.refusing import not_floating, not_made_by
 from golow.levels.vendor.cudnn.steps import Cell, Tensor
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating, not_made_by
 from golow.lower.operators.dropout import Dropout, DropoutBackward
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from golow.levels.vendor.cudnn.elementwise import activated
 from golow.levels.vendor.cudnn.formulas import clip_of
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
-from golow.levels.vendor.cudnn.refusing import refuse_integers, without_formula
+from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.linear import Linear
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
-from golow.levels.vendor.cudnn.refusing import refuse_integers
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct
 

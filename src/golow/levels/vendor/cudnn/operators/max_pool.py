@@ -19,14 +19,10 @@ from golow.levels.vendor.cudnn.kernels.pooling import (
     launched,
     vectors,
 )
-from golow.levels.vendor.cudnn.refusing import (
-    beyond_kernel,
-    not_floating,
-    not_made_by,
-    read_by_others,
-)
+from golow.levels.vendor.cudnn.refusing import beyond_kernel
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating, not_made_by, read_by_others
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import require_positive
 from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.refusing import not_floating
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from golow.levels.vendor.cudnn.gathering import refuse_many_axes
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, number, pointwise
 from golow.levels.vendor.cudnn.kernels.strided import strided_copy
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.refusing import not_floating
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.pad import Pad
 
 if TYPE_CHECKING:

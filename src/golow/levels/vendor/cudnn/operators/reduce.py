@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
-from golow.levels.vendor.cudnn.refusing import beyond_kernel, not_floating
+from golow.levels.vendor.cudnn.refusing import beyond_kernel
 from golow.levels.vendor.cudnn.sums import add_up
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.reduce import Reduce
 
 if TYPE_CHECKING:

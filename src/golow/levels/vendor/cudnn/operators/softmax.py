@@ -12,9 +12,9 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import require_floating, require_positive
 from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.refusing import refuse_integers
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 

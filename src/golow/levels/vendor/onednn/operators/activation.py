@@ -15,7 +15,8 @@ from golow.levels.vendor.onednn.constants import (
 from golow.levels.vendor.onednn.eltwise import apply, functions_of_elements, post_op
 from golow.levels.vendor.onednn.library import number
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.levels.vendor.onednn.refusing import refuse_integers, without_algorithm
+from golow.levels.vendor.onednn.refusing import without_algorithm
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.activation import Activate, ActivateBackward
 
 

@@ -14,8 +14,8 @@ from golow.levels.vendor.onednn.constants import CHANNELS_LAST, DST, POOLING_AVE
 from golow.levels.vendor.onednn.library import Descriptor, channel_block, dims
 from golow.levels.vendor.onednn.pooling import Window
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.levels.vendor.onednn.refusing import refuse_integers
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,

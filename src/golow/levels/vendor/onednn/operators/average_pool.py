@@ -7,7 +7,7 @@ from golow.levels.vendor.onednn import pooling
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import POOLING_AVERAGE, POOLING_AVERAGE_EXCLUDING
 from golow.levels.vendor.onednn.pooling import Window, window
-from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.average_pool import AveragePool, AveragePoolBackward
 
 

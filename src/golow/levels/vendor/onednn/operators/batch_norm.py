@@ -35,9 +35,9 @@ from golow.levels.vendor.onednn.constants import (
 )
 from golow.levels.vendor.onednn.library import Descriptor, array, number, numbers
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
-from golow.levels.vendor.onednn.refusing import not_made_by, read_by_others, refuse_integers
 from golow.levels.vendor.onednn.statistics import Groups, combined, corrections, groups_of
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.refusing import not_made_by, read_by_others, refuse_integers
 from golow.lower.graph import Activation, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 

@@ -25,8 +25,9 @@ from golow.levels.vendor.onednn.constants import (
 from golow.levels.vendor.onednn.eltwise import post_ops
 from golow.levels.vendor.onednn.library import Descriptor, channel_block, dims
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
-from golow.levels.vendor.onednn.refusing import refuse_integers, without_algorithm
+from golow.levels.vendor.onednn.refusing import without_algorithm
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 

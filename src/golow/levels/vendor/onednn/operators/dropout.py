@@ -8,7 +8,7 @@ import numpy as np
 
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.onednn.builder import Builder
-from golow.levels.vendor.onednn.refusing import not_floating, refuse_integers
+from golow.levels.vendor.refusing import not_floating, refuse_integers
 from golow.lower.operators.dropout import Dropout, DropoutBackward
 
 

@@ -7,8 +7,8 @@ from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, SRC, WEIGHTS
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.levels.vendor.onednn.refusing import refuse_integers
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct
 

@@ -9,8 +9,8 @@ from golow.levels.vendor.onednn import pooling
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import POOLING_MAX
 from golow.levels.vendor.onednn.pooling import Window, window
-from golow.levels.vendor.onednn.refusing import not_floating, not_made_by, read_by_others
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.refusing import not_floating, not_made_by, read_by_others
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 
 

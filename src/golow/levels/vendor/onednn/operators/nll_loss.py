@@ -9,7 +9,7 @@ import numpy as np
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.library import Descriptor
-from golow.levels.vendor.onednn.refusing import not_floating
+from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 
 

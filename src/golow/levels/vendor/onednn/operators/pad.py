@@ -7,7 +7,7 @@ from typing import Any
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.library import Descriptor
-from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.pad import Pad
 
 

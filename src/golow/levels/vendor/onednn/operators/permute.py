@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.builder import Builder
-from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.permute import Permute
 
 

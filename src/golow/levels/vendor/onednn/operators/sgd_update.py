@@ -7,8 +7,8 @@ from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import BINARY_MUL, DST, MULTIPLE_SRC, SRC, SRC_1
 from golow.levels.vendor.onednn.library import Descriptor, array, numbers
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
-from golow.levels.vendor.onednn.refusing import refuse_integers
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.sgd_update import SgdUpdate
 
 

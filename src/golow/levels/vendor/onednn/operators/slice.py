@@ -7,7 +7,7 @@ from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, SRC
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.slice import Slice
 
 

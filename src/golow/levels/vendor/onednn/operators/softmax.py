@@ -12,7 +12,7 @@ import numpy as np
 
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.builder import Builder
-from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 
 
