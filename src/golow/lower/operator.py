@@ -141,14 +141,6 @@ def _files() -> Iterator[ModuleType]:
     yield from modules_in(importlib.import_module("golow.lower.operators"))
 
 
-def activation_text(activation: Activation | None) -> str:
-    """The activation in words, for tables: ``relu``, ``clip(0, 6)``."""
-    if activation is None:
-        return ""
-    numbers = ", ".join(f"{number:g}" for number in activation.numbers)
-    return f"{activation.name}({numbers})" if numbers else activation.name
-
-
 def references(operator: Operator) -> dict[str, Ref]:
     """The fields that are values of the graph, by name."""
     fields = msgspec.structs.asdict(operator)

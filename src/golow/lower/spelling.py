@@ -84,6 +84,10 @@ class Call:
             raise NotSpelledError(name)
         return items[0], items[-1]
 
+    def pool_stride(self) -> tuple[int, int]:
+        """The stride of a pooling's windows: their own size where none is given."""
+        return self.pair("stride" if self.integers("stride") else "kernel_size")
+
     def flags(self, name: str) -> tuple[bool, ...]:
         """True or False, several times."""
         items = self._given[name]

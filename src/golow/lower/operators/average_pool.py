@@ -83,11 +83,10 @@ def pool(call: Call) -> AveragePool | None:
     """``avg_pool2d``."""
     if call.rank("self") != 4:
         return None
-    kernel = call.pair("kernel_size")
     return AveragePool(
         x=call.ref("self"),
-        kernel=kernel,
-        stride=call.pair("stride") if call.integers("stride") else kernel,
+        kernel=call.pair("kernel_size"),
+        stride=call.pool_stride(),
         padding=call.pair("padding"),
         ceil=call.flag("ceil_mode"),
         with_padding=call.flag("count_include_pad"),
@@ -99,12 +98,11 @@ def backward(call: Call) -> AveragePoolBackward | None:
     """``avg_pool2d_backward``."""
     if call.rank("self") != 4:
         return None
-    kernel = call.pair("kernel_size")
     return AveragePoolBackward(
         gradient=call.ref("grad_output"),
         x=call.ref("self"),
-        kernel=kernel,
-        stride=call.pair("stride") if call.integers("stride") else kernel,
+        kernel=call.pair("kernel_size"),
+        stride=call.pool_stride(),
         padding=call.pair("padding"),
         ceil=call.flag("ceil_mode"),
         with_padding=call.flag("count_include_pad"),

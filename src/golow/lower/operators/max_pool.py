@@ -88,11 +88,10 @@ def pool(call: Call) -> MaxPool | None:
     """``max_pool2d``, with indices or without."""
     if call.rank("self") != 4:
         return None
-    kernel = call.pair("kernel_size")
     return MaxPool(
         x=call.ref("self"),
-        kernel=kernel,
-        stride=call.pair("stride") if call.integers("stride") else kernel,
+        kernel=call.pair("kernel_size"),
+        stride=call.pool_stride(),
         padding=call.pair("padding"),
         dilation=call.pair("dilation"),
         ceil=call.flag("ceil_mode"),
@@ -104,13 +103,12 @@ def backward(call: Call) -> MaxPoolBackward | None:
     """``max_pool2d_with_indices_backward``."""
     if call.rank("self") != 4:
         return None
-    kernel = call.pair("kernel_size")
     return MaxPoolBackward(
         gradient=call.ref("grad_output"),
         x=call.ref("self"),
         indices=call.ref("indices"),
-        kernel=kernel,
-        stride=call.pair("stride") if call.integers("stride") else kernel,
+        kernel=call.pair("kernel_size"),
+        stride=call.pool_stride(),
         padding=call.pair("padding"),
         dilation=call.pair("dilation"),
         ceil=call.flag("ceil_mode"),
