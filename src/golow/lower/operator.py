@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from golow.lower.graph import Activation, Argument, Node, Ref
+from golow.lower.graph import Argument, Node, Ref
 from golow.record import Record
 
 PREFIX = "golow."
