@@ -9,15 +9,14 @@ import numpy as np
 from torch import Tensor, nn
 
 from golow.levels.vendor.bundle_arrays import Batch
-from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
-from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
-from golow.levels.vendor.cudnn.kernels.update import SCALER
-from golow.levels.vendor.cudnn.operators import OPERATORS
-from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.operators.dropout import CONTROL
+from golow.levels.vendor.cudnn.operators.sgd_update import SCALER
+from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
 from golow.lower.stem import block_first_convolution
 from golow.record import Mode, Optimizer, Precision
@@ -57,9 +56,7 @@ class Running:
             for name, tensor in network.prepared.module.state_dict().items()
         }
         batches = [_arrays(batch) for batch in network.prepared.batches]
-        self.built = Builder(network.graph, on.engines, self.types, len(batches)).build(
-            OPERATORS, finish
-        )
+        self.built = build_plan(network.graph, on.engines, self.types, len(batches))
         sources = {item.value.name: item for item in network.graph.inputs}
         self.execution = Execution(self.built, on.gpu, sources, batches, self._weight)
         self._fill_state()
@@ -77,16 +74,16 @@ class Running:
             elif self.network.trains and kind in ("parameter", "buffer"):
                 self.execution.write(tensor, self._weight(kind, target))
         self.execution.renew_copies()
-        self.execution.write_cell("loss_scale", np.array((SCALE, 0, 0), SCALER))
+        self.execution.write_cell(LOSS_SCALE, np.array((SCALE, 0, 0), SCALER))
         self.set_dropout(None)
 
     def set_dropout(self, probability: float | None) -> None:
         """Drop with this probability; as the layers say for a negative one, nothing for None."""
-        for name in self.built.cells:
-            if name.startswith("dropout"):
-                own = float(name.split()[1])
+        for cell in self.built.cells:
+            if cell.kind == "dropout":
+                own = cell.probability
                 chance = 0.0 if probability is None else own if probability < 0 else probability
-                self.execution.write_cell(name, np.array((7, 0, chance), CONTROL))
+                self.execution.write_cell(cell, np.array((7, 0, chance), CONTROL))
 
     def step(self, index: int) -> Tensors:
         """Run an iteration; every end of the graph."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
-from golow.lower.graph import Graph, Node, decode_graph, encode_graph
+from golow.levels.vendor import cudnn, onednn
+from golow.lower.graph import Argument, Graph, Node, Scalar, Symbol
+from golow.lower.operator import Kind, Operator
 from golow.lower.passes import CLEAN_UP, Pass, apply, stages
 from golow.lower.rewriting import changes_in_place
 from golow.lower.translation import Captured
-from golow.lower.vendor import vendor_passes
 from golow.lower.verify import interpret
 from golow.record import Mode, Optimizer
 from golow.workload.captured import capture
@@ -19,6 +22,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
 OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
+VendorLevel = Literal["onednn", "cudnn"]
 
 
 class Case:
@@ -27,7 +31,9 @@ class Case:
     def __init__(self, module: nn.Module, *inputs: Tensor, mode: Mode = "infer") -> None:
         seed_statistics(module)
         targets = torch.arange(len(inputs[0])) % 2 if mode == "train" else None
-        prepared = prepare(Request(module, inputs, mode=mode, targets=targets))
+        request = Request(module, inputs, mode=mode, targets=targets, optimizer=OPTIMIZER)
+        prepared = prepare(request)
+        self.workload = prepared.workload
         self.captured: Captured = capture(prepared)
         self.graph = self.captured.graph
         state, batch = prepared.module.state_dict(), prepared.batches[0]
@@ -53,9 +59,16 @@ class Case:
             before = found
         return stage
 
-    def lowered(self) -> Graph:
-        """The graph as both vendor levels get it, every stage checked."""
-        return self.after(*CLEAN_UP, *vendor_passes(self.graph.mode, OPTIMIZER))
+    def lowered(self, level: VendorLevel = "onednn") -> Graph:
+        """The graph as this level gets it. Every stage is checked, of both vendor levels."""
+        return {name: self.after(*passes) for name, passes in self.vendor_passes().items()}[level]
+
+    def vendor_passes(self) -> dict[str, tuple[Pass, ...]]:
+        """All that both vendor levels do to the captured graph."""
+        return {
+            "onednn": (*CLEAN_UP, *onednn.passes(self.workload)),
+            "cudnn": (*CLEAN_UP, *cudnn.passes(self.workload)),
+        }
 
 
 def run(graph: Graph, values: dict[tuple[str, str], Tensor]) -> dict[str, Tensor]:
@@ -77,10 +90,27 @@ def run(graph: Graph, values: dict[tuple[str, str], Tensor]) -> dict[str, Tensor
 
 def in_double(graph: Graph) -> Graph:
     """The graph with float64 where an argument names float32."""
-    text = encode_graph(graph).decode()
-    for order in ('"kind":"dtype","name":"float32"', '"name":"float32","kind":"dtype"'):
-        text = text.replace(order, '"kind":"dtype","name":"float64"')
-    return decode_graph(text.encode())
+
+    def scalar(item: Scalar) -> Scalar:
+        double = Symbol(kind="dtype", name="float64")
+        return double if item == Symbol(kind="dtype", name="float32") else item
+
+    def argument(given: Argument) -> Argument:
+        return tuple(map(scalar, given)) if isinstance(given, tuple) else scalar(given)
+
+    def field(name: str, given: Argument) -> Argument:
+        """Operators of the vocabulary name a dtype by its text."""
+        return "float64" if (name, given) == ("dtype", "float32") else argument(given)
+
+    nodes = (
+        msgspec.structs.replace(
+            node,
+            arguments=tuple(map(argument, node.arguments)),
+            keywords={name: field(name, given) for name, given in node.keywords.items()},
+        )
+        for node in graph.nodes
+    )
+    return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 
 def seed_statistics(module: nn.Module) -> None:
@@ -110,15 +140,30 @@ def assert_close(
             assert torch.equal(found[name], tensor), (what, name)
 
 
-def count(graph: Graph, op: str) -> int:
+def count(graph: Graph, op: str | type[Operator]) -> int:
     """How many nodes of the graph are this operation."""
-    return sum(node.op == op for node in graph.nodes)
+    return sum(node.op == _name(op) for node in graph.nodes)
 
 
-def only(graph: Graph, op: str) -> Node:
+def only(graph: Graph, op: str | type[Operator]) -> Node:
     """The one node that is this operation."""
-    (node,) = (node for node in graph.nodes if node.op == op)
+    (node,) = (node for node in graph.nodes if node.op == _name(op))
     return node
+
+
+def records(graph: Graph, kind: type[Kind]) -> list[Kind]:
+    """The arguments of all nodes that are this operator, in order."""
+    return [found for node in graph.nodes if (found := kind.of(node)) is not None]
+
+
+def record(graph: Graph, kind: type[Kind]) -> Kind:
+    """The arguments of the one node that is this operator."""
+    (found,) = records(graph, kind)
+    return found
+
+
+def _name(op: str | type[Operator]) -> str:
+    return op if isinstance(op, str) else op.op()
 
 
 def ops(graph: Graph) -> list[str]:

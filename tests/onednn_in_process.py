@@ -5,18 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from torch import Tensor, nn
 
-from golow.levels.vendor.onednn.builder import Builder, Built, Switches
+import in_process
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine, channel_block
-from golow.levels.vendor.onednn.operators import OPERATORS
-from in_process import STEPS, Network, Tensors
+from golow.levels.vendor.onednn.planning import build_plan
+from golow.levels.vendor.onednn.steps import Built, Switches
+from golow.lower.normalization import fuse_batch_norm_relu
+from golow.record import Mode, Optimizer
+from in_process import OPTIMIZER, STEPS, Network, Tensors
 
 Chooser = Callable[[int], int]
 
 ENGINE = Engine()
 LAYOUTS = {"any": ANY, "channels_last": CHANNELS_LAST, "blocked": channel_block().tag}
+
+
+def lower(
+    module: nn.Module,
+    inputs: Tensor | tuple[Tensor, ...],
+    mode: Mode,
+    optimizer: Optimizer = OPTIMIZER,
+    loss: str = "cross_entropy",
+) -> Network:
+    """A workload as the level lowers it."""
+    further = (fuse_batch_norm_relu,) if mode == "train" else ()
+    return in_process.lower(module, inputs, mode, optimizer, loss, further)
 
 
 class Running:
@@ -30,8 +46,7 @@ class Running:
             name: tensor.detach().numpy().copy()
             for name, tensor in network.prepared.module.state_dict().items()
         }
-        builder = Builder(network.graph, ENGINE, layout_of, self.switches)
-        self.built: Built = builder.build(OPERATORS)
+        self.built: Built = build_plan(network.graph, ENGINE, layout_of, self.switches)
         self.execution = Execution(self.built, ENGINE, self._weight)
         self._held: list[np.ndarray] = []  # the execution keeps addresses only
         self._fill_state()
@@ -42,7 +57,7 @@ class Running:
         return self.state[target]
 
     def _fill_state(self) -> None:
-        """Weights and zero momentum; the learning rate's sign is turned, as update.py wants it."""
+        """Weights and zero momentum; the learning rate with its sign turned: see sgd_update.py."""
         rate = self.network.prepared.workload.optimizer.learning_rate
         for (kind, target), tensor in self.built.inputs.items():
             if kind == "learning_rate":

@@ -21,7 +21,8 @@ from cuda.bindings import driver
 from golow.levels.vendor.cudnn.device import Gpu, Region, checked
 from golow.levels.vendor.cudnn.engines import Engine, Engines, workspace_limit
 from golow.levels.vendor.cudnn.frontend import Frontend
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels.blocks import RELU
 from golow.levels.vendor.cudnn.kernels.delay import delay
 
 pytestmark = pytest.mark.gpu
@@ -103,7 +104,7 @@ def test_what_is_large_is_timed_without_autotuning(
         direction="forward", image=(images, 64, 256, 256), output=(images, 256, 256, 256),
         kernel=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1,
         dtype="float32", result="float32", arithmetic="tf32", bias=True, residual=True,
-        activation=("relu",),
+        clip=RELU,
     )  # fmt: skip
     times: list[tuple[float, Engine]] = []
     clock = Engines._time
@@ -136,7 +137,7 @@ def test_a_kernel_finds_the_stack_that_it_needs(tmp_path: Path) -> None:
     """
     region = Region(4 * 256)
     gpu.upload(region.address, np.array([3, 1], np.int32))
-    kernel = Kernel("delay.cu", "sums", (1, 1, 1), (256, 1, 1), code=code)
+    kernel = Kernel(FOLDER / "delay.cu", "sums", (1, 1, 1), (256, 1, 1), code=code)
     gpu.launch(kernel, [region.address])
     expected = (np.arange(256) + np.arange(256)[:, None]) % 7
     found = gpu.download(region.address, (256,), np.int32)

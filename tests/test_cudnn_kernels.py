@@ -4,40 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any
 
 import pytest
 
+from golow.levels.vendor.cudnn.formulas import derivative, value
 from golow.levels.vendor.cudnn.kernels import (
     C_TYPES,
     FOLDER,
     Kernel,
-    dropout,
+    cross_entropy,
     fetch,
     geometry,
     layout,
-    losses,
     pixels,
-    pooling,
-    update,
 )
-from golow.levels.vendor.cudnn.kernels.pointwise import (
-    Operand,
-    activation,
-    activation_backward,
-    number,
-    pointwise,
-)
+from golow.levels.vendor.cudnn.kernels.pointwise import Operand, number, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
+from golow.levels.vendor.cudnn.operators import (
+    adaptive_average_pool,
+    average_pool,
+    dropout,
+    max_pool,
+    nll_loss,
+    sgd_update,
+    softmax,
+)
+from golow.lower.graph import Activation
 from kernel_compilation import assert_compile
 
 FLOATING = ("float32", "bfloat16", "float16")
 MOST_THREADS = 1024
 MOST_SHARED = 48 * 1024  # bytes that a block has without asking
 WINDOW = Window((3, 3), (2, 2), (1, 1))
-ACTIVATIONS: list[tuple[Any, ...]] = [
-    ("relu",), ("clip", 0.0, 6.0), ("tanh",), ("sigmoid",), ("silu",), ("hardswish",),
-    ("hardsigmoid",), ("gelu",), ("gelu_tanh",), ("elu", 1.0),
+FROM_RESULT = [
+    Activation(name="relu"), Activation(name="clip", numbers=(0.0, 6.0)), Activation(name="tanh"),
+    Activation(name="sigmoid"),
+]  # fmt: skip
+FROM_ARGUMENT = [
+    *FROM_RESULT[:2], *(Activation(name=n) for n in ("silu", "hardswish", "hardsigmoid", "gelu")),
+    Activation(name="gelu_tanh"), Activation(name="elu", numbers=(1.0,)),
 ]  # fmt: skip
 
 
@@ -65,25 +70,26 @@ def layouts() -> Iterator[Kernel]:
 def poolings() -> Iterator[Kernel]:
     for dtype, channels in product(FLOATING, (1, 2, 4, 64)):
         images = Images(8, 28, 28, channels, 14, 14)
-        yield pooling.max_pool(dtype, images, WINDOW, taps=False)
-        yield pooling.max_pool(dtype, images, WINDOW, taps=True)
+        yield max_pool.forward_kernel(dtype, images, WINDOW, taps=False)
+        yield max_pool.forward_kernel(dtype, images, WINDOW, taps=True)
         for window in (WINDOW, Window((2, 2), (2, 2)), Window((5, 5), (1, 1), (2, 2))):
-            yield pooling.max_pool_backward(dtype, images, window)
-        yield pooling.average_pool(dtype, images, WINDOW, count_include_pad=True)
-        yield pooling.average_pool_backward(dtype, images, WINDOW, count_include_pad=True)
+            yield max_pool.backward_kernel(dtype, images, window)
+        yield average_pool.forward_kernel(dtype, images, WINDOW, count_include_pad=True)
+        yield average_pool.backward_kernel(dtype, images, WINDOW, count_include_pad=True)
         for size in (1, 6):
             images = Images(8, 28, 28, channels, size, size)
-            yield pooling.adaptive_average_pool(dtype, images)
-            yield pooling.adaptive_average_pool_backward(dtype, images)
+            yield adaptive_average_pool.forward_kernel(dtype, images)
+            yield adaptive_average_pool.backward_kernel(dtype, images)
 
 
 def formulas() -> Iterator[Kernel]:
     for dtype in FLOATING:
-        for name, *numbers in ACTIVATIONS:
-            yield pointwise([activation(name, numbers, "a")], [Operand(dtype)], [dtype], 100)
-        for name, *numbers in ACTIVATIONS[:4]:
-            text = activation_backward(name, numbers, "a", "b")
-            yield pointwise([text], [Operand(dtype), Operand(dtype)], [dtype], 100)
+        for activation in {*FROM_RESULT, *FROM_ARGUMENT}:
+            yield pointwise([value(activation, "a")], [Operand(dtype)], [dtype], 100)
+        for read, from_result in ((FROM_RESULT, True), (FROM_ARGUMENT, False)):
+            for activation in read:
+                text = derivative(activation, "a", "b", from_result)
+                yield pointwise([text], [Operand(dtype), Operand(dtype)], [dtype], 100)
         kinds = [
             Operand(dtype), Operand("float32", "channel"), Operand("float32", "scalar"),
             Operand("bool"), Operand("int64"),
@@ -95,19 +101,19 @@ def formulas() -> Iterator[Kernel]:
 
 def training() -> Iterator[Kernel]:
     for dtype, columns, flag in product(FLOATING, (10, 1000, 30000), (False, True)):
-        yield losses.softmax(dtype, 32, columns, flag)
-        yield losses.softmax_backward(dtype, 32, columns, flag)
-        yield losses.cross_entropy(dtype, 32, columns, flag)
-        yield losses.nll_loss_backward(32, columns, flag)
-    yield losses.nll_loss(32, 10, mean=True)
+        yield softmax.forward_kernel(dtype, 32, columns, flag)
+        yield softmax.backward_kernel(dtype, 32, columns, flag)
+        yield cross_entropy.cross_entropy(dtype, 32, columns, flag)
+        yield nll_loss.backward_kernel(32, columns, flag)
+    yield nll_loss.forward_kernel(32, 10, mean=True)
     for dtype in FLOATING:
-        yield dropout.dropout(dtype, 4096)
-    yield dropout.advance()
+        yield dropout.forward_kernel(dtype, 4096)
+    yield dropout.advance_kernel()
     for gradient, copy in product(FLOATING, FLOATING):
-        yield update.sgd(1000, 0.9, 1e-4, gradient, copy)
+        yield sgd_update.sgd_kernel(1000, 0.9, 1e-4, gradient, copy)
     for gradient in FLOATING:
-        yield update.find_nonfinite(1000, gradient)
-    yield update.next_scale()
+        yield sgd_update.find_nonfinite_kernel(1000, gradient)
+    yield sgd_update.next_scale_kernel()
 
 
 ALL: dict[str, Callable[[], Iterator[Kernel]]] = {
@@ -137,11 +143,11 @@ def test_launches_are_within_the_limits_of_the_device(family: str) -> None:
 
 
 def test_constants_of_both_languages_agree() -> None:
-    for file, name, value in (
+    for file, name, number_there in (
         ("layout.cu", "TILE", layout.TILE),
-        ("losses.cu", "MOST_BLOCKS", losses.MOST_BLOCKS),
+        ("cross_entropy.cu", "MOST_BLOCKS", cross_entropy.MOST_BLOCKS),
     ):
-        assert f"constexpr int {name} = {value};" in (FOLDER / file).read_text()
+        assert f"constexpr int {name} = {number_there};" in (FOLDER / file).read_text()
 
 
 # ---------------------------------------------------------------- geometry
@@ -183,18 +189,18 @@ def test_shapes_choose_the_kernel() -> None:
     assert "tiled" in layout.to_rows(*half, 2, 64, 1, 1, 72).expression
     assert "fetch_rows" in fetch.fetch_image(*half, 2, 64, 1, 1, 64).expression
     one, many = Images(2, 7, 7, 512, 1, 1), Images(2, 7, 7, 512, 2, 2)
-    assert "global" in pooling.adaptive_average_pool("float32", one).expression
-    assert "global" not in pooling.adaptive_average_pool("float32", many).expression
+    assert "global" in adaptive_average_pool.forward_kernel("float32", one).expression
+    assert "global" not in adaptive_average_pool.forward_kernel("float32", many).expression
 
 
 def test_small_windows_send_their_gradient_back_by_tiles() -> None:
     images = Images(2, 9, 12, 16, 5, 6)
-    kernel = pooling.max_pool_backward("bfloat16", images, WINDOW)
+    kernel = max_pool.backward_kernel("bfloat16", images, WINDOW)
     assert kernel.expression == "max_pool_backward_tiles<__nv_bfloat16, 8, 3, 2, 3, 2>"
     assert [int(number) for number in kernel.scalars] == [2, 9, 5, 1, 5, 12, 6, 1, 7]
     assert kernel.grid[0] == 2 * 5 and kernel.grid[1] * kernel.block[0] >= 7 * 2
     for window in (Window((5, 5), (1, 1), (2, 2)), WINDOW._replace(dilation=(1, 2))):
-        general = pooling.max_pool_backward("bfloat16", images, window)
+        general = max_pool.backward_kernel("bfloat16", images, window)
         assert general.expression == "max_pool_backward<__nv_bfloat16, 8>"
 
 
@@ -238,30 +244,34 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
         (lambda: fetch.fetch_rows("int64", "int32", 1), "no cast from int64 to int32"),
         (lambda: pixels.normalise(1, 0, 2, 2), "c is 0"),
         (lambda: pixels.normalise(2**20, 64, 64, 64), "rows is 4294967296"),
-        (lambda: pooling.max_pool("float32", IMAGES, Window((16, 16), (1, 1)), True), "256 taps"),
-        (lambda: pooling.max_pool("float32", IMAGES, Window((2, 2), (0, 1)), True), "the stride"),
         (
-            lambda: pooling.average_pool(
+            lambda: max_pool.forward_kernel("float32", IMAGES, Window((16, 16), (1, 1)), True),
+            "256 taps",
+        ),
+        (
+            lambda: max_pool.forward_kernel("float32", IMAGES, Window((2, 2), (0, 1)), True),
+            "the stride",
+        ),
+        (
+            lambda: average_pool.forward_kernel(
                 "float32", IMAGES, Window((2, 2), (2, 2), (0, 0), (2, 2)), True
             ),
             "dilation",
         ),
-        (lambda: pooling.adaptive_average_pool("bool", IMAGES), "dtype is bool"),
-        (lambda: pooling.adaptive_average_pool("float32", IMAGES._replace(c=0)), "c is 0"),
+        (lambda: adaptive_average_pool.forward_kernel("bool", IMAGES), "dtype is bool"),
+        (lambda: adaptive_average_pool.forward_kernel("float32", IMAGES._replace(c=0)), "c is 0"),
         (lambda: pointwise([], [Operand("bool")], ["bool"], 1), "0 expressions for 1 outputs"),
         (lambda: pointwise(["a"], [], ["bool"], 1), "0 inputs"),
         (lambda: pointwise(["a"], [Operand("bool")], ["int64"], 1), "an output of int64"),
         (lambda: pointwise(["a"], [Operand("float64")], ["bool"], 1), "an input of float64"),
         (lambda: pointwise(["a"], [Operand("bool", "row")], ["bool"], 1), "of kind row"),
         (lambda: pointwise(["a"], [Operand("bool")], ["bool"], 7, 2), "7 elements with 2 channels"),
-        (lambda: activation("mish", (), "a"), "no formula for the activation mish"),
-        (lambda: activation_backward("gelu", (), "a", "b"), "gelu has no gradient"),
-        (lambda: losses.softmax("float32", 0, 10, True), "rows is 0"),
-        (lambda: losses.cross_entropy("int64", 1, 10, True), "source is int64"),
-        (lambda: dropout.dropout("bool", 10), "dtype is bool"),
-        (lambda: dropout.dropout("float32", 0), "count is 0"),
-        (lambda: update.sgd(10, 0.9, 0.0, copy="int64"), "copy is int64"),
-        (lambda: update.sgd(0, 0.9, 0.0), "count is 0"),
+        (lambda: softmax.forward_kernel("float32", 0, 10, True), "rows is 0"),
+        (lambda: cross_entropy.cross_entropy("int64", 1, 10, True), "source is int64"),
+        (lambda: dropout.forward_kernel("bool", 10), "dtype is bool"),
+        (lambda: dropout.forward_kernel("float32", 0), "count is 0"),
+        (lambda: sgd_update.sgd_kernel(10, 0.9, 0.0, copy="int64"), "copy is int64"),
+        (lambda: sgd_update.sgd_kernel(0, 0.9, 0.0), "count is 0"),
     ],
 )
 def test_bad_arguments_are_named(call: Callable[[], Kernel], message: str) -> None:

@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn.kernels import Kernel, fetch, layout, pooling
+from golow.levels.vendor.cudnn.formulas import derivative, formulas, value
+from golow.levels.vendor.cudnn.kernels import Kernel, fetch, layout
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
-from golow.levels.vendor.cudnn.kernels.pointwise import (
-    Operand,
-    activation,
-    activation_backward,
-    pointwise,
-)
+from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
-from golow.lower import operations
+from golow.levels.vendor.cudnn.operators import adaptive_average_pool, average_pool, max_pool
+from golow.lower.graph import Activation
+from golow.lower.operator import activation_functions
 from golow.worker.feed import Fed, augmented, normalised
 from kernel_launches import (
     TYPES,
@@ -190,13 +188,15 @@ def test_max_pool(gpu: Any, dtype: str, case: Any) -> None:
     (dx,) = torch.autograd.grad(y, exact, gradient.double())
     x_last, gradient_last = channels_last(x), channels_last(gradient)
     like = channels_last(y)
-    plain = result(gpu, pooling.max_pool(dtype, images, window, taps=False), [x_last], like, dtype)
+    plain = result(
+        gpu, max_pool.forward_kernel(dtype, images, window, taps=False), [x_last], like, dtype
+    )
     assert_close(channels_first(plain), y, slack=0)
     found, taps = torch.empty_like(plain), torch.empty(like.shape, dtype=torch.uint8)
-    run(gpu, pooling.max_pool(dtype, images, window, taps=True), [x_last], [found, taps])
+    run(gpu, max_pool.forward_kernel(dtype, images, window, taps=True), [x_last], [found, taps])
     torch.testing.assert_close(found, plain, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(_pixels_of(channels_first(taps).long(), window, w), indices)
-    backward = pooling.max_pool_backward(dtype, images, window)
+    backward = max_pool.backward_kernel(dtype, images, window)
     found = result(gpu, backward, [gradient_last, taps], x_last, dtype)
     assert_close(channels_first(found), dx, slack=16)
 
@@ -219,7 +219,10 @@ def test_average_pool(gpu: Any, dtype: str, include: bool, divisor: int, case: A
     exact = x.double().requires_grad_()
     y = functional.avg_pool2d(exact, kernel, stride, padding, ceil, include, divisor or None)
     arguments = dtype, sizes(x, y), Window(kernel, stride, padding), include, divisor
-    forward, backward = pooling.average_pool(*arguments), pooling.average_pool_backward(*arguments)
+    forward, backward = (
+        average_pool.forward_kernel(*arguments),
+        average_pool.backward_kernel(*arguments),
+    )
     _check_average(gpu, dtype, x, exact, y, forward, backward)
 
 
@@ -233,8 +236,8 @@ def test_adaptive_average_pool(
     exact = x.double().requires_grad_()
     y = functional.adaptive_avg_pool2d(exact, size)
     arguments = dtype, sizes(x, y)
-    forward = pooling.adaptive_average_pool(*arguments)
-    backward = pooling.adaptive_average_pool_backward(*arguments)
+    forward = adaptive_average_pool.forward_kernel(*arguments)
+    backward = adaptive_average_pool.backward_kernel(*arguments)
     _check_average(gpu, dtype, x, exact, y, forward, backward)
 
 
@@ -262,20 +265,24 @@ ACTIVATIONS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("chosen", ACTIVATIONS)
 def test_activations_and_their_gradients(gpu: Any, dtype: str, chosen: tuple[Any, ...]) -> None:
     name, *numbers = chosen
+    activation = Activation(name=name, numbers=tuple(numbers))
+    function = activation_functions()[name]
     x = (drawn(1003) * 4).to(torch_type(dtype))
     x[:4] = torch.tensor([torch.nan, 0.0, 300.0, -300.0])
-    kernel = pointwise([activation(name, numbers, "a")], [Operand(dtype)], [dtype], x.numel())
-    found = result(gpu, kernel, [x], x, dtype)
-    assert_close(found, operations.activate(x.double(), chosen), slack=8)
-    if name not in ("relu", "clip", "tanh", "sigmoid"):
-        return
+    kernel = pointwise([value(activation, "a")], [Operand(dtype)], [dtype], x.numel())
+    y = result(gpu, kernel, [x], x, dtype)
+    assert_close(y, function.forward(x.double(), *numbers), slack=8)
     gradient = drawn(1003, dtype=dtype)
-    y = found[1:]  # the gradient of NaN is left open
-    expression = activation_backward(name, numbers, "a", "b")
-    kernel = pointwise([expression], [Operand(dtype)] * 2, [dtype], y.numel())
-    found = result(gpu, kernel, [gradient[1:].clone(), y.clone()], y, dtype)
-    expected = operations.activation_backward(gradient[1:].double(), y.double(), chosen)
-    assert_close(found, expected)
+    for of, from_result in ((x, False), (y, True)):
+        there = formulas()[name]
+        if (there.from_result if from_result else there.from_argument) is None:
+            continue
+        of = of[1:]  # the gradient of NaN is left open
+        expression = derivative(activation, "a", "b", from_result)
+        kernel = pointwise([expression], [Operand(dtype)] * 2, [dtype], of.numel())
+        found = result(gpu, kernel, [gradient[1:].clone(), of.clone()], of, dtype)
+        expected = function.backward(gradient[1:].double(), of.double(), *numbers)
+        assert_close(found, expected, slack=4 if from_result else 16)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 6, 8, 64])

@@ -19,6 +19,7 @@ if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cudnn_in_process import OnGpu, Running, compute, lowered
+from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
 
@@ -145,7 +146,7 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(on: OnGpu) -> No
     network = lowered(module, torch.full((4, 8), 30000.0), "train")
     running = Running(network, on, "fp16")
     found = running.step(0)
-    scale = running.execution.read(running.built.cells["loss_scale"])
+    scale = running.execution.read(running.built.cells[LOSS_SCALE])
     assert float(scale[:4].view(np.float32)[0]) == 512
     for name, parameter in module.named_parameters():
         assert np.array_equal(found[f"parameter/{name}"], parameter.detach().numpy())

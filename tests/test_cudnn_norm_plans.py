@@ -3,35 +3,52 @@ clipped."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from golow.levels.vendor.cudnn.builder import Builder
-from golow.levels.vendor.cudnn.operators import OPERATORS
-from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Built, KernelCall
 from golow.lower.graph import Graph
+from golow.lower.operators.batch_norm import BatchNorm
 from golow.lower.plan import Step
 from test_cudnn_plans import AskedEngines, lowered
 
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
 
 def built(graph: Graph) -> Built:
-    engines = cast("object", AskedEngines())
-    return Builder(graph, engines, TYPES["bf16"], 4).build(OPERATORS, finish)  # type: ignore[arg-type]
+    return build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)
 
 
-def steps(made: Built, operation: str) -> list[tuple[Step, KernelCall]]:
+def steps(made: Built, operation: str, layers: set[str]) -> list[tuple[Step, KernelCall]]:
+    """Those of an operation in these layers."""
     pairs = zip(made.plan.steps, made.calls, strict=True)
-    return [(s, cast("KernelCall", call)) for s, call in pairs if s.operation == operation]
+    return [
+        (step, cast("KernelCall", call))
+        for step, call in pairs
+        if step.operation == operation and step.modules[0] in layers
+    ]
+
+
+def activated_norms(graph: Graph, residual: bool) -> set[str]:
+    """The layers of norms that have an activation, with or without a residual before it."""
+    norms = ((node.module, BatchNorm.of(node)) for node in graph.nodes)
+    return {
+        module
+        for module, norm in norms
+        if norm is not None and norm.activation and (norm.residual is not None) == residual
+    }
 
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_backward_reads_a_mask_or_finds_the_result_again(residual: bool) -> None:
-    made = built(lowered("resnet18", "train", (64,)))
-    name = "batch_norm_activated" if residual else "batch_norm_relu"
-    forward, backward = steps(made, name), steps(made, f"{name}_backward")
+    graph = lowered("resnet18", "train", (64,))
+    made, layers = built(graph), activated_norms(graph, residual)
+    forward = steps(made, "batch_norm", layers)
+    backward = steps(made, "batch_norm_backward", layers)
     assert forward and backward
     results = {call.arguments[4].buffer for _, call in forward if call.arguments[4]}
     masks = {call.arguments[9].buffer for _, call in forward if call.arguments[9]}
@@ -49,7 +66,8 @@ def test_backward_reads_a_mask_or_finds_the_result_again(residual: bool) -> None
 
 def test_a_second_gradient_is_an_operand() -> None:
     """Where a block's input was read twice; the last block's result was read once."""
-    found = steps(built(lowered("resnet18", "train", (64,))), "batch_norm_activated_backward")
+    graph = lowered("resnet18", "train", (64,))
+    found = steps(built(graph), "batch_norm_backward", activated_norms(graph, residual=True))
     second = [call.arguments[1] for step, call in found if "layer4.1" in step.modules[0]]
     others = [call.arguments[1] for step, call in found if "layer4.1" not in step.modules[0]]
     assert second and not any(second)

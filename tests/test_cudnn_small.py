@@ -162,7 +162,6 @@ def test_engines_are_for_tensor_cores() -> None:
     for changes in (
         {"arithmetic": "ieee"},
         {"direction": "backward_weight"},
-        {"activation": ("gelu",)},
         {"groups": 2},
         {"dtype": "bfloat16", "arithmetic": "half"},
     ):
@@ -253,7 +252,7 @@ def test_engine_on_its_operands(gpu: Any, dtype: str) -> None:
     from golow.levels.vendor.cudnn.device import Region
 
     asked = operation(
-        bias=True, residual=True, activation=("clip", 0.0, 6.0), dtype=dtype, result=dtype,
+        bias=True, residual=True, clip=(0.0, 6.0), dtype=dtype, result=dtype,
         arithmetic="tf32" if dtype == "float32" else "half",
     )  # fmt: skip
     x, weight, bias, residual = operands(dtype, SHAPES[-1])

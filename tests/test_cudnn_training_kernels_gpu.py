@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn.kernels import dropout, losses, update
+from golow.levels.vendor.cudnn.kernels import cross_entropy
+from golow.levels.vendor.cudnn.operators import dropout, nll_loss, sgd_update, softmax
 from kernel_launches import TYPES, assert_close, drawn, gpu, result, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
@@ -32,11 +33,11 @@ def test_softmax(gpu: Any, dtype: str, logarithm: bool, rows_columns: tuple[int,
     function: Callable[..., Tensor] = functional.log_softmax if logarithm else functional.softmax
     exact = x.double().requires_grad_()
     y = function(exact, 1)
-    found = result(gpu, losses.softmax(dtype, *rows_columns, logarithm), [x], x, "float32")
+    found = result(gpu, softmax.forward_kernel(dtype, *rows_columns, logarithm), [x], x, "float32")
     assert_close(found, y, slack=16)
     gradient = drawn(*rows_columns, seed=1)
     (dx,) = torch.autograd.grad(y, exact, gradient.double())
-    backward = losses.softmax_backward(dtype, *rows_columns, logarithm)
+    backward = softmax.backward_kernel(dtype, *rows_columns, logarithm)
     assert_close(result(gpu, backward, [gradient, found], x, dtype), dx, slack=64)
 
 
@@ -45,7 +46,7 @@ def test_softmax_of_nan_and_infinities(gpu: Any) -> None:
     x[0, 7], x[1, 3], x[2] = torch.nan, torch.inf, -torch.inf
     x[3, 1] = -torch.inf
     for logarithm, function in ((False, torch.softmax), (True, torch.log_softmax)):
-        kernel = losses.softmax("float32", 4, 40, logarithm)
+        kernel = softmax.forward_kernel("float32", 4, 40, logarithm)
         assert_close(result(gpu, kernel, [x], x, "float32"), function(x.double(), 1), slack=16)
 
 
@@ -60,7 +61,7 @@ def _targets(rows: int, columns: int, ignored: int) -> Tensor:
 def test_nll_loss(gpu: Any, mean: bool, rows_columns: tuple[int, int]) -> None:
     y, target = drawn(*rows_columns).log_softmax(1), _targets(*rows_columns, ignored=-7)
     loss, weight = torch.empty(1), torch.empty(1)
-    run(gpu, losses.nll_loss(*rows_columns, mean, -7), [y, target], [loss, weight])
+    run(gpu, nll_loss.forward_kernel(*rows_columns, mean, -7), [y, target], [loss, weight])
     exact = y.double().requires_grad_()
     reduction = "mean" if mean else "sum"
     expected = functional.nll_loss(exact, target, ignore_index=-7, reduction=reduction)
@@ -68,7 +69,7 @@ def test_nll_loss(gpu: Any, mean: bool, rows_columns: tuple[int, int]) -> None:
     assert weight.item() == (target != -7).sum()
     gradient = torch.tensor([3.0])
     (dy,) = torch.autograd.grad(expected * 3, exact)
-    backward = losses.nll_loss_backward(*rows_columns, mean, -7)
+    backward = nll_loss.backward_kernel(*rows_columns, mean, -7)
     assert_close(result(gpu, backward, [gradient, target, weight], y, "float32"), dy)
 
 
@@ -81,7 +82,7 @@ def test_cross_entropy(gpu: Any, dtype: str, mean: bool, rows_columns: tuple[int
     exact = x.double().requires_grad_()
     expected = functional.cross_entropy(exact, target, reduction="mean" if mean else "sum")
     (dx,) = torch.autograd.grad(expected * 2, exact)
-    kernel = losses.cross_entropy(dtype, *rows_columns, mean)
+    kernel = cross_entropy.cross_entropy(dtype, *rows_columns, mean)
     for _ in range(2):  # it leaves its counter as it found it
         loss, found = torch.empty(1), torch.empty_like(x)
         run(gpu, kernel, [x, target, gradient], [loss, found])
@@ -93,10 +94,10 @@ def test_losses_of_strange_targets(gpu: Any) -> None:
     x, gradient = drawn(3, 10), torch.ones(1)
     for target in (torch.tensor([1, 10, 2]), torch.tensor([-1, 3, 2]), torch.full((3,), -100)):
         loss, dx, weight = torch.empty(1), torch.empty(3, 10), torch.empty(1)
-        kernel = losses.cross_entropy("float32", 3, 10, mean=True)
+        kernel = cross_entropy.cross_entropy("float32", 3, 10, mean=True)
         run(gpu, kernel, [x, target, gradient], [loss, dx])
         assert loss.isnan()
-        run(gpu, losses.nll_loss(3, 10, mean=True), [x, target], [loss, weight])
+        run(gpu, nll_loss.forward_kernel(3, 10, mean=True), [x, target], [loss, weight])
         assert loss.isnan()
     assert (dx == 0).all()
 
@@ -135,7 +136,7 @@ def test_dropout(gpu: Any, dtype: str, count: int, probability: float) -> None:
     assert philox(np.zeros(1, np.uint64), 0, 0, 0)[0].tolist() == known
     x, mask = drawn(count, dtype=dtype), torch.empty(count, dtype=torch.bool)
     y, state = torch.empty_like(x), control(123, 7, probability)
-    run(gpu, dropout.dropout(dtype, count, layer=5), [x, state], [y, mask])
+    run(gpu, dropout.forward_kernel(dtype, count, layer=5), [x, state], [y, mask])
     words = philox(np.arange(-(-count // 4), dtype=np.uint64), 7, 5, 123).reshape(-1)[:count]
     kept = torch.from_numpy((words >> np.uint64(8)) * 2.0**-24 >= np.float32(probability))
     assert torch.equal(mask, kept)
@@ -147,7 +148,7 @@ def test_dropout(gpu: Any, dtype: str, count: int, probability: float) -> None:
 
 def test_step_of_dropout_advances(gpu: Any) -> None:
     state = control(9, 4, 0.5)
-    run(gpu, dropout.advance(), [state], [])
+    run(gpu, dropout.advance_kernel(), [state], [])
     assert torch.equal(state, control(9, 5, 0.5))
 
 
@@ -155,7 +156,7 @@ def test_step_of_dropout_advances(gpu: Any) -> None:
 
 
 def scaler(scale: float, good_steps: int, found: int) -> Tensor:
-    state = np.array([(scale, good_steps, found)], update.SCALER)
+    state = np.array([(scale, good_steps, found)], sgd_update.SCALER)
     return torch.from_numpy(state.view(np.uint8))
 
 
@@ -171,7 +172,7 @@ def test_sgd_is_that_of_pytorch(
     state = scaler(1024.0, 0, 0) if scaled else torch.empty(0)
     exact = torch.nn.Parameter(parameter.double())
     optimizer = torch.optim.SGD([exact], lr=0.1, momentum=0.9, weight_decay=5e-4)
-    kernel = update.sgd(count, 0.9, 5e-4, gradient=dtype, copy=dtype)
+    kernel = sgd_update.sgd_kernel(count, 0.9, 5e-4, gradient=dtype, copy=dtype)
     for step in range(3):
         gradient = drawn(count, dtype=dtype, seed=step)
         exact.grad = gradient.double()
@@ -191,14 +192,14 @@ def test_bad_gradient_leaves_a_step_out(gpu: Any, dtype: str, place: int, value:
     count, state = 4101, scaler(512.0, 1999, 0)
     gradient, parameter, momentum = drawn(count, dtype=dtype), drawn(count), drawn(count)
     gradient[5] = torch.finfo(gradient.dtype).max
-    find = update.find_nonfinite(count, dtype)
+    find = sgd_update.find_nonfinite_kernel(count, dtype)
     run(gpu, find, [gradient, state], [])
     assert torch.equal(state, scaler(512.0, 1999, 0))
     gradient[place] = value
     run(gpu, find, [gradient, state], [])
     assert torch.equal(state, scaler(512.0, 1999, 1))
     before = parameter.clone(), momentum.clone()
-    kernel = update.sgd(count, 0.9, 0.0, gradient=dtype)
+    kernel = sgd_update.sgd_kernel(count, 0.9, 0.0, gradient=dtype)
     run(gpu, kernel, [gradient, parameter, momentum, torch.ones(1), state, torch.empty(0)], [])
     assert torch.equal(parameter, before[0])
     assert torch.equal(momentum, before[1])
@@ -216,5 +217,5 @@ def test_next_scale(
     gpu: Any, before: tuple[float, int, int], after: tuple[float, int, int]
 ) -> None:
     state = scaler(*before)
-    run(gpu, update.next_scale(), [state], [])
+    run(gpu, sgd_update.next_scale_kernel(), [state], [])
     assert torch.equal(state, scaler(*after))

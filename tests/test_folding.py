@@ -10,24 +10,25 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from golow.lower.canonical import canonicalise
 from golow.lower.folding import fold_batch_norm, trim_kernels
-from golow.lower.fusion import (
-    CONVOLUTION,
-    LINEAR,
-    drop_copies,
-    fuse_padding,
-    fuse_residual,
-    make_functional,
-    name_convolutions,
-)
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.passes import apply, drop_identities, eliminate_dead_code
+from golow.lower.fusion import fuse_padding, fuse_residual
+from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.operator import written
+from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
+from golow.lower.operators.linear import Linear
+from golow.lower.operators.trimmed_weight import TrimmedWeight
+from golow.lower.passes import apply, eliminate_dead_code
+from golow.lower.vendor import CANONICAL
 from golow.lower.verify import interpret, verify
-from lowering import Case, count, only, ops
+from lowering import Case, count, only, ops, record, records
 
-NAMED = (make_functional, drop_identities, drop_copies, name_convolutions, fuse_padding)
-FOLDED = (*NAMED, fold_batch_norm, eliminate_dead_code)
-NORM = "aten.batch_norm.default"
+PADDED = (*CANONICAL, fuse_padding)
+FOLDED = (*PADDED, fold_batch_norm, eliminate_dead_code)
+CONVOLUTION, LINEAR = Convolution.op(), Linear.op()
+WEIGHTS = [FoldedWeight.op(), FoldedBias.op()]
 
 
 def folded(module: nn.Module, *shape: int) -> Graph:
@@ -43,28 +44,31 @@ def folded(module: nn.Module, *shape: int) -> Graph:
 def test_batch_norm_goes_into_the_convolution(bias: bool, affine: bool, groups: int) -> None:
     layers = nn.Conv2d(4, 8, 3, groups=groups, bias=bias), nn.BatchNorm2d(8, affine=affine)
     graph = folded(nn.Sequential(*layers), 2, 4, 6, 7)
-    assert ops(graph) == ["golow.folded_weight", "golow.folded_bias", CONVOLUTION]
+    assert ops(graph) == [*WEIGHTS, CONVOLUTION]
     assert (graph.nodes[2].module, graph.nodes[2].absorbed) == ("0", ("1",))
 
 
 def test_batch_norm_goes_into_a_linear_layer() -> None:
     graph = folded(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), 3, 6)
-    assert ops(graph) == ["golow.folded_weight", "golow.folded_bias", LINEAR]
+    assert ops(graph) == [*WEIGHTS, LINEAR]
 
 
 @pytest.mark.parametrize("length", [5, 6])
 def test_batch_norm_of_another_axis_stays(length: int) -> None:
     """After a linear layer over [N, L, C] the norm's channels are L, even where L equals C."""
     graph = folded(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(length)), 3, length, 6)
-    assert ops(graph) == [LINEAR, NORM]
+    assert ops(graph) == [LINEAR, BatchNormInference.op()]
 
 
 def test_batch_norm_that_trains_stays() -> None:
     layers = nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8, track_running_stats=False)
-    assert ops(folded(nn.Sequential(*layers), 2, 4, 6, 7)) == [CONVOLUTION, NORM]
+    assert ops(folded(nn.Sequential(*layers), 2, 4, 6, 7)) == [
+        CONVOLUTION,
+        "aten.batch_norm.default",
+    ]
     module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
     graph = Case(module, torch.randn(3, 6), mode="train").after(*FOLDED)
-    assert not count(graph, "golow.folded_weight")
+    assert not count(graph, FoldedWeight)
 
 
 class Twice(nn.Module):
@@ -94,15 +98,15 @@ class Between(Twice):
 
 
 def test_a_value_that_another_reads_is_not_folded() -> None:
-    assert count(folded(Twice(), 2, 4, 6, 7), NORM) == 1
-    assert count(folded(Between(), 2, 4, 6, 7), NORM) == 1
+    assert count(folded(Twice(), 2, 4, 6, 7), BatchNormInference) == 1
+    assert count(folded(Between(), 2, 4, 6, 7), BatchNormInference) == 1
 
 
 def test_a_shared_weight_is_folded_for_one_reader_alone() -> None:
     graph = folded(Shared(), 2, 4, 6, 7)
-    assert count(graph, NORM) == 0
-    assert count(graph, "golow.folded_weight") == 1
-    plain, normed = (node.arguments[1].name for node in graph.nodes if node.op == CONVOLUTION)
+    assert count(graph, BatchNormInference) == 0
+    assert count(graph, FoldedWeight) == 1
+    plain, normed = (layer.weight.name for layer in records(graph, Convolution))
     assert {"conv_weight"} < {plain, normed}
 
 
@@ -122,11 +126,12 @@ class Block(nn.Module):
 def test_a_residual_block_becomes_two_convolutions() -> None:
     graph = Case(Block(), torch.randn(2, 4, 6, 7)).lowered()
     first, second = (node for node in graph.nodes if node.op == CONVOLUTION)
-    assert set(ops(graph)) == {CONVOLUTION, "golow.folded_weight", "golow.folded_bias"}
+    assert set(ops(graph)) == {CONVOLUTION, *WEIGHTS}
     assert (first.module, second.module) == ("conv1", "conv2")
     assert "bn1" in first.absorbed and "bn2" in second.absorbed
-    assert first.arguments[3] is None and second.arguments[3] == Ref(name="input_0")
-    assert first.arguments[-1] == second.arguments[-1] == ("relu",)
+    one, other = records(graph, Convolution)
+    assert one.residual is None and other.residual == Ref(name="input_0")
+    assert one.activation == other.activation == Activation(name="relu")
 
 
 def test_a_norm_of_a_sum_does_not_scale_the_residual_wrongly() -> None:
@@ -135,9 +140,9 @@ def test_a_norm_of_a_sum_does_not_scale_the_residual_wrongly() -> None:
             return self.bn(self.conv(x) + x[:, :, 1:-1, 1:-1])
 
     graph = Case(Sum(), torch.randn(2, 4, 6, 7)).after(
-        *NAMED, fuse_residual, fold_batch_norm, eliminate_dead_code
+        *PADDED, fuse_residual, fold_batch_norm, eliminate_dead_code
     )
-    assert count(graph, NORM) == 1
+    assert count(graph, BatchNormInference) == 1
 
 
 def value(name: str, *shape: int) -> Value:
@@ -172,14 +177,14 @@ def test_a_norm_that_was_decomposed_before_is_folded_too() -> None:
     )
     values = {item.name: torch.rand(item.shape) + 0.5 for item in inputs}
     wanted = interpret(verify(graph), values)["output/0"]
-    small = apply(graph, (name_convolutions, fold_batch_norm, eliminate_dead_code))
-    assert ops(small) == ["golow.folded_weight", "golow.folded_bias", CONVOLUTION]
+    small = apply(graph, (canonicalise, fold_batch_norm, eliminate_dead_code))
+    assert ops(small) == [*WEIGHTS, CONVOLUTION]
     assert torch.allclose(interpret(small, values)["output/0"], wanted, rtol=1e-5, atol=1e-5)
 
 
 # ---------------------------------------------------------------- kernels
 
-TRIMMED = (*NAMED, trim_kernels, eliminate_dead_code)
+TRIMMED = (*PADDED, trim_kernels, eliminate_dead_code)
 
 
 @pytest.mark.parametrize(
@@ -203,15 +208,15 @@ def test_a_kernel_is_cut_to_the_taps_that_meet_a_pixel(
 ) -> None:
     graph = Case(layer, torch.randn(2, 2, *image)).after(*TRIMMED)
     assert count(graph, CONVOLUTION) == 1
-    assert count(graph, "golow.trimmed") == (kernel is not None)
+    assert count(graph, TrimmedWeight) == (kernel is not None)
     if kernel is not None:
-        assert only(graph, "golow.trimmed").outputs[0].shape[2:] == kernel
+        assert only(graph, TrimmedWeight).outputs[0].shape[2:] == kernel
 
 
 def test_folded_and_trimmed_and_with_residual() -> None:
     graph = Case(Block(), torch.randn(2, 4, 1, 1)).lowered()
-    assert count(graph, "golow.trimmed") == 2
-    assert count(graph, NORM) == 0
+    assert count(graph, TrimmedWeight) == 2
+    assert count(graph, BatchNormInference) == 0
 
 
 def convolution_graph(
@@ -219,12 +224,19 @@ def convolution_graph(
     stride: tuple[int, int], dilation: tuple[int, int], groups: int,
 ) -> Graph:  # fmt: skip
     x, weight = value("x", 2, 2, *image), value("w", 4, 2 // groups, *kernel)
-    arguments = (Ref(name="x"), Ref(name="w"), None, None, stride, sides, dilation, groups, ())
+    layer = Convolution(
+        x=Ref(name="x"),
+        weight=Ref(name="w"),
+        stride=stride,
+        padding=sides,  # type: ignore[arg-type]
+        dilation=dilation,
+        groups=groups,
+    )
     size = [
         (image[i] + sides[i] + sides[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
         for i in (0, 1)
     ]
-    node = Node(name="y", op=CONVOLUTION, arguments=arguments, outputs=(value("y", 2, 4, *size),))
+    node = written(Node(name="y", op="", arguments=()), layer, outputs=(value("y", 2, 4, *size),))
     return Graph(
         name="convolution",
         mode="infer",
@@ -256,7 +268,6 @@ def test_trimming_never_changes_the_value_nor_the_shape(graph: Graph) -> None:
     found = interpret(small, values)["output/0"]
     assert found.shape == wanted.shape
     assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    convolution = only(small, CONVOLUTION)
-    assert min(convolution.arguments[5]) >= 0
+    assert min(record(small, Convolution).padding) >= 0
     again = apply(small, (trim_kernels,))
-    assert count(again, "golow.trimmed") == count(small, "golow.trimmed")  # nothing left to cut
+    assert count(again, TrimmedWeight) == count(small, TrimmedWeight)  # nothing left to cut

@@ -7,32 +7,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from golow.lower.fusion import drop_copies, fuse_activation, make_functional, name_convolutions
+from golow.lower.fusion import fuse_activation
 from golow.lower.graph import Graph
-from golow.lower.normalization import (
-    ACTIVATED,
-    ACTIVATED_BACKWARD,
-    fuse_batch_norm_activation,
-    fuse_gradient_sum,
-)
-from golow.lower.passes import drop_identities, eliminate_dead_code
-from golow.lower.training import (
-    BATCH_NORM,
-    BATCH_NORM_BACKWARD,
-    fuse_batch_norm_relu,
-    name_activation_gradients,
-)
-from lowering import Case, count
+from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
+from golow.lower.operators.activation import Activate, ActivateBackward
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
+from golow.lower.operators.binary import Binary
+from golow.lower.passes import eliminate_dead_code
+from golow.lower.training import take_gradients_from_results
+from golow.lower.vendor import CANONICAL
+from lowering import Case, count, records
 
-BEFORE = (
-    make_functional,
-    drop_identities,
-    drop_copies,
-    name_convolutions,
-    name_activation_gradients,
-    fuse_batch_norm_relu,
-    fuse_activation,
-)
+BEFORE = (*CANONICAL, take_gradients_from_results, fuse_activation)
 AFTER = (*BEFORE, fuse_batch_norm_activation, eliminate_dead_code)
 
 
@@ -85,8 +71,10 @@ def case(module: nn.Module) -> Case:
 
 
 def norms(graph: Graph) -> tuple[int, int, int, int]:
-    names = (ACTIVATED, ACTIVATED_BACKWARD, BATCH_NORM, BATCH_NORM_BACKWARD)
-    return tuple(count(graph, name) for name in names)  # type: ignore[return-value]
+    """Norms with an activation and their gradients; those without."""
+    forward, backward = records(graph, BatchNorm), records(graph, BatchNormBackward)
+    fused = [sum(item.activation is not None for item in found) for found in (forward, backward)]
+    return *fused, len(forward) - fused[0], len(backward) - fused[1]  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6()], ids=["relu", "clip"])
@@ -99,8 +87,10 @@ def test_norm_residual_and_activation_become_one(
 ) -> None:
     graph = case(Block(shortcut, activation)).after(*AFTER)
     assert norms(graph) == wanted
-    assert not count(graph, "golow.add")
-    assert not count(graph, "golow.activation_backward")
+    (norm,) = (item for item in records(graph, BatchNorm) if item.activation is not None)
+    assert norm.residual is not None
+    assert not [item for item in records(graph, Binary) if item.activation is not None]
+    assert not count(graph, Activate) and not count(graph, ActivateBackward)
 
 
 def test_norm_and_clip_become_one() -> None:
@@ -118,10 +108,11 @@ def test_other_activations_stay() -> None:
 
 def test_the_sum_of_two_gradients_goes_into_the_norm_before_it() -> None:
     graph = case(TwoBlocks()).after(*BEFORE, fuse_batch_norm_activation, fuse_gradient_sum)
-    fused = [node for node in graph.nodes if node.op == ACTIVATED_BACKWARD]
-    assert sorted(len(node.arguments) for node in fused) == [9, 10]
+    fused = [item for item in records(graph, BatchNormBackward) if item.activation is not None]
+    assert sorted(item.second is not None for item in fused) == [False, True]
     # What is left is the gradient of the stem, which no norm reads.
-    assert sum(n.op == "aten.add.Tensor" and n.phase == "backward" for n in graph.nodes) == 1
+    backward = (Binary.of(node) for node in graph.nodes if node.phase == "backward")
+    assert sum(item is not None and item.function == "add" for item in backward) == 1
 
 
 class TwoBlocks(nn.Module):

@@ -32,8 +32,7 @@ from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.program import OneDnn
 from golow.record import GolowError, Mode
 from golow.worker.feed import Fed, Feed
-from in_process import lower
-from onednn_in_process import LAYOUTS, Running
+from onednn_in_process import LAYOUTS, Running, lower
 from onednn_subjects import choose_layouts
 from small_epochs import RATES, Grouped, assert_learned, learned, short_bundle, short_feed
 

@@ -19,9 +19,9 @@ from golow.record import Mode, Optimizer, Unsupported
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from in_process import OPTIMIZER, Network, assert_right, lower
+from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
-from onednn_in_process import LAYOUTS, Running, compute
+from onednn_in_process import LAYOUTS, Running, compute, lower
 
 MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)

@@ -250,8 +250,8 @@ def test_the_weights_may_be_a_transposed_view(engine: Engine) -> None:
 
 POST_OPS = {
     "relu": (PostOp("relu"), lambda y: np.maximum(y, 0)),
-    "clip": (PostOp("clip", 0.0, 1.5), lambda y: np.clip(y, 0, 1.5)),
-    "silu": (PostOp("silu", 1.0), lambda y: y / (1 + np.exp(-y))),
+    "clip_v2": (PostOp("clip_v2", 0.0, 1.5), lambda y: np.clip(y, 0, 1.5)),
+    "swish": (PostOp("swish", 1.0), lambda y: y / (1 + np.exp(-y))),
     "linear": (PostOp("linear", 2.0, -1.0), lambda y: 2 * y - 1),
     "elu": (PostOp("elu", 0.5), lambda y: np.where(y > 0, y, 0.5 * np.expm1(y))),
     "hardswish": (PostOp("hardswish", 1 / 6, 0.5), lambda y: y * np.clip(y / 6 + 0.5, 0, 1)),

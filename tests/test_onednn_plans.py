@@ -13,10 +13,10 @@ from torch import nn
 
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import BUILT, GRAPH, LAYOUTS, tuning
-from golow.levels.vendor.onednn.builder import Builder, Switches
 from golow.levels.vendor.onednn.library import Engine, channel_block
-from golow.levels.vendor.onednn.operators import OPERATORS
+from golow.levels.vendor.onednn.planning import build_plan
 from golow.levels.vendor.onednn.program import OneDnn
+from golow.levels.vendor.onednn.steps import Switches
 from golow.lower.graph import decode_graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
@@ -118,9 +118,6 @@ def test_layouts_of_a_busy_moment_serve_one_comparison(
 PLANS = """
 import gc, sys
 from pathlib import Path
-from golow.levels.vendor.onednn.builder import Builder, Switches
-from golow.levels.vendor.onednn.library import (Engine)
-from golow.levels.vendor.onednn.operators import OPERATORS
 from golow.levels.vendor.onednn.program import OneDnn
 from golow.levels.vendor.onednn import tuning
 program = OneDnn(Path({cache!r}))
@@ -187,7 +184,7 @@ def test_no_large_step_runs_reference_code(
     clean = apply(capture(prepared).graph, CLEAN_UP)
     graph = apply(clean, onednn.passes(prepared.workload))
     tag = tuning.tag_of(layout)
-    plan = Builder(graph, Engine(), lambda position: tag, Switches(0)).build(OPERATORS).plan
+    plan = build_plan(graph, Engine(), lambda position: tag, Switches(0)).plan
     slow = [
         (step.operation, step.modules[0], step.implementation)
         for step in plan.steps

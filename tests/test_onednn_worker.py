@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -27,7 +28,9 @@ from golow.check.standard import Standard
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.levels.vendor import onednn
-from golow.record import Mode
+from golow.levels.vendor.onednn import GRAPH
+from golow.lower.graph import decode_graph, encode_graph
+from golow.record import Mode, Unsupported
 from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -223,27 +226,39 @@ REFUSED = {
 }
 
 
-@needs_package
-@pytest.mark.parametrize(
-    "name",
-    [
-        *list(REFUSED)[:3],
-        "double",
-    ],
-)
-def test_an_unsupported_operation_is_named_and_survived(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_unsupported_operation_is_named_before_a_worker_starts(
+    name: str, tmp_path: Path
+) -> None:
     layer, shape, part = REFUSED[name]
     x = torch.randn(shape, dtype=next(iter(layer.parameters()), torch.empty(0)).dtype)
     module = nn.Sequential(nn.ReLU(), nn.Sequential(layer))
     bundle = written(prepare(Request(module, x)), tmp_path / "bundle")
-    with Conversation(subject_of(bundle, tmp_path / "cache")) as worker:
-        answer = worker.ask(do="load", bundle=str(bundle.folder))
+    with pytest.raises(Unsupported) as raised:
+        onednn.prepare(bundle, "", tmp_path / "cache")
+    assert raised.value.level == "onednn"
+    # float64 is met in the first layer already
+    assert raised.value.module == ("0" if name == "double" else "1.0")
+    assert raised.value.node
+    assert part in raised.value.reason
+    assert not (tmp_path / "cache").exists()
+
+
+@needs_package
+def test_an_unsupported_operation_is_named_by_the_worker_and_survived(tmp_path: Path) -> None:
+    """In a graph that nobody was asked about."""
+    subject = make_subject("infer", tmp_path)
+    file = folder_of(subject) / GRAPH
+    graph = decode_graph(file.read_bytes())
+    *others, last = graph.nodes
+    planted = msgspec.structs.replace(last, op="aten.cos.default")
+    file.write_bytes(encode_graph(msgspec.structs.replace(graph, nodes=(*others, planted))))
+    with Conversation(subject) as worker:
+        answer = worker.ask(do="load", bundle=str(subject.bundle.folder))
         assert worker.ask(do="dance")["error"] == "unknown_request"
     assert (answer["ok"], answer["error"]) == (False, "unsupported")
-    # float64 is met in the first layer already
-    assert answer["module"] == ("0" if name == "double" else "1.0")
-    assert answer["node"]
-    assert part in answer["message"]
+    assert (answer["module"], answer["node"]) == (last.module, last.name)
+    assert "aten.cos.default" in answer["message"]
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 from golow.levels.vendor.weight_arithmetic import blocked_weight
-from golow.lower import operations
-from golow.lower.fusion import name_convolutions
-from golow.lower.stem import UNSHUFFLE, block_first_convolution
-from lowering import Case, count, only
+from golow.lower.canonical import canonicalise
+from golow.lower.operators.blocked_weight import BlockedWeight
+from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
+from golow.lower.stem import block_first_convolution
+from lowering import Case, count, only, record
 
-PASSES = (name_convolutions, block_first_convolution)
+PASSES = (canonicalise, block_first_convolution)
 
 
 def blocked(layer: nn.Module, *shape: int) -> int:
     """How many convolutions the pass rearranged."""
     torch.manual_seed(0)
-    return count(Case(layer, torch.randn(shape)).after(*PASSES), UNSHUFFLE)
+    return count(Case(layer, torch.randn(shape)).after(*PASSES), PixelUnshuffle)
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2, 3, (3, 1)])
@@ -33,9 +35,9 @@ def test_the_same_convolution(kernel: int, padding: int) -> None:
 
 def test_the_first_layer_of_resnet() -> None:
     graph = Case(nn.Conv2d(3, 8, 7, 2, 3), torch.randn(2, 3, 12, 14)).after(*PASSES)
-    fused = only(graph, "golow.convolution")
-    assert fused.arguments[4:6] == ((1, 1), (2, 2, 1, 1))
-    assert only(graph, "golow.blocked_weight").outputs[0].shape == (8, 12, 4, 4)  # type: ignore[union-attr]
+    fused = record(graph, Convolution)
+    assert (fused.stride, fused.padding) == ((1, 1), (2, 2, 1, 1))
+    assert only(graph, BlockedWeight).outputs[0].shape == (8, 12, 4, 4)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -59,5 +61,5 @@ def test_others_stay(layer: nn.Module, shape: tuple[int, ...]) -> None:
 @given(sizes=st.tuples(*[st.integers(1, 7)] * 4), top=st.integers(0, 4), left=st.integers(0, 4))
 def test_numpy_arranges_weights_as_torch_does(sizes: tuple[int, ...], top: int, left: int) -> None:
     weight = torch.arange(float(np.prod(sizes))).reshape(sizes)
-    wanted = operations.blocked_weight(weight, top, left).numpy()
+    wanted = BlockedWeight.meaning(weight, top, left).numpy()
     assert np.array_equal(blocked_weight(weight.numpy(), top, left), wanted)

@@ -11,32 +11,33 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from golow.lower.fusion import (
-    CONVOLUTION,
-    LINEAR,
-    drop_copies,
-    fuse_activation,
-    make_functional,
-    name_convolutions,
+from golow.lower.fusion import fuse_activation
+from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.normalization import fuse_batch_norm_relu
+from golow.lower.operator import Operator, written
+from golow.lower.operators.activation import Activate, ActivateBackward
+from golow.lower.operators.adaptive_average_pool import (
+    AdaptiveAveragePool,
+    AdaptiveAveragePoolBackward,
 )
-from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.passes import CLEAN_UP, drop_identities, eliminate_dead_code
-from golow.lower.training import (
-    BATCH_NORM,
-    BATCH_NORM_BACKWARD,
-    POOL,
-    POOL_BACKWARD,
-    append_update,
-    fuse_batch_norm_relu,
-    name_activation_gradients,
-    name_global_pooling,
-)
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.expand import Expand
+from golow.lower.operators.linear import Linear
+from golow.lower.operators.matrix_product import MatrixProduct
+from golow.lower.operators.permute import Permute
+from golow.lower.operators.reduce import Reduce
+from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.sgd_update import SgdUpdate
+from golow.lower.passes import CLEAN_UP, eliminate_dead_code
+from golow.lower.training import append_update, name_global_pooling, take_gradients_from_results
+from golow.lower.vendor import CANONICAL
 from golow.lower.verify import verify
 from golow.record import Optimizer
-from lowering import Case, applied, assert_close, count, only, ops, run
+from lowering import Case, applied, assert_close, count, only, record, records, run
 
-BASE = (make_functional, drop_identities, drop_copies, name_convolutions)
-NAMED = (*BASE, name_global_pooling, name_activation_gradients, eliminate_dead_code)
+NAMED = (*CANONICAL, name_global_pooling, take_gradients_from_results, eliminate_dead_code)
 IMAGES = (3, 3, 6, 6)
 
 
@@ -72,21 +73,31 @@ def training(module: nn.Module, *shape: int) -> Case:
 @pytest.mark.parametrize(("form", "forward"), [("pool", 1), ("keep", 1), ("mean", 0)])
 def test_global_pooling_is_recognised(form: str, forward: int) -> None:
     graph = training(Pooled(form)).after(*NAMED)
-    assert count(graph, POOL) == forward
-    assert count(graph, POOL_BACKWARD) == 1
-    assert not count(graph, "aten.div.Scalar")
-    assert not count(graph, "aten.expand.default")
-    pooled = only(graph, POOL if forward else "aten.mean.dim").arguments[0]
-    assert only(graph, POOL_BACKWARD).arguments[1] == pooled
+    assert count(graph, AdaptiveAveragePool) == forward
+    assert len(means(graph)) == 1 - forward
+    assert count(graph, AdaptiveAveragePoolBackward) == 1
+    assert not divisions(graph)
+    assert not count(graph, Expand)
+    pooled = record(graph, AdaptiveAveragePool) if forward else means(graph)[0]
+    shape = record(graph, AdaptiveAveragePoolBackward).shape
+    assert shape == graph.values()[pooled.x.name].shape
+
+
+def divisions(graph: Graph) -> list[Binary]:
+    return [item for item in records(graph, Binary) if item.function == "divide"]
+
+
+def means(graph: Graph) -> list[Reduce]:
+    return [item for item in records(graph, Reduce) if item.function == "mean"]
 
 
 def test_a_mean_over_rows_is_no_global_pooling() -> None:
     """But its gradient is that of pooling a single row to one pixel, and equals it."""
     graph = training(Pooled("rows")).after(*NAMED)
-    assert not count(graph, POOL)
-    assert count(graph, "aten.mean.dim") == 2
-    assert count(graph, POOL_BACKWARD) == 1
-    assert count(graph, "aten.div.Scalar") == 1
+    assert not count(graph, AdaptiveAveragePool)
+    assert len(means(graph)) == 2
+    assert count(graph, AdaptiveAveragePoolBackward) == 1
+    assert len(divisions(graph)) == 1
 
 
 def test_a_mean_in_another_dtype_is_no_pooling() -> None:
@@ -94,34 +105,38 @@ def test_a_mean_in_another_dtype_is_no_pooling() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x.mean((2, 3), keepdim=True, dtype=torch.float64)
 
-    assert not count(Case(Mean(), torch.randn(IMAGES)).after(*NAMED), POOL)
+    assert not count(Case(Mean(), torch.randn(IMAGES)).after(*NAMED), AdaptiveAveragePool)
 
 
 @pytest.mark.parametrize(
     ("layer", "wanted"),
     [
-        (nn.ReLU(), ("relu",)),
-        (nn.ReLU6(), ("clip", 0.0, 6.0)),
-        (nn.Hardtanh(-0.5, 0.25), ("clip", -0.5, 0.25)),
-        (nn.Tanh(), ("tanh",)),
-        (nn.Sigmoid(), ("sigmoid",)),
+        (nn.ReLU(), Activation(name="relu")),
+        (nn.ReLU6(), Activation(name="clip", numbers=(0.0, 6.0))),
+        (nn.Hardtanh(-0.5, 0.25), Activation(name="clip", numbers=(-0.5, 0.25))),
+        (nn.Tanh(), Activation(name="tanh")),
+        (nn.Sigmoid(), Activation(name="sigmoid")),
     ],
     ids=str,
 )
-def test_gradients_from_the_result(layer: nn.Module, wanted: tuple[object, ...]) -> None:
+def test_gradients_from_the_result(layer: nn.Module, wanted: Activation) -> None:
     case = training(nn.Sequential(nn.Linear(6, 8), layer, nn.Linear(8, 5)), 3, 6)
     graph = case.after(*NAMED, fuse_activation, eliminate_dead_code)
-    first, backward = graph.nodes[1], only(graph, "golow.activation_backward")
-    assert (first.op, first.arguments[-1]) == (LINEAR, wanted)  # its argument is not kept
-    assert backward.arguments[1:] == (Ref(name=first.outputs[0].name), wanted)
+    first = next(node for node in graph.nodes if node.op == Linear.op())
+    assert records(graph, Linear)[0].activation == wanted
+    assert not count(graph, Activate)  # its argument is not kept
+    backward = record(graph, ActivateBackward)
+    assert backward.value == Ref(name=first.outputs[0].name)  # type: ignore[union-attr]
+    assert (backward.activation, backward.from_result) == (wanted, True)
 
 
 @pytest.mark.parametrize("layer", [nn.SiLU(), nn.GELU(), nn.ELU(), nn.Hardswish()], ids=str)
 def test_gradients_from_the_argument_keep_it(layer: nn.Module) -> None:
     case = training(nn.Sequential(nn.Linear(6, 8), layer, nn.Linear(8, 5)), 3, 6)
     graph = case.after(*NAMED, fuse_activation, eliminate_dead_code)
-    assert not count(graph, "golow.activation_backward")
-    assert all(node.arguments[-1] == () for node in graph.nodes if node.op == LINEAR)
+    assert not record(graph, ActivateBackward).from_result
+    assert record(graph, ActivateBackward).value == record(graph, Activate).x
+    assert all(linear.activation is None for linear in records(graph, Linear))
 
 
 # ---------------------------------------------------------------- batch norm and relu
@@ -132,11 +147,12 @@ FUSED = (*NAMED, fuse_batch_norm_relu, fuse_activation, eliminate_dead_code)
 @pytest.mark.parametrize("form", ["pool", "mean"])
 def test_batch_norm_and_relu_become_one_in_both_directions(form: str) -> None:
     graph = training(Pooled(form)).after(*FUSED)
-    forward = only(graph, "golow.batch_norm_relu")
-    backward = only(graph, "golow.batch_norm_relu_backward")
+    forward, backward = only(graph, BatchNorm), only(graph, BatchNormBackward)
     assert (forward.module, forward.absorbed) == ("bn", ("act",))
     assert (backward.module, backward.absorbed) == ("bn", ("act",))
-    assert not {BATCH_NORM, BATCH_NORM_BACKWARD, "aten.relu.default"} & set(ops(graph))
+    assert record(graph, BatchNorm).activation == Activation(name="relu")
+    assert record(graph, BatchNormBackward).activation == Activation(name="relu")
+    assert not count(graph, Activate) and not count(graph, ActivateBackward)
 
 
 class AllAtTheTop(nn.Module):
@@ -152,7 +168,11 @@ class AllAtTheTop(nn.Module):
 
 def test_the_gradient_of_the_mean_keeps_nothing_for_its_shape() -> None:
     graph = training(AllAtTheTop()).after(*FUSED)
-    assert count(graph, POOL_BACKWARD) == count(graph, "golow.batch_norm_relu") == 1
+    assert count(graph, AdaptiveAveragePoolBackward) == activated_norms(graph) == 1
+
+
+def activated_norms(graph: Graph) -> int:
+    return sum(norm.activation is not None for norm in records(graph, BatchNorm))
 
 
 class NormTwice(Pooled):
@@ -184,8 +204,10 @@ class Frozen(Pooled):
 @pytest.mark.parametrize(("module", "fused"), [(NormTwice, 0), (ReluTwice, 1), (Frozen, 0)])
 def test_only_a_norm_that_relu_alone_reads_is_fused(module: type[Pooled], fused: int) -> None:
     graph = training(module()).after(*FUSED)
-    assert count(graph, "golow.batch_norm_relu") == fused
-    assert count(graph, "golow.batch_norm_relu_backward") == fused
+    assert activated_norms(graph) == fused
+    gradients = records(graph, BatchNormBackward)
+    assert sum(gradient.activation is not None for gradient in gradients) == fused
+    assert (count(graph, BatchNorm) == 0) == (module is Frozen)
 
 
 # ---------------------------------------------------------------- the update
@@ -259,20 +281,22 @@ def test_each_parameter_is_updated_once() -> None:
     graph = training(Tied(), 4, 6).lowered()
     updated = [item.target for item in graph.outputs if item.kind == "parameter"]
     assert sorted(updated) == ["first.bias", "first.weight", "last.weight", "second.bias"]
-    assert count(graph, "golow.new_parameter") == count(graph, "golow.new_momentum") == 4
-    assert all(n.phase == "update" for n in graph.nodes if n.op.startswith("golow.new_"))
+    updates = [node for node in graph.nodes if SgdUpdate.of(node) is not None]
+    assert [node.phase for node in updates] == ["update"] * 4
+    assert all(None not in node.outputs for node in updates)  # momentum and parameter
 
 
 def assert_updates_follow_the_last_read(graph: Graph) -> None:
     """A level writes the new parameter over the old: no later node may read that or a view."""
     for position, node in enumerate(graph.nodes):
-        if node.op != "golow.new_parameter":
+        update = SgdUpdate.of(node)
+        if update is None:
             continue
-        looking = {node.arguments[0].name}
+        looking = {update.parameter.name}
         for index, other in enumerate(graph.nodes):
             if looking & set(other.references()):
                 assert index <= position, (node.name, other.name)
-                if other.op.startswith(("aten.t.", "aten.view.", "aten.transpose.")):
+                if other.op in (Permute.op(), Reshape.op(), Expand.op()):
                     looking |= {value.name for value in other.outputs}
 
 
@@ -280,9 +304,17 @@ def float_value(name: str, *shape: int) -> Value:
     return Value(name=name, shape=shape, dtype="float32")
 
 
-def node(name: str, op: str, shape: tuple[int, ...], *arguments: str) -> Node:
-    given = tuple(Ref(name=argument) for argument in arguments)
-    return Node(name=name, op=op, arguments=given, outputs=(float_value(name, *shape),))
+def node(name: str, operator: Operator) -> Node:
+    return written(
+        Node(name=name, op="", arguments=()), operator, outputs=(float_value(name, 3, 3),)
+    )
+
+
+def ref(name: str) -> Ref:
+    return Ref(name=name)
+
+
+RELU = Activation(name="relu")
 
 
 def late_reader() -> Graph:
@@ -296,14 +328,14 @@ def late_reader() -> Graph:
             GraphInput(value=float_value("v", 3, 3), kind="parameter", target="v"),
         ),
         nodes=(
-            node("w_t", "aten.t.default", (3, 3), "w"),
-            node("y", "aten.mm.default", (3, 3), "x", "w_t"),
-            node("gradient", "aten.mul.Tensor", (3, 3), "y", "x"),
-            node("early", "aten.mul.Tensor", (3, 3), "v", "x"),
-            node("w_t_t", "aten.t.default", (3, 3), "w_t"),
-            node("between", "aten.relu.default", (3, 3), "y"),
-            node("z", "aten.mm.default", (3, 3), "between", "w_t_t"),
-            node("after", "aten.relu.default", (3, 3), "z"),
+            node("w_t", Permute(x=ref("w"), order=(1, 0))),
+            node("y", MatrixProduct(a=ref("x"), b=ref("w_t"))),
+            node("gradient", Binary(function="multiply", a=ref("y"), b=ref("x"))),
+            node("early", Binary(function="multiply", a=ref("v"), b=ref("x"))),
+            node("w_t_t", Permute(x=ref("w_t"), order=(1, 0))),
+            node("between", Activate(x=ref("y"), activation=RELU)),
+            node("z", MatrixProduct(a=ref("between"), b=ref("w_t_t"))),
+            node("after", Activate(x=ref("z"), activation=RELU)),
         ),
         outputs=(
             GraphOutput(name="gradient", kind="gradient", target="w"),
@@ -316,8 +348,8 @@ def late_reader() -> Graph:
 def test_a_weight_is_updated_after_the_last_read_through_a_view() -> None:
     graph = verify(append_update(verify(late_reader()), Optimizer()))
     names = [node.name for node in graph.nodes]
-    assert names[names.index("z") + 1 :][:2] == ["w_momentum_new", "w_new"]
-    assert names[names.index("early") + 1 :][:2] == ["v_momentum_new", "v_new"]  # no later
+    assert names[names.index("z") + 1] == "w_new"
+    assert names[names.index("early") + 1] == "v_new"  # no later
     assert_updates_follow_the_last_read(graph)
 
 
@@ -326,7 +358,7 @@ def test_one_gradient_for_two_parameters() -> None:
     gradients = [msgspec.structs.replace(item, name="early") for item in graph.outputs[:2]]
     graph = msgspec.structs.replace(graph, outputs=(*gradients, graph.outputs[2]))
     graph = verify(append_update(graph, Optimizer()))
-    assert count(graph, "golow.new_parameter") == 2
+    assert count(graph, SgdUpdate) == 2
     assert_updates_follow_the_last_read(graph)
 
 
@@ -335,5 +367,5 @@ def test_updates_of_captured_steps_follow_the_last_read(
     module: type[nn.Module], shape: tuple[int, ...]
 ) -> None:
     graph = training(module(), *shape).lowered()
-    assert count(graph, LINEAR) + count(graph, CONVOLUTION) >= 1
+    assert count(graph, Linear) + count(graph, Convolution) >= 1
     assert_updates_follow_the_last_read(graph)

@@ -7,79 +7,85 @@ from __future__ import annotations
 
 import msgspec
 
-from golow.lower.fusion import CONVOLUTION, LINEAR, RESIDUAL
-from golow.lower.graph import Argument, Graph, Node, Ref, Value
-from golow.lower.rewriting import Links, absorbing, result, rewritten
+from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.operator import Operator, written
+from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
+from golow.lower.operators.linear import Linear
+from golow.lower.operators.trimmed_weight import TrimmedWeight
+from golow.lower.patterns import Found, Fusion, Match, Rule, fuse, node
+from golow.lower.rewriting import rewritten
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
     """Put a batch norm with running statistics into the convolution or linear layer before it."""
-    links = Links(graph)
-    values = graph.values()
-    replaced: dict[int, tuple[Node, ...]] = {}
-    for position, node in enumerate(graph.nodes):
-        statistics = _running_statistics(node)
-        maker = links.made_by(node.arguments[0], CONVOLUTION, LINEAR) if statistics else None
-        if statistics is None or maker is None:
-            continue
-        first = links.nodes[maker]
-        if links.only_reader(result(first)) != position or first.arguments[-1] != ():
-            continue
-        if first.arguments[RESIDUAL] is not None:
-            continue  # the norm scales the residual too
-        if first.op == LINEAR and len(values[result(first)].shape) != 2:
-            continue  # the norm's channels are not the layer's last axis
-        replaced |= {maker: (), position: _folded(first, node, statistics, values)}
-    return rewritten(graph, replaced)
+    return fuse(graph, BATCH_NORM)
 
 
-def _running_statistics(node: Node) -> tuple[Argument, ...] | None:
-    """(scale, shift, mean, variance, epsilon) of a batch norm that does not train."""
-    if node.op == "aten.batch_norm.default":
-        _, scale, shift, mean, variance, training, _, epsilon, _ = node.arguments
-    elif node.op == "aten._native_batch_norm_legit_no_training.default":
-        (_, scale, shift, mean, variance, _, epsilon), training = node.arguments, False
-    else:
-        return None
-    if training or not isinstance(mean, Ref) or not isinstance(variance, Ref):
-        return None
-    return scale, shift, mean, variance, epsilon
-
-
-def _folded(
-    first: Node, norm: Node, statistics: tuple[Argument, ...], values: dict[str, Value]
-) -> tuple[Node, ...]:
-    scale, shift, mean, variance, epsilon = statistics
-    weight, bias, normed = first.arguments[1], first.arguments[2], norm.outputs[0]
-    assert isinstance(weight, Ref) and isinstance(mean, Ref) and normed is not None  # noqa: S101
-    new_weight = msgspec.structs.replace(values[weight.name], name=f"{normed.name}_folded_weight")
-    new_bias = msgspec.structs.replace(values[mean.name], name=f"{normed.name}_folded_bias")
-    base = {"module": norm.module, "phase": norm.phase}
-    arguments = (
-        first.arguments[0],
-        Ref(name=new_weight.name),
-        Ref(name=new_bias.name),
-        *first.arguments[3:],
+def _folded(match: Match) -> list[Fusion]:
+    layer, norm = match["layer"].arguments, match.arguments("norm", BatchNormInference)
+    if not isinstance(layer, Convolution | Linear):
+        return []
+    values, output = match["norm"].values, match["norm"].output
+    weight = msgspec.structs.replace(values[layer.weight.name], name=f"{output.name}_folded_weight")
+    bias = msgspec.structs.replace(values[norm.mean.name], name=f"{output.name}_folded_bias")
+    of_weight = FoldedWeight(
+        weight=layer.weight, scale=norm.scale, variance=norm.variance, epsilon=norm.epsilon
     )
-    return (
-        Node(
-            name=new_weight.name,
-            op="golow.folded_weight",
-            arguments=(weight, scale, variance, epsilon),
-            outputs=(new_weight,),
-            **base,  # type: ignore[arg-type]
-        ),
-        Node(
-            name=new_bias.name,
-            op="golow.folded_bias",
-            arguments=(bias, scale, shift, mean, variance, epsilon),
-            outputs=(new_bias,),
-            **base,  # type: ignore[arg-type]
-        ),
-        msgspec.structs.replace(
-            first, arguments=arguments, outputs=(normed,), absorbed=absorbing(first, norm)
-        ),
+    of_bias = FoldedBias(
+        bias=layer.bias,
+        scale=norm.scale,
+        shift=norm.shift,
+        mean=norm.mean,
+        variance=norm.variance,
+        epsilon=norm.epsilon,
     )
+    operator = msgspec.structs.replace(
+        layer, weight=Ref(name=weight.name), bias=Ref(name=bias.name)
+    )
+    before = tuple(
+        _once(match["norm"].node, made, value)
+        for made, value in ((of_weight, weight), (of_bias, bias))
+    )
+    return [Fusion(operator, "layer", ("norm",), "norm", (output,), before)]
+
+
+def _norms_the_last_axis(found: Found) -> bool:
+    """Whether a norm behind the layer has the layer's outputs for channels."""
+    return not isinstance(found.arguments, Linear) or len(found.output.shape) == 2
+
+
+BATCH_NORM = Rule(
+    [
+        node(
+            "norm",
+            BatchNormInference,
+            x=node(
+                "layer",
+                Convolution,
+                Linear,
+                residual=None,  # the norm would scale it too
+                activation=None,
+                alone=True,
+                where=_norms_the_last_axis,
+            ),
+        )
+    ],
+    _folded,
+)
+
+
+def _once(beside: Node, operator: Operator, value: Value) -> Node:
+    """A new node that computes a value from weights alone, in the layer of another."""
+    return written(
+        Node(name=value.name, op="", arguments=(), module=beside.module, phase=beside.phase),
+        operator,
+        outputs=(value,),
+    )
+
+
+# ---------------------------------------------------------------- kernels that only meet padding
 
 
 def trim_kernels(graph: Graph) -> Graph:
@@ -90,49 +96,46 @@ def trim_kernels(graph: Graph) -> Graph:
     """
     values = graph.values()
     replaced: dict[int, tuple[Node, ...]] = {}
-    for position, node in enumerate(graph.nodes):
-        if node.op == CONVOLUTION and (new := _trimmed(node, values)) is not None:
-            replaced[position] = new
+    for position, this in enumerate(graph.nodes):
+        layer, output = Convolution.of(this), this.outputs[0] if this.outputs else None
+        if layer is not None and output is not None:
+            new = _trimmed(this, layer, output, values)
+            if new is not None:
+                replaced[position] = new
     return rewritten(graph, replaced)
 
 
-def _trimmed(node: Node, values: dict[str, Value]) -> tuple[Node, ...] | None:
-    x, weight, bias, residual, stride, padding, dilation, groups, activation = node.arguments
-    assert isinstance(x, Ref) and isinstance(weight, Ref)  # noqa: S101
-    image, kernel = values[x.name].shape[2:], values[weight.name].shape[2:]
-    output = node.outputs[0]
-    assert output is not None and isinstance(padding, tuple)  # noqa: S101
-    before, after = padding[:2], padding[2:]
+def _trimmed(
+    this: Node, layer: Convolution, output: Value, values: dict[str, Value]
+) -> tuple[Node, ...] | None:
+    image, weight = values[layer.x.name].shape[2:], values[layer.weight.name]
+    kernel = weight.shape[2:]
     ranges, sides = [], []
     for axis in (0, 1):
-        steps = [d[axis] for d in (stride, dilation, before, after)]  # type: ignore[index]
-        taps = _taps_in_image(image[axis], kernel[axis], output.shape[2 + axis], *steps)  # type: ignore[arg-type]
+        before, after = layer.padding[axis], layer.padding[2 + axis]
+        stride, dilation = layer.stride[axis], layer.dilation[axis]
+        taps = _taps_in_image(
+            image[axis], kernel[axis], output.shape[2 + axis], stride, dilation, before
+        )
         ranges.append((taps.start, taps.stop))
-        sides.append(_padding_left(taps, kernel[axis], *steps[1:]))  # type: ignore[arg-type]
+        sides.append(_padding_left(taps, kernel[axis], dilation, before, after))
     if all(r == (0, size) for r, size in zip(ranges, kernel, strict=True)):
         return None
     if any(side < 0 for both in sides for side in both):
         return None  # the image itself would have to be cut
-    shape = (*values[weight.name].shape[:2], *(stop - start for start, stop in ranges))
-    small = Value(name=f"{output.name}_trimmed", shape=shape, dtype=values[weight.name].dtype)
-    trim = Node(
-        name=small.name,
-        op="golow.trimmed",
-        arguments=(weight, *ranges),
-        outputs=(small,),
-        module=node.module,
-        phase=node.phase,
-    )
+    shape = (*weight.shape[:2], *(stop - start for start, stop in ranges))
+    small = Value(name=f"{output.name}_trimmed", shape=shape, dtype=weight.dtype)
+    rows, columns = ranges
     (top, bottom), (left, right) = sides
-    arguments = (
-        *(x, Ref(name=small.name), bias, residual, stride),
-        *((top, left, bottom, right), dilation, groups, activation),
+    trimmed = msgspec.structs.replace(
+        layer, weight=Ref(name=small.name), padding=(top, left, bottom, right)
     )
-    return trim, msgspec.structs.replace(node, arguments=arguments)
+    trim = TrimmedWeight(weight=layer.weight, rows=rows, columns=columns)
+    return _once(this, trim, small), written(this, trimmed)
 
 
 def _taps_in_image(
-    image: int, kernel: int, output: int, stride: int, dilation: int, before: int, after: int
+    image: int, kernel: int, output: int, stride: int, dilation: int, before: int
 ) -> range:
     """The taps from the first to the last that meets a pixel at some position of the output."""
     met = [

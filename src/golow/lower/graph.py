@@ -46,16 +46,25 @@ class Symbol(Record, frozen=True, kw_only=True, tag="symbol"):
     name: str
 
 
-Scalar = None | bool | int | float | str | Ref | Symbol
+class Activation(Record, frozen=True, kw_only=True, tag="activation"):
+    """An argument that is a function of one element: ``relu``, or ``clip`` with its bounds."""
+
+    name: str
+    numbers: tuple[float, ...] = ()
+
+
+Scalar = None | bool | int | float | str | Ref | Symbol | Activation
 Argument = Scalar | tuple[Scalar, ...]
 
 
 class Node(Record, frozen=True, kw_only=True):
     """One operation: ``outputs = op(*arguments, **keywords)``.
 
-    op is the overload's full name (``aten.conv2d.default``). An output that nobody reads is None.
-    module is the path of the layer it came from (``layer1.0.conv1``), empty at the top; absorbed
-    are those of further layers that were fused into it.
+    op is ATen's full name of the overload (``aten.conv2d.default``), or the name of an operator of
+    golow's vocabulary (``golow.convolution``, see ``operator.py``), whose arguments are keywords.
+    An output that nobody reads is None. module is the path of the layer it came from
+    (``layer1.0.conv1``), empty at the top; absorbed are those of further layers that were fused
+    into it.
     """
 
     name: str
@@ -152,7 +161,7 @@ def print_python(graph: Graph) -> str:
     """
     lines = ["import torch", "from torch.ops import aten"]
     if any(node.op.startswith("golow.") for node in graph.nodes):
-        lines += ["from golow.lower import operations as golow"]
+        lines += ["from golow.lower import meaning as golow"]
     lines += ["", ""]
     lines += [f"def {graph.name}(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:"]
     lines += [f"    {_input_line(item)}" for item in graph.inputs]
@@ -194,6 +203,8 @@ def _argument_text(argument: Argument) -> str:
         return f"[{', '.join(_argument_text(item) for item in argument)}]"
     if isinstance(argument, Ref):
         return argument.name
+    if isinstance(argument, Activation):
+        return f"golow.Activation(name={argument.name!r}, numbers={argument.numbers!r})"
     if isinstance(argument, Symbol):
         return {
             "dtype": f"torch.{argument.name}",

@@ -3,8 +3,8 @@ an input: what decides whether a step may write over its argument."""
 
 from __future__ import annotations
 
-from golow.lower.fusion import VIEWS
 from golow.lower.graph import Graph, Ref
+from golow.lower.operator import vocabulary
 
 
 def state_outputs(graph: Graph) -> dict[str, str]:
@@ -25,8 +25,8 @@ def last_reads(graph: Graph) -> tuple[dict[str, str], dict[str, int]]:
     for position, node in enumerate(graph.nodes):
         for name in node.references():
             last[groups.get(name, name)] = position
-        source = node.arguments[0] if node.arguments else None
-        if node.op in VIEWS and isinstance(source, Ref):
+        kind, source = vocabulary().get(node.op), node.keywords.get("x")
+        if kind is not None and kind.is_view and isinstance(source, Ref):
             for value in node.outputs:
                 if value is not None:
                     groups[value.name] = groups.get(source.name, source.name)

@@ -95,20 +95,3 @@ def absorbing(first: Node, *others: Node) -> tuple[str, ...]:
     its own."""
     paths = [*first.absorbed, *(p for node in others for p in (node.module, *node.absorbed))]
     return tuple(dict.fromkeys(path for path in paths if path != first.module))
-
-
-def given(node: Node, names: str, *defaults: Argument) -> tuple[Argument, ...]:
-    """The node's arguments by the parameters' names (blank-separated), defaults for the last
-    ones where the node leaves them out."""
-    parameters = names.split()
-    found = dict(zip(parameters, node.arguments, strict=False)) | dict(node.keywords)
-    filled = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
-    return tuple(found.get(name, filled.get(name)) for name in parameters)
-
-
-def pair(argument: Argument) -> tuple[int, int]:
-    """A size for both dimensions, given as one number, as one in a list, or as two."""
-    items = argument if isinstance(argument, tuple) else (argument,)
-    first, last = items[0], items[-1]
-    assert isinstance(first, int) and isinstance(last, int)  # noqa: S101
-    return first, last

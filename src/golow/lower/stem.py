@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import msgspec
 
-from golow.lower.fusion import CONVOLUTION
 from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.operator import written
+from golow.lower.operators.blocked_weight import BlockedWeight
+from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 from golow.lower.rewriting import rewritten
 
 BLOCK = 2
 FEW = 4  # channels
-UNSHUFFLE = "aten.pixel_unshuffle.default"
 
 
 def block_first_convolution(graph: Graph) -> Graph:
@@ -25,61 +27,52 @@ def block_first_convolution(graph: Graph) -> Graph:
     values = graph.values()
     images = {item.value.name for item in graph.inputs if item.kind == "input"}
     replaced: dict[int, tuple[Node, ...]] = {}
-    for position, node in enumerate(graph.nodes):
-        x = node.arguments[0] if node.op == CONVOLUTION else None
-        if isinstance(x, Ref) and x.name in images:
-            new = _blocked(node, values)
+    for position, this in enumerate(graph.nodes):
+        layer, output = Convolution.of(this), this.outputs[0] if this.outputs else None
+        if layer is not None and output is not None and layer.x.name in images:
+            new = _blocked(this, layer, output, values)
             if new is not None:
                 replaced[position] = new
     return rewritten(graph, replaced)
 
 
-def _blocked(node: Node, values: dict[str, Value]) -> tuple[Node, ...] | None:
-    x, weight, bias, residual, stride, padding, dilation, groups, activation = node.arguments
-    assert isinstance(x, Ref) and isinstance(weight, Ref)  # noqa: S101
-    image, kernel = values[x.name], values[weight.name]
+def _blocked(
+    this: Node, layer: Convolution, output: Value, values: dict[str, Value]
+) -> tuple[Node, ...] | None:
+    image, kernel = values[layer.x.name], values[layer.weight.name]
     images, channels, height, width = image.shape
-    output = node.outputs[0]
-    if (stride, dilation, groups) != ((BLOCK, BLOCK), (1, 1), 1) or channels > FEW:
+    if layer.stride != (BLOCK, BLOCK) or layer.dilation != (1, 1) or layer.groups != 1:
         return None
-    if height % BLOCK or width % BLOCK or min(kernel.shape[2:]) <= BLOCK or output is None:
+    if channels > FEW or height % BLOCK or width % BLOCK or min(kernel.shape[2:]) <= BLOCK:
         return None
-    assert isinstance(padding, tuple)  # noqa: S101
-    pairs = zip(kernel.shape[2:], padding[:2], strict=True)
-    sizes = [taps_and_padding(size, int(before)) for size, before in pairs]  # type: ignore[arg-type]
+    pairs = zip(kernel.shape[2:], layer.padding[:2], strict=True)
+    sizes = [taps_and_padding(size, before) for size, before in pairs]
     blocks = (height // BLOCK, width // BLOCK)
     # What the last output needs beyond the image.
-    after = [
+    below, right = (
         out + taps - 1 - size - before
         for out, size, (taps, before) in zip(output.shape[2:], blocks, sizes, strict=True)
-    ]
-    if min(after) < 0:
+    )
+    if min(below, right) < 0:
         return None
     depth = channels * BLOCK * BLOCK
     folded = Value(name=f"{output.name}_blocks", shape=(images, depth, *blocks), dtype=image.dtype)
     taps = (kernel.shape[0], depth, *(taps for taps, _ in sizes))
     small = Value(name=f"{output.name}_blocked_weight", shape=taps, dtype=kernel.dtype)
-    unshuffle = Node(
-        name=folded.name,
-        op=UNSHUFFLE,
-        arguments=(x, BLOCK),
-        outputs=(folded,),
-        module=node.module,
-        phase=node.phase,
+    unshuffle = PixelUnshuffle(x=layer.x, factor=BLOCK)
+    arrange = BlockedWeight(weight=layer.weight, top=layer.padding[0], left=layer.padding[1])
+    blocked = msgspec.structs.replace(
+        layer,
+        x=Ref(name=folded.name),
+        weight=Ref(name=small.name),
+        stride=(1, 1),
+        padding=(sizes[0][1], sizes[1][1], below, right),
     )
-    arrange = msgspec.structs.replace(
-        unshuffle,
-        name=small.name,
-        op="golow.blocked_weight",
-        arguments=(weight, padding[0], padding[1]),
-        outputs=(small,),
+    return (
+        written(this, unshuffle, name=folded.name, outputs=(folded,), absorbed=()),
+        written(this, arrange, name=small.name, outputs=(small,), absorbed=()),
+        written(this, blocked),
     )
-    sides = (sizes[0][1], sizes[1][1], *after)
-    arguments = (
-        *(Ref(name=folded.name), Ref(name=small.name), bias, residual),
-        *((1, 1), sides, dilation, groups, activation),
-    )
-    return unshuffle, arrange, msgspec.structs.replace(node, arguments=arguments)
 
 
 def taps_and_padding(kernel: int, padding: int) -> tuple[int, int]:

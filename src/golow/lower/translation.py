@@ -23,6 +23,8 @@ from golow.lower.graph import (
     as_number,
 )
 from golow.lower.naming import Namer
+from golow.lower.operator import written
+from golow.lower.operators.loss_gradient import LossGradient
 from golow.record import GolowError, Mode
 
 
@@ -71,7 +73,7 @@ def translate(
         elif kind == "tangent":  # the gradient of the loss with respect to itself is one
             value = _value(namer.free("loss_gradient"), node.meta["val"])
             names[node] = value.name
-            nodes.append(_ones(value))
+            nodes.append(_loss_gradient(value))
         elif node.users or kind in ("input", "target"):
             add_input(node, kind, target, node.meta["val"])
             taken[(kind, target)] = names[node]
@@ -176,16 +178,9 @@ def _scalar(item: Any, names: dict[fx.Node | tuple[fx.Node, int], str]) -> Scala
     raise GolowError(f"the captured graph has an argument of type {type(item).__name__}: {item!r}")
 
 
-def _ones(value: Value) -> Node:
-    dtype = Symbol(kind="dtype", name=value.dtype)
-    return Node(
-        name=value.name,
-        op="aten.ones.default",
-        arguments=(value.shape,),
-        keywords={"dtype": dtype},
-        outputs=(value,),
-        phase="backward",
-    )
+def _loss_gradient(value: Value) -> Node:
+    empty = Node(name=value.name, op="", arguments=(), phase="backward")
+    return written(empty, LossGradient(dtype=value.dtype), outputs=(value,))
 
 
 def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from golow.lower import operations
 from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Symbol, Value
+from golow.lower.operator import PREFIX, vocabulary
 
 
 class GraphError(Exception):
@@ -57,10 +57,10 @@ def run_node(node: Node, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
 
 
 def operation(op: str) -> Any:
-    """torch's operator overload of that full name, e.g. ``aten.conv2d.default``, or the function
-    of `golow.lower.operations` that ``golow.convolution`` names."""
-    if op.startswith("golow."):
-        return getattr(operations, op.removeprefix("golow."))
+    """torch's operator overload of that full name, e.g. ``aten.conv2d.default``, or the meaning of
+    an operator of the vocabulary, e.g. ``golow.convolution``."""
+    if op.startswith(PREFIX):
+        return vocabulary()[op].meaning
     namespace, name, overload = op.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 

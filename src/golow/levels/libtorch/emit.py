@@ -19,11 +19,11 @@ from golow.levels.libtorch.names import CppNames, value_names
 from golow.levels.libtorch.operators import Operator, call_text, find_operator, written_values
 from golow.levels.libtorch.placement import on_device
 from golow.levels.libtorch.running_statistics import in_place, written_in_place
-from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.graph import Graph, Node, Ref, Symbol, Value
+from golow.lower.operators.loss_gradient import LossGradient
 from golow.record import Device, Unsupported
 
 ALIASES = ("aten.detach.default", "aten.alias.default")
-ONES = "aten.ones.default"
 MEMBERS = {"parameter": "Parameter", "buffer": "Buffer", "constant": "Constant"}
 LINE_LENGTH = 100
 
@@ -36,7 +36,7 @@ def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32"
     Raises `golow.record.Unsupported` with the node and its layer where an operation has no C++
     form.
     """
-    network = _Network(on_device(_scaled(graph) if products == "float16" else graph, device))
+    network = _Network(on_device(_seeded(graph, scaled=products == "float16"), device))
     state, step = list(network.state_lines()), list(network.step_lines())
     kind = "true" if graph.mode == "train" else "false"
     if products != "float32":
@@ -64,13 +64,22 @@ def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32"
     return "\n".join(lines) + "\n"
 
 
-def _scaled(graph: Graph) -> Graph:
-    """The training step whose backward pass starts from the loss scale, not from one."""
+def _seeded(graph: Graph, scaled: bool) -> Graph:
+    """The training step with ATen's call for the gradient of the loss with respect to itself: one,
+    or the scale of the loss, which the program knows when it runs."""
 
     def changed(node: Node) -> Node:
-        if node.phase != "backward" or node.op != ONES or node.arguments != ((),):
+        seed = LossGradient.of(node)
+        if seed is None:
             return node
-        return msgspec.structs.replace(node, op="aten.full.default", arguments=((), Seed()))
+        dtype = {"dtype": Symbol(kind="dtype", name=seed.dtype)}
+        if scaled:
+            return msgspec.structs.replace(
+                node, op="aten.full.default", arguments=((), Seed()), keywords=dtype
+            )
+        return msgspec.structs.replace(
+            node, op="aten.ones.default", arguments=((),), keywords=dtype
+        )
 
     return msgspec.structs.replace(graph, nodes=tuple(map(changed, graph.nodes)))
 

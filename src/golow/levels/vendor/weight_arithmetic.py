@@ -1,5 +1,5 @@
 """What is computed from weights alone, once, when a plan for inference is loaded: by NumPy, in
-float64, rounded once. `lower/operations.py` says what each means."""
+float64, rounded once. `lower/operators/` says what each means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from golow.lower.operators.blocked_weight import BlockedWeight
+from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
+from golow.lower.operators.trimmed_weight import TrimmedWeight
 
 Array = np.ndarray
 
@@ -35,7 +39,7 @@ def folded_bias(
     return (found if shift is None else found + shift).astype(mean.dtype)
 
 
-def trimmed(weight: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+def trimmed_weight(weight: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """The taps of a kernel in these ranges of rows and columns."""
     return weight[:, :, slice(*rows), slice(*columns)]
 
@@ -56,9 +60,10 @@ def _factor(scale: Array | None, variance: Array, epsilon: float) -> Any:
     return factor if scale is None else factor * scale.astype(np.float64)
 
 
+# By the operator's name in a graph; called with its fields, arrays in place of references.
 ARITHMETIC: dict[str, Callable[..., Array]] = {
-    "golow.folded_weight": folded_weight,
-    "golow.folded_bias": folded_bias,
-    "golow.trimmed": trimmed,
-    "golow.blocked_weight": blocked_weight,
+    FoldedWeight.op(): folded_weight,
+    FoldedBias.op(): folded_bias,
+    TrimmedWeight.op(): trimmed_weight,
+    BlockedWeight.op(): blocked_weight,
 }

@@ -68,27 +68,28 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     """The plan of a lowered graph, with the engines that an earlier start chose here, else with
     those that the library prefers. Needs the GPU, which decides what engines there are."""
-    from golow.levels.vendor.cudnn.builder import Builder
     from golow.levels.vendor.cudnn.device import Gpu
     from golow.levels.vendor.cudnn.engines import Engines
-    from golow.levels.vendor.cudnn.operators import OPERATORS
-    from golow.levels.vendor.cudnn.operators.update import finish
+    from golow.levels.vendor.cudnn.planning import build_plan
     from golow.levels.vendor.cudnn.precision import TYPES
 
     home = _write_graph(graph, workload, "", cache).parent
     engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=False)
-    builder = Builder(graph, engines, TYPES[workload.precision], workload.batches)
-    return builder.build(OPERATORS, finish).plan
+    return build_plan(graph, engines, TYPES[workload.precision], workload.batches).plan
 
 
 def _write_lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
-    """The folder of the cache with the bundle's lowered graph in it."""
+    """The folder of the cache with the bundle's lowered graph in it. Raises `Unsupported` for what
+    the level cannot run, as far as that is known without its libraries."""
+    from golow.levels.vendor.cudnn.planning import require_runnable
     from golow.lower.passes import apply
 
-    graph, workload = bundle.graph, bundle.workload
-    if graph is None:
+    if bundle.graph is None:
         raise Unsupported("cudnn", "the workload could not be captured as a graph")
-    return _write_graph(apply(graph, passes(workload)), workload, variant, cache)
+    workload = bundle.workload
+    graph = apply(bundle.graph, passes(workload))
+    require_runnable(graph)
+    return _write_graph(graph, workload, variant, cache)
 
 
 def _write_graph(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:

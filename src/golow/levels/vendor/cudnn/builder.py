@@ -5,33 +5,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
+from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.kernels.counting import count
 from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
 from golow.levels.vendor.cudnn.kernels.strided import strided_copy
 from golow.levels.vendor.cudnn.layouts import Layout, same_memory
 from golow.levels.vendor.cudnn.precision import Types
+from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.step_list import StepList
-from golow.levels.vendor.cudnn.steps import Built, Fill, Tensor
+from golow.levels.vendor.cudnn.steps import POSITION, Built, Cell, Fill, Tensor
 from golow.levels.vendor.cudnn.training_state import TrainingState
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
-from golow.lower.graph import Argument, Graph, Node, Ref, Value
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import last_reads
+from golow.lower.operator import Operator, record_of
 from golow.lower.plan import Buffer, Place, beside, make_plan
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.levels.vendor.cudnn.engines import Engine, Engines
 
 LEVEL = "cudnn"
 ALIGNMENT = 256  # bytes; what cuBLASLt wants of a workspace
 CELL_BYTES = 12  # the largest of the small structures that kernels share
 
 
-Operator = Callable[["Builder", Node], None]
+Note = TypeVar("Note")
+
+
+class Sgd(NamedTuple):
+    """What all parameters of a training step are updated with."""
+
+    momentum: float
+    weight_decay: float
 
 
 class Builder(StepList):
@@ -43,14 +53,14 @@ class Builder(StepList):
         self.trains = graph.mode == "train"
         self.node = graph.nodes[0]
         self.position = 0
-        self.saved: dict[str, Any] = {}  # what forward leaves for backward, by value
-        self.constants: dict[str, Node] = {}
+        self._notes: dict[tuple[str, type], object] = {}
+        self._constants: dict[str, Operator] = {}
         self._values: dict[str, list[Tensor]] = {}
         self._buffers: list[Buffer] = []
         self._fills: list[Fill] = []
-        self._cells: dict[str, Tensor] = {}
+        self._cells: dict[Cell, Tensor] = {}
         self.training = TrainingState(types, self.new)
-        self.sgd: tuple[float, float] | None = None
+        self.sgd: Sgd | None = None
         self.counted: set[int] = set()
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
@@ -63,24 +73,20 @@ class Builder(StepList):
             if item.kind == "gradient"
         }
 
-    def build(self, operators: Mapping[str, Operator], finish: Callable[[Builder], None]) -> Built:
+    def build(
+        self, implemented: Mapping[str, Implementation], finish: Callable[[Builder], None]
+    ) -> Built:
         """All steps; ``finish`` adds those at the end of a training step. Raises `Unsupported` for
-        what there is no kernel or engine for."""
+        what there is no engine for, and for sizes beyond what a kernel takes."""
         for position, node in enumerate(self.graph.nodes):
             self.position, self.node = position, node
-            if node.op in ARITHMETIC:
-                self.constants[node.name] = node
-                continue
-            operator = operators.get(node.op)
-            if operator is None:
-                raise self.unsupported(f"{node.op} has no kernel here")
             try:
-                operator(self, node)
+                implemented[node.op].build(self, record_of(node))
             except ValueError as error:
                 raise self.unsupported(f"{node.op}: {error}") from error
         self.node = msgspec.structs.replace(node, module="", absorbed=(), phase="update")
         outputs: dict[tuple[str, str], Tensor] = {
-            (item.kind, item.target): self._end(item) for item in self.graph.outputs
+            (item.kind, item.target): self._place_end(item) for item in self.graph.outputs
         }
         finish(self)
         kept = [t.buffer for key, t in outputs.items() if key[0] in ("output", "loss")]
@@ -94,7 +100,7 @@ class Builder(StepList):
             inputs=self._inputs | self._state_inputs(),
             outputs=outputs,
             cells=self._cells,
-            constants=self.constants,
+            constants=self._constants,
         )
 
     def unsupported(self, reason: str) -> Unsupported:
@@ -103,53 +109,55 @@ class Builder(StepList):
 
     # ------------------------------------------------------------ values
 
-    def value(self, argument: Argument) -> Value:
+    def value(self, reference: Ref) -> Value:
         """What the graph says of a value."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        return self._all_values[argument.name]
+        return self._all_values[reference.name]
 
     def output(self, index: int = 0) -> Value:
         """The current node's value of that index, which somebody reads."""
         found = self.node.outputs[index]
-        assert found is not None  # noqa: S101
+        if found is None:
+            raise LookupError(f"nobody reads value {index} of {self.node.name}")
         return found
 
-    def tensor(self, argument: Argument) -> Tensor:
+    def is_read(self, index: int) -> bool:
+        """Whether anybody reads the current node's value of that index."""
+        return self.node.outputs[index] is not None
+
+    def tensor(self, reference: Ref) -> Tensor:
         """A value where and how it was made; of what comes from outside, as it is computed with."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        if argument.name not in self._values:
-            value = self._all_values[argument.name]
-            item = self._sources.get(argument.name)
+        if reference.name not in self._values:
+            value = self._all_values[reference.name]
+            item = self._sources.get(reference.name)
             image = len(value.shape) == 4 and (item is None or item.kind == "input")
             dtype = self.types.computed if value.dtype == "float32" else value.dtype
             if item is not None and item.kind not in ("input", "parameter"):
                 dtype = value.dtype
             order = Layout(dtype, "channels_last", value.shape[1]) if image else Layout(dtype)
-            return self.wanted(argument, order)
-        return self._values[argument.name][0]
+            return self.wanted(reference, order)
+        return self._values[reference.name][0]
 
-    def wanted(self, argument: Argument, layout: Layout) -> Tensor:
+    def wanted(self, reference: Ref, layout: Layout) -> Tensor:
         """A value in this layout, copied (once for all who want it so) where it is not."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        name = argument.name
+        name = reference.name
         made = self._values.setdefault(name, [])
         for tensor in made:
             if same_memory(tensor.shape, tensor.layout, layout):
                 return tensor._replace(layout=layout)
-        new = self._brought_in(name, layout) if not made or self._is_outside(name) else None
+        new = self._bring_in(name, layout) if not made or self._is_outside(name) else None
         if new is None:
             new = self.copied(made[0], layout)
         made.append(new)
         return new
 
-    def rows(self, argument: Argument) -> Tensor:
+    def rows(self, reference: Ref) -> Tensor:
         """A value in PyTorch's order, in the type in which it was made."""
-        return self.wanted(argument, Layout(self.tensor(argument).dtype))
+        return self.wanted(reference, Layout(self.tensor(reference).dtype))
 
-    def image(self, argument: Argument) -> Tensor:
+    def image(self, reference: Ref) -> Tensor:
         """A value [N, C, H, W] with its channels together, in the type of activations."""
-        shape = self.value(argument).shape
-        return self.wanted(argument, Layout(self.types.computed, "channels_last", shape[1]))
+        shape = self.value(reference).shape
+        return self.wanted(reference, Layout(self.types.computed, "channels_last", shape[1]))
 
     def copied(self, tensor: Tensor, layout: Layout) -> Tensor:
         """A copy in another layout, without padding that the tensor has not."""
@@ -208,23 +216,32 @@ class Builder(StepList):
         if value is not None:
             self._values[value.name] = [tensor._replace(shape=value.shape)]
 
-    def dies(self, argument: Argument) -> bool:
+    def note(self, reference: str, note: object) -> None:
+        """Leave something beside a value for the node that computes the gradient."""
+        self._notes[(reference, type(note))] = note
+
+    def noted(self, reference: Ref, kind: type[Note]) -> Note:
+        """The note of that kind beside a value. Raises LookupError where there is none."""
+        found = self._notes.get((reference.name, kind))
+        if not isinstance(found, kind):
+            raise LookupError(f"{reference.name} was made without a {kind.__name__}")
+        return found
+
+    def dies(self, reference: Ref) -> bool:
         """Whether nobody needs the value's memory after the current node."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        group = self._groups.get(argument.name, argument.name)
-        in_arena = self._buffers[self.tensor(argument).buffer].place == "arena"
+        group = self._groups.get(reference.name, reference.name)
+        in_arena = self._buffers[self.tensor(reference).buffer].place == "arena"
         return in_arena and self._last_reads.get(group, -1) <= self.position
 
-    def cell(self, name: str) -> Tensor:
-        """A few bytes that steps share: ``position`` (the number of the current batch),
-        ``loss_scale`` (`SCALER`), ``dropout P`` (`CONTROL`, for the probability P)."""
-        if name not in self._cells:
-            self._cells[name] = self.new(name, (CELL_BYTES,), Layout("uint8"), "state")
-        return self._cells[name]
+    def cell(self, cell: Cell) -> Tensor:
+        """Memory for what steps share."""
+        if cell not in self._cells:
+            self._cells[cell] = self.new(str(cell), (CELL_BYTES,), Layout("uint8"), "state")
+        return self._cells[cell]
 
-    def is_input(self, argument: Argument) -> bool:
+    def is_input(self, reference: Ref) -> bool:
         """Whether the value is an input of the model."""
-        item = self._sources.get(argument.name) if isinstance(argument, Ref) else None
+        item = self._sources.get(reference.name)
         return item is not None and item.kind == "input"
 
     def is_gradient(self, name: str) -> bool:
@@ -237,17 +254,22 @@ class Builder(StepList):
         self._fills.append(Fill(value, tensor))
         return tensor
 
+    def compute_when_loading(self, operator: Operator) -> None:
+        """The current node's value depends on weights alone: no step computes it."""
+        self._constants[self.output().name] = operator
+
+    def engine_for(self, operation: Convolution | Problem) -> Engine:
+        """Raises `Unsupported` where no library has one."""
+        engine = self.engines.choose(operation)
+        if engine is None:
+            raise self.unsupported(f"no library has an engine for {self.node.op} of these shapes")
+        return engine
+
     # ------------------------------------------------------------ the end of a training step
 
-    def update_with(self, momentum: float, weight_decay: float) -> None:
-        """End with SGD over all parameters."""
-        self.sgd = momentum, weight_decay
-
-    def count(self, argument: Argument, step: int) -> None:
+    def count(self, reference: Ref) -> None:
         """Let an integer counter of the state go up at the end of the iteration."""
-        tensor = self.state(argument)
-        if step != 1 or self._buffers[tensor.buffer].place != "counter":
-            raise self.unsupported("integer arithmetic other than counting")
+        tensor = self.state(reference)
         if tensor.buffer in self.counted:  # a layer that runs twice
             self.kernel(count(1), [tensor], [])
         self.counted.add(tensor.buffer)
@@ -258,7 +280,7 @@ class Builder(StepList):
         return any(buffer.place == place for buffer in self._buffers)
 
     @property
-    def cells(self) -> dict[str, Tensor]:
+    def cells(self) -> dict[Cell, Tensor]:
         """Those of `cell` that there are."""
         return dict(self._cells)
 
@@ -268,15 +290,14 @@ class Builder(StepList):
 
     # ------------------------------------------------------------ what comes from outside
 
-    def state(self, argument: Argument) -> Tensor:
+    def state(self, reference: Ref) -> Tensor:
         """What a step changes in place: running statistics."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        return self.wanted(argument, Layout(self.value(argument).dtype))
+        return self.wanted(reference, Layout(self.value(reference).dtype))
 
     def _is_outside(self, name: str) -> bool:
-        return name in self._sources or name in self.constants
+        return name in self._sources or name in self._constants
 
-    def _brought_in(self, name: str, layout: Layout) -> Tensor | None:
+    def _bring_in(self, name: str, layout: Layout) -> Tensor | None:
         """Memory for a value from outside in this layout; None where it exists in another one and
         has to be copied."""
         value = self._all_values[name]
@@ -284,7 +305,7 @@ class Builder(StepList):
         if item is None or item.kind == "constant":
             return self._constant(value, layout)
         if item.kind in ("input", "target"):
-            return self._fetched(item.kind, item.target, value, layout)
+            return self._fetch(item, layout)
         if item.kind == "parameter" and self.trains and item.target in self._trained:
             found = self.training.parameter(item.target, value, layout)
             if found is None:  # two layers share it and want it differently
@@ -304,9 +325,9 @@ class Builder(StepList):
         self._fills.append(Fill(value.name, tensor))
         return tensor
 
-    def _fetched(self, kind: str, target: str, value: Value, layout: Layout) -> Tensor:
+    def _fetch(self, item: GraphInput, layout: Layout) -> Tensor:
         """A step that takes the current batch out of all that lie in memory."""
-        source, position = self._all_batches(kind, target, value), self.cell("position")
+        value, source, position = item.value, self._all_batches(item), self.cell(POSITION)
         result = self.new(value.name, value.shape, layout)
         if layout.order == "channels_last":
             images, channels, height, width = value.shape
@@ -317,21 +338,20 @@ class Builder(StepList):
         self.kernel(kernel, [source, position], [result], "fetch")
         return result
 
-    def fetched_blocks(self, argument: Argument, channels: int) -> Tensor:
+    def fetched_blocks(self, reference: Ref, channels: int) -> Tensor:
         """The current node's value: an input image in blocks of 2x2 pixels, so many channels."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        item = self._sources[argument.name]
-        source, value = self._all_batches(item.kind, item.target, item.value), item.value
+        item = self._sources[reference.name]
+        source, value = self._all_batches(item), item.value
         layout = Layout(self.types.computed, "channels_last", channels)
         result = self.new(self.output().name, self.output().shape, layout)
         images, planes, height, width = value.shape
         sizes = (images, planes, height, width, channels)
         kernel = fetch_blocks(value.dtype, layout.dtype, *sizes)
-        self.kernel(kernel, [source, self.cell("position")], [result], "fetch")
+        self.kernel(kernel, [source, self.cell(POSITION)], [result], "fetch")
         return result
 
-    def _all_batches(self, kind: str, target: str, value: Value) -> Tensor:
-        key = (kind, target)
+    def _all_batches(self, item: GraphInput) -> Tensor:
+        key, value = (item.kind, item.target), item.value
         if key not in self._inputs:
             shape = (self._batches, *value.shape)
             self._inputs[key] = self.new(value.name, shape, Layout(value.dtype), "input")
@@ -346,7 +366,7 @@ class Builder(StepList):
         found = {("parameter", target): tensor for target, tensor in state.masters.items()}
         return found | {("momentum", target): tensor for target, tensor in state.momenta.items()}
 
-    def _end(self, item: Any) -> Tensor:
+    def _place_end(self, item: GraphOutput) -> Tensor:
         """Where something that leaves the graph is; a gradient that lies elsewhere is copied."""
         if item.kind == "gradient":
             tensor, target = self.tensor(Ref(name=item.name)), self._gradient(item.target)

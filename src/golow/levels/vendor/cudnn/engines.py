@@ -17,6 +17,8 @@ from golow.levels.vendor.cudnn import small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu, Region
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
+from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.products import Convolution
 from golow.record import Record
@@ -228,8 +230,7 @@ def workspace_limit(operation: Operation) -> int:
 def as_product(operation: Convolution) -> Problem | None:
     """A convolution that reads every pixel by itself as a product over the pixels; None where it
     is none."""
-    relu = operation.activation == ("relu",)
-    if not operation.pointwise or not (relu or operation.activation == ()):
+    if not operation.pointwise or operation.clip not in (NO_CLIP, RELU):
         return None
     images, outputs, rows, columns = operation.output
     return Problem(
@@ -242,6 +243,6 @@ def as_product(operation: Convolution) -> Problem | None:
         transpose_b=True,
         bias=operation.bias,
         residual=operation.residual,
-        relu=relu,
-        alignment=64,
+        relu=operation.clip == RELU,
+        alignment=TENSOR_ALIGNMENT,
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
@@ -17,7 +18,17 @@ from golow.levels.vendor.cudnn.kernels.delay import delay
 from golow.levels.vendor.cudnn.kernels.layout import cast
 from golow.levels.vendor.cudnn.kernels.strided import strided_copy
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
-from golow.levels.vendor.cudnn.steps import Built, Call, EngineCall, FlatCall, KernelCall, Tensor
+from golow.levels.vendor.cudnn.steps import (
+    POSITION,
+    Built,
+    Call,
+    Cell,
+    EngineCall,
+    FlatCall,
+    KernelCall,
+    Tensor,
+)
+from golow.levels.vendor.cudnn.training_state import places_of
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import GraphInput, Ref
 
@@ -55,7 +66,7 @@ class Execution:
 
     def run(self, batch: int) -> None:
         """Enqueue one iteration on the batch of that number."""
-        if (cell := self.built.cells.get("position")) is not None:
+        if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
         if self._graph is None:
             self._enqueue()  # libraries load their kernels at the first use, outside of a graph
@@ -67,7 +78,7 @@ class Execution:
         """One iteration step by step, by the GPU's clock: nanoseconds of each step. The GPU is kept
         busy until all steps are enqueued, so that none waits for the host."""
         events = [self.gpu.event() for _ in range(len(self.built.calls) + 1)]
-        if (cell := self.built.cells.get("position")) is not None:
+        if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
         self.gpu.launch(delay(ENQUEUE_NS * len(events)), [])
         self.gpu.record(events[0])
@@ -104,14 +115,12 @@ class Execution:
             self.gpu.launch(call.kernel, addresses)
 
     def _flat(self, call: FlatCall) -> None:
-        first = call.arguments[0]
-        assert isinstance(first, str)  # noqa: S101
-        kernel = call.make(self.plan.sizes[first] // ITEM_BYTES[call.dtype])
+        kernel = call.make(self.plan.sizes[call.first] // ITEM_BYTES[call.dtype])
         addresses = [
             self._regions[argument].address
             if isinstance(argument, str)
             else (self.address(argument) if argument else 0)
-            for argument in call.arguments
+            for argument in (call.first, *call.arguments)
         ]
         self.gpu.launch(kernel, addresses)
 
@@ -138,14 +147,14 @@ class Execution:
         """Fill a tensor with an array in PyTorch's order."""
         self.gpu.upload(self.address(tensor), packed(array.reshape(tensor.shape), tensor.layout))
 
-    def write_cell(self, name: str, content: np.ndarray) -> None:
+    def write_cell(self, cell: Cell, content: np.ndarray) -> None:
         """Fill one of the cells, if the plan has it."""
-        if (cell := self.built.cells.get(name)) is not None:
-            self.gpu.upload(self.address(cell), content.reshape(1).view(np.uint8))
+        if (tensor := self.built.cells.get(cell)) is not None:
+            self.gpu.upload(self.address(tensor), content.reshape(1).view(np.uint8))
 
-    def read_cell(self, name: str, dtype: np.dtype) -> np.ndarray:
+    def read_cell(self, cell: Cell, dtype: np.dtype) -> np.ndarray:
         """The content of one of the cells that the plan has."""
-        found = self.gpu.download(self.address(self.built.cells[name]), (1,), dtype)
+        found = self.gpu.download(self.address(self.built.cells[cell]), (1,), dtype)
         return found.reshape(())
 
     def write_float(self, tensor: Tensor, value: float) -> None:
@@ -155,8 +164,8 @@ class Execution:
 
     def clear_momentum(self) -> None:
         """Set every momentum to zero."""
-        for place, region in self._regions.items():
-            if place.startswith("momentum"):
+        for place in places_of("momentum"):
+            if (region := self._regions.get(place)) is not None:
                 self.gpu.fill(region.address, region.size)
 
     def renew_copies(self) -> None:
@@ -171,9 +180,9 @@ class Execution:
         for key, tensor in self.built.inputs.items():
             if key[0] in STATE:
                 self._copy(other, other.built.inputs[key], tensor)
-        for name, cell in self.built.cells.items():
-            if name != "position":
-                self._copy(other, other.built.cells[name], cell)
+        for cell, tensor in self.built.cells.items():
+            if cell != POSITION:
+                self._copy(other, other.built.cells[cell], tensor)
         self.renew_copies()
 
     def _copy(self, other: Execution, source: Tensor, target: Tensor) -> None:
@@ -184,8 +193,7 @@ class Execution:
     @property
     def working_bytes(self) -> int:
         """What an iteration uses beyond parameters, their momentum and buffers."""
-        places = self.plan.sizes.items()
-        return sum(size for place, size in places if place.startswith(("arena", "gradient")))
+        return sum(self.plan.sizes.get(place, 0) for place in ("arena", *places_of("gradient")))
 
     # ------------------------------------------------------------ loading
 
@@ -195,12 +203,12 @@ class Execution:
         def value(name: str) -> np.ndarray:
             if (source := self._sources.get(name)) is not None:
                 return read(source.kind, source.target)
-            node = self.built.constants[name]
-            given: list[Any] = [
-                value(argument.name) if isinstance(argument, Ref) else argument
-                for argument in node.arguments
-            ]
-            return ARITHMETIC[node.op](*given)
+            operator = self.built.constants[name]
+            fields = {
+                field: value(item.name) if isinstance(item, Ref) else item
+                for field, item in msgspec.structs.asdict(operator).items()
+            }
+            return ARITHMETIC[operator.op()](**fields)
 
         for wanted, tensor in self.built.fills:
             number = isinstance(wanted, float)

@@ -12,6 +12,7 @@ from typing import Any
 import cudnn
 
 from golow.levels.vendor.cudnn.device import Gpu
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.vendor.cudnn.products import Convolution
 
 # Names of the operands inside an operation graph.
@@ -166,15 +167,15 @@ def _describe(graph: Any, operation: Convolution) -> Any:
     if operation.residual:
         residual = tensor(operation.output, RESIDUAL, operation.result)
         result = graph.add(a=result, b=residual)
-    return _as(_add_activation(graph, result, operation.activation), operation.output, OUTPUT)
+    return _as(_add_clip(graph, result, operation.clip), operation.output, OUTPUT)
 
 
-def _add_activation(graph: Any, tensor: Any, activation: tuple[str | float, ...]) -> Any:
-    if activation == ("relu",):
+def _add_clip(graph: Any, tensor: Any, clip: Clip) -> Any:
+    if clip == NO_CLIP:
+        return tensor
+    if clip == RELU:
         return graph.relu(input=tensor)
-    if activation[:1] == ("clip",):
-        return graph.relu(input=tensor, lower_clip=activation[1], upper_clip=activation[2])
-    return tensor
+    return graph.relu(input=tensor, lower_clip=clip[0], upper_clip=clip[1])
 
 
 def _as(tensor: Any, shape: Sequence[int], uid: int) -> Any:

@@ -17,6 +17,9 @@ from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 
 Order = Literal["rows", "channels_last", "transposed"]
 
+# Bytes: of every tensor in the plan, halves of what the plan aligns included.
+TENSOR_ALIGNMENT = 64
+
 NUMPY_TYPES = {
     "float32": np.float32,
     "float16": np.float16,

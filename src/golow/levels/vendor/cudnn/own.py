@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from golow.levels.vendor.cudnn.kernels import depthwise, direct
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
-from golow.levels.vendor.cudnn.products import Convolution, fuses
+from golow.levels.vendor.cudnn.kernels.blocks import Launches
+from golow.levels.vendor.cudnn.products import Convolution
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.device import Gpu
@@ -42,7 +42,7 @@ class OwnConvolution:
         geometry = geometry_of(operation)
         made: Launches
         if operation.direction == "forward":
-            made = module.forward(dtype, dtype, geometry, clip=clip_of(operation.activation))
+            made = module.forward(dtype, dtype, geometry, clip=operation.clip)
         elif operation.direction == "backward_data":
             made = module.backward_data(dtype, dtype, geometry)
         else:
@@ -69,13 +69,7 @@ class OwnConvolution:
 
 def takes(operation: Convolution) -> bool:
     """Whether there is a kernel for it."""
-    return fuses(operation.activation) and not (operation.residual and operation.depthwise)
-
-
-def clip_of(activation: tuple[str | float, ...]) -> Clip:
-    if activation == ():
-        return NO_CLIP
-    return RELU if activation[0] == "relu" else (float(activation[1]), float(activation[2]))
+    return not (operation.residual and operation.depthwise)
 
 
 def geometry_of(operation: Convolution) -> direct.Convolution:

@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
 from golow.record import Record
 
 Arithmetic = Literal["ieee", "tf32", "half"]
@@ -17,7 +18,8 @@ class Convolution(Record, frozen=True, kw_only=True):
 
     image: N, C, H, W of the layer's input; output: N, K, P, Q of its result; kernel: R, S; padding:
     top, left, bottom, right. dtype: of what is read; result: of what is written. bias (dtype),
-    residual (as the output) and activation belong to the forward direction.
+    residual (as the output) and clip, the limits that hold the result, belong to the forward
+    direction.
 
     Operands, in this order. forward: image, weight[, bias][, residual] -> output. backward_data:
     gradient of the output, weight -> gradient of the image. backward_weight: image, gradient of
@@ -37,7 +39,7 @@ class Convolution(Record, frozen=True, kw_only=True):
     arithmetic: Arithmetic
     bias: bool = False
     residual: bool = False
-    activation: tuple[str | float, ...] = ()
+    clip: Clip = NO_CLIP
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
@@ -72,8 +74,3 @@ class Convolution(Record, frozen=True, kw_only=True):
         if self.direction == "backward_data":
             return output * read, weight * read, image * written
         return image * read, output * read, weight * written
-
-
-def fuses(activation: tuple[str | float, ...]) -> bool:
-    """Whether an engine can apply the activation in the convolution's own kernel."""
-    return activation == () or activation[0] in ("relu", "clip")

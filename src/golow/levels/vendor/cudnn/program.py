@@ -21,17 +21,16 @@ import numpy as np
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import Read
 from golow.levels.vendor.cudnn import GRAPH
-from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.feeding import Collector, Intake
-from golow.levels.vendor.cudnn.kernels.dropout import CONTROL
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
-from golow.levels.vendor.cudnn.kernels.update import SCALER
-from golow.levels.vendor.cudnn.operators import OPERATORS
-from golow.levels.vendor.cudnn.operators.update import finish
+from golow.levels.vendor.cudnn.operators.dropout import CONTROL
+from golow.levels.vendor.cudnn.operators.sgd_update import SCALER
+from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES, Types
+from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
@@ -144,11 +143,11 @@ class CuDnn(PlanProgram):
 
     def set_dropout(self, active: bool) -> None:
         """Whether random layers are on; their numbers begin anew."""
-        for name in self.execution.built.cells:
-            if name.startswith("dropout"):
-                probability = float(name.split()[1]) if active else 0.0
+        for cell in self.execution.built.cells:
+            if cell.kind == "dropout":
+                probability = cell.probability if active else 0.0
                 content = np.array((self.workload.seed, 0, probability), CONTROL)
-                self.execution.write_cell(name, content)
+                self.execution.write_cell(cell, content)
 
     def derive(self, read: Read) -> None:
         """Write all weights again where the captured graph reads them."""
@@ -160,9 +159,9 @@ class CuDnn(PlanProgram):
 
     def scaler(self) -> dict[str, np.ndarray]:
         """Loss scale and good steps, in fp16."""
-        if "loss_scale" not in self.execution.built.cells:
+        if LOSS_SCALE not in self.execution.built.cells:
             return {}
-        cell = self.execution.read_cell("loss_scale", SCALER)
+        cell = self.execution.read_cell(LOSS_SCALE, SCALER)
         return {f"scaler/{part}": np.array([cell[part]]) for part in ("scale", "good_steps")}
 
     def set_scaler(self, scaler: dict[str, np.ndarray]) -> None:
@@ -170,7 +169,7 @@ class CuDnn(PlanProgram):
         scale, good = self._loss_scale, 0
         if scaler:
             scale, good = (scaler[f"scaler/{part}"][0] for part in ("scale", "good_steps"))
-        self.execution.write_cell("loss_scale", np.array((scale, good, 0), SCALER))
+        self.execution.write_cell(LOSS_SCALE, np.array((scale, good, 0), SCALER))
 
     def _settle_scale(self) -> float:
         """A loss scale that suits all batches of the bundle."""
@@ -178,7 +177,7 @@ class CuDnn(PlanProgram):
         return settle_loss_scale(self.iterate, self._current_scale, self.workload.batches)
 
     def _current_scale(self) -> float:
-        return float(self.execution.read_cell("loss_scale", SCALER)["scale"])
+        return float(self.execution.read_cell(LOSS_SCALE, SCALER)["scale"])
 
     # ------------------------------------------------------------ loading
 
@@ -188,7 +187,7 @@ class CuDnn(PlanProgram):
 
     def _load_plan(self, bundle: Bundle, graph: Graph, engines: Engines) -> Execution:
         count = bundle.workload.batches
-        built = Builder(graph, engines, self._types, count).build(OPERATORS, finish)
+        built = build_plan(graph, engines, self._types, count)
         sources = {item.value.name: item for item in graph.inputs}
         batches = bundle_arrays.batches(bundle, count)
         with bundle_arrays.weights(bundle) as read:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from golow.levels.vendor.cudnn.kernels import direct, small
-from golow.levels.vendor.cudnn.own import clip_of, geometry_of
-from golow.levels.vendor.cudnn.products import Convolution, fuses
+from golow.levels.vendor.cudnn.own import geometry_of
+from golow.levels.vendor.cudnn.products import Convolution
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.device import Gpu
@@ -30,8 +30,7 @@ class SmallConvolution:
         self.name = f"small {tiling.pixels}x{tiling.filters}/{tiling.split}"
         dtype, geometry = operation.dtype, geometry_of(operation)
         if operation.direction == "forward":
-            clip = clip_of(operation.activation)
-            self._kernel = small.forward(dtype, geometry, tiling, clip=clip)
+            self._kernel = small.forward(dtype, geometry, tiling, clip=operation.clip)
         else:
             self._kernel = small.backward_data(dtype, geometry, tiling)
 
@@ -66,7 +65,7 @@ def restore(operation: Convolution, gpu: Gpu, data: bytes) -> SmallConvolution:
 
 def _product(operation: Convolution) -> direct.Convolution | None:
     """The convolution that the kernel sees; None where there is no kernel for it."""
-    forward = operation.direction == "forward" and fuses(operation.activation)
+    forward = operation.direction == "forward"
     backward = operation.direction == "backward_data" and operation.stride == (1, 1)
     if operation.arithmetic == "ieee" or operation.result != operation.dtype:
         return None

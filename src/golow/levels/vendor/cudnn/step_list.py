@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import Launches
 from golow.levels.vendor.cudnn.steps import WINDOW, Call, EngineCall, FlatCall, KernelCall, Tensor
 from golow.lower.graph import Node
-from golow.lower.plan import Operand, Step
+from golow.lower.plan import Operand, Place, Step
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine
@@ -69,10 +69,15 @@ class StepList:
         self._add(call, reads, written, operation, engine.name)
 
     def flat(
-        self, operation: str, make: Callable[[int], Kernel], dtype: str, *arguments: Any
+        self,
+        operation: str,
+        make: Callable[[int], Kernel],
+        dtype: str,
+        first: Place,
+        *arguments: Place | Tensor | None,
     ) -> None:
         """Add a kernel over whole places as a step; see `FlatCall`."""
-        self._calls.append(FlatCall(make, arguments, dtype))
+        self._calls.append(FlatCall(make, dtype, first, arguments))
         self._steps.append(Step(operation, ("",), "update", (), ()))
 
     def _add(

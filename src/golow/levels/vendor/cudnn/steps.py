@@ -4,11 +4,11 @@ when loading."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.lower.graph import Node
+from golow.lower.operator import Operator
 from golow.lower.plan import Place, Plan
 
 if TYPE_CHECKING:
@@ -37,6 +37,20 @@ class Tensor(NamedTuple):
         return self.layout.elements(self.shape)
 
 
+class Cell(NamedTuple):
+    """A few bytes that steps share. position: the number of the current batch; loss_scale:
+    `SCALER`; dropout: `CONTROL`, one for each probability that layers have."""
+
+    kind: Literal["position", "loss_scale", "dropout"]
+    probability: float = 0.0
+
+    def __str__(self) -> str:
+        return f"dropout {self.probability}" if self.kind == "dropout" else self.kind
+
+
+POSITION, LOSS_SCALE = Cell("position"), Cell("loss_scale")
+
+
 class KernelCall(NamedTuple):
     """Launch a kernel on these tensors."""
 
@@ -54,13 +68,14 @@ class EngineCall(NamedTuple):
 
 
 class FlatCall(NamedTuple):
-    """Launch a kernel on whole places of the plan, named in the order of its pointers; tensors may
-    stand among them, and None for what is absent. make: the kernel for so many elements of the
-    first place, which are of this dtype."""
+    """Launch a kernel on whole places of the plan: the pointers are those of a first place and of
+    further ones, of tensors, and None for what is absent. make: the kernel for so many elements of
+    the first place, which are of this dtype."""
 
     make: Callable[[int], Kernel]
-    arguments: tuple[Place | Tensor | None, ...]
     dtype: str
+    first: Place
+    arguments: tuple[Place | Tensor | None, ...]
 
 
 Call = KernelCall | EngineCall | FlatCall
@@ -76,8 +91,8 @@ class Fill(NamedTuple):
 
 class Built(NamedTuple):
     """A plan and what executes it: one call a step; what is filled in when loading; parameters with
-    their copies in half precision; where the graph's ends are; the graph's own nodes that compute
-    from weights alone."""
+    their copies in half precision; where the graph's ends are; what the graph computes
+    from weights alone, by the value's name."""
 
     plan: Plan
     calls: tuple[Call, ...]
@@ -85,5 +100,5 @@ class Built(NamedTuple):
     copies: tuple[tuple[Tensor, Tensor], ...]
     inputs: dict[tuple[str, str], Tensor]
     outputs: dict[tuple[str, str], Tensor]
-    cells: dict[str, Tensor]
-    constants: dict[str, Node]
+    cells: dict[Cell, Tensor]
+    constants: dict[str, Operator]

@@ -4,6 +4,7 @@ in half precision. They lie flat, all at the same place, so that one step update
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from golow.levels.vendor.cudnn.layouts import Layout, same_memory
 from golow.levels.vendor.cudnn.precision import Types
@@ -12,6 +13,10 @@ from golow.lower.graph import Value
 from golow.lower.plan import Place
 
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
+Role = Literal["master", "momentum", "gradient", "copy"]
+# Weights have gradients in the type of products, vectors (biases, batch norm) in float32.
+Group = Literal["vectors", "weights"]
+GROUPS: tuple[Group, ...] = ("vectors", "weights")
 
 
 class TrainingState:
@@ -33,7 +38,7 @@ class TrainingState:
             return None
         if layout.dtype == "float32":
             return master
-        copy = self._new(value.name, value.shape, layout, f"copy.{group_of(value.shape)}")
+        copy = self._new(value.name, value.shape, layout, place_of("copy", group_of(value.shape)))
         self.beside[copy.buffer] = master.buffer
         self.copies.append((master, copy))
         return copy
@@ -43,30 +48,42 @@ class TrainingState:
         self._master(target, value, Layout("float32"))
         return self.gradients[target]
 
-    def gradient_type(self, group: str) -> str:
+    def gradient_type(self, group: Group) -> str:
         """The type in which gradients of a group are stored."""
         return self._types.computed if group == "weights" else "float32"
 
     @property
-    def groups(self) -> list[str]:
+    def groups(self) -> list[Group]:
         """The groups that there are."""
-        return sorted({group_of(tensor.shape) for tensor in self.masters.values()})
+        present = {group_of(tensor.shape) for tensor in self.masters.values()}
+        return [group for group in GROUPS if group in present]
 
     def _master(self, target: str, value: Value, layout: Layout) -> Tensor:
         if target in self.masters:
             return self.masters[target]
         group, master = group_of(value.shape), layout._replace(dtype="float32")
         gradient = layout._replace(dtype=self.gradient_type(group))
-        for kept, role, made in (
+        roles: tuple[tuple[dict[str, Tensor], Role, Layout], ...] = (
             (self.masters, "master", master),
             (self.momenta, "momentum", master),
             (self.gradients, "gradient", gradient),
-        ):
-            kept[target] = self._new(value.name, value.shape, made, f"{role}.{group}")
+        )
+        for kept, role, made in roles:
+            kept[target] = self._new(value.name, value.shape, made, place_of(role, group))
             self.beside[kept[target].buffer] = self.masters[target].buffer
         return self.masters[target]
 
 
-def group_of(shape: Sequence[int]) -> str:
-    """Weights have gradients in the type of products, vectors (biases, batch norm) in float32."""
+def place_of(role: Role, group: Group) -> Place:
+    """Where the parameters of a group, or what belongs to them, lie."""
+    return f"{role}.{group}"
+
+
+def places_of(role: Role) -> tuple[Place, ...]:
+    """Those of all groups."""
+    return tuple(place_of(role, group) for group in GROUPS)
+
+
+def group_of(shape: Sequence[int]) -> Group:
+    """The group of a parameter of that shape."""
     return "weights" if len(shape) > 1 else "vectors"

@@ -58,34 +58,38 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
-    """What both vendor levels do to the captured graph."""
+    """What both vendor levels do to the captured graph; and oneDNN's batch norm has a relu."""
+    from golow.lower.normalization import fuse_batch_norm_relu
     from golow.lower.vendor import vendor_passes
 
-    return vendor_passes(workload.mode, workload.optimizer)
+    further = (fuse_batch_norm_relu,) if workload.mode == "train" else ()
+    return vendor_passes(workload.mode, workload.optimizer, further)
 
 
 def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     """The plan of a lowered graph, in the layouts that an earlier start chose here, else in
     those that the library prefers."""
     from golow.levels.vendor.onednn import tuning
-    from golow.levels.vendor.onednn.builder import Builder, Switches
     from golow.levels.vendor.onednn.library import Engine
-    from golow.levels.vendor.onednn.operators import OPERATORS
+    from golow.levels.vendor.onednn.planning import build_plan
+    from golow.levels.vendor.onednn.steps import Switches
 
     layouts = tuning.read(_write_graph(graph, workload, cache) / LAYOUTS)
     layouts = layouts or tuning.Layouts(positions={})
-    builder = Builder(graph, Engine(), layouts.tag, Switches(workload.seed))
-    return builder.build(OPERATORS).plan
+    return build_plan(graph, Engine(), layouts.tag, Switches(workload.seed)).plan
 
 
 def _write_lowered(bundle: Bundle, cache: Path) -> Path:
-    """The folder of the cache with the bundle's lowered graph in it."""
+    """The folder of the cache with the bundle's lowered graph in it. Raises `Unsupported` for what
+    the level cannot run, as far as that is known without its library."""
+    from golow.levels.vendor.onednn.planning import require_runnable
     from golow.lower.passes import apply
 
-    graph, workload = bundle.graph, bundle.workload
-    if graph is None:
+    if bundle.graph is None:
         raise Unsupported("onednn", "the workload could not be captured as a graph")
-    return _write_graph(apply(graph, passes(workload)), workload, cache)
+    graph = apply(bundle.graph, passes(bundle.workload))
+    require_runnable(graph)
+    return _write_graph(graph, bundle.workload, cache)
 
 
 def _write_graph(graph: Graph, workload: Workload, cache: Path) -> Path:

@@ -3,77 +3,42 @@ reordered in between. What each operation does is in ``operators/``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from golow.levels.vendor.onednn.constants import DST, SCRATCHPAD, SRC
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.onednn.constants import (
+    DST,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
+    SCRATCHPAD,
+    SRC,
+)
 from golow.levels.vendor.onednn.library import Descriptor, Engine, OneDnnError
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.lower.graph import Argument, Graph, Node, Ref
+from golow.levels.vendor.onednn.steps import (
+    DTYPES,
+    ArrayCall,
+    Built,
+    PrimitiveCall,
+    Switches,
+    Tensor,
+)
+from golow.lower.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Value
 from golow.lower.lifetimes import last_reads, state_outputs
-from golow.lower.plan import Buffer, Operand, Place, Plan, Step, make_plan
+from golow.lower.operator import PREFIX, read
+from golow.lower.plan import Buffer, Operand, Place, Step, make_plan
 from golow.record import Unsupported
 
 LEVEL = "onednn"
 # Parameters and what is computed from them alone: decided when all steps are known.
 UNDECIDED: Place = "once"
-ARRAY_BYTES = {"float32": 4, "int64": 8, "bool": 1}
 
-
-class Tensor(NamedTuple):
-    """A value in memory. descriptor is None for what oneDNN does not compute with (integers)."""
-
-    buffer: int
-    shape: tuple[int, ...]
-    dtype: str
-    descriptor: Descriptor | None
-
-    @property
-    def layout(self) -> Descriptor:
-        """The descriptor, which a value that oneDNN reads has."""
-        assert self.descriptor is not None  # noqa: S101
-        return self.descriptor
-
-
-class PrimitiveCall(NamedTuple):
-    """Run a primitive on these arguments."""
-
-    primitive: Primitive
-    arguments: Mapping[int, Tensor]
-
-
-class ArrayCall(NamedTuple):
-    """Run a function on NumPy arrays over these tensors, which are all row-major."""
-
-    function: Callable[..., None]
-    arguments: Sequence[Tensor]
-
-
-class Built(NamedTuple):
-    """A plan and what executes it: one call a step; the positions in the graph of the nodes that
-    the steps come from; and where the graph's ends are."""
-
-    plan: Plan
-    calls: tuple[PrimitiveCall | ArrayCall, ...]
-    nodes: tuple[int, ...]
-    inputs: dict[tuple[str, str], Tensor]
-    outputs: dict[tuple[str, str], tuple[Tensor, int]]
-    constants: dict[int, np.ndarray]
-
-
-class Switches:
-    """What may change between iterations without a new plan."""
-
-    dropout = True
-
-    def __init__(self, seed: int) -> None:
-        self.random = np.random.default_rng(seed)
-
-
-Operator = Callable[["Builder", Node], None]
 Chooser = Callable[[int], int]
+Note = TypeVar("Note")
 
 
 class Builder:
@@ -88,10 +53,10 @@ class Builder:
     ) -> None:
         self.graph, self.engine, self.layout_of = graph, engine, layout_of
         self.switches = switches
+        self.forward = FORWARD_INFERENCE if graph.mode == "infer" else FORWARD_TRAINING
         self.position = 0
         self.node = graph.nodes[0]
-        self.saved: dict[str, Any] = {}  # what batch norm's forward keeps for its backward
-        self.workspaces: dict[str, Tensor] = {}  # what forward leaves for backward, by value
+        self._notes: dict[tuple[str, type], object] = {}
         self._values: dict[str, list[Tensor]] = {}
         self._buffers: list[Buffer] = []
         self._steps: list[Step] = []
@@ -106,64 +71,69 @@ class Builder:
         self._groups, self._last_reads = last_reads(graph)
         self._state_of = state_outputs(graph)
 
-    def build(self, operators: Mapping[str, Operator]) -> Built:
-        """All steps. Raises `Unsupported` for an operation that there is no operator for."""
+    def build(self, implemented: Mapping[str, Implementation]) -> Built:
+        """All steps of a graph whose operators are all implemented. Raises `Unsupported` for shapes
+        that the library refuses."""
         for position, node in enumerate(self.graph.nodes):
             self.position, self.node = position, node
-            operator = operators.get(self.node.op)
-            if operator is None:
-                raise self.unsupported(f"{self.node.op} has no form in oneDNN here")
-            self._require_known_dtypes()
+            implementation = implemented[node.op]
             try:
-                operator(self, self.node)
+                implementation.build(self, read(node, implementation.operator))
             except OneDnnError as error:
-                raise self.unsupported(f"{self.node.op}: {error}") from error
+                reason = f"{node.op}: {error}"
+                raise Unsupported(LEVEL, reason, node.name, node.module) from error
         self._keep_state()
-        kept = [self.tensor(item.name).buffer for item in self._final_outputs()]
+        kept = [self._named(item.name).buffer for item in self._final_outputs()]
         self._decide_places()
-        plan = make_plan(self.graph.name, self._steps, self._buffers, kept)
         outputs: dict[tuple[str, str], tuple[Tensor, int]] = {
-            (item.kind, item.target): (self.tensor(item.name), self._made_at.get(item.name, -1))
+            (item.kind, item.target): (self._named(item.name), self._made_at.get(item.name, -1))
             for item in self.graph.outputs
         }
         return Built(
-            plan, tuple(self._calls), tuple(self._nodes), self._inputs, outputs, self._constants
+            plan=make_plan(self.graph.name, self._steps, self._buffers, kept),
+            calls=tuple(self._calls),
+            nodes=tuple(self._nodes),
+            inputs=self._inputs,
+            outputs=outputs,
+            constants=self._constants,
         )
-
-    def _require_known_dtypes(self) -> None:
-        names = [*self.node.references(), *(v.name for v in self.node.outputs if v is not None)]
-        for dtype in dict.fromkeys(self._all_values[name].dtype for name in names):
-            if dtype not in ARRAY_BYTES:
-                raise self.unsupported(f"{self.node.op} on {dtype}")
-
-    def unsupported(self, reason: str) -> Unsupported:
-        """The error that names the current node."""
-        return Unsupported(LEVEL, reason, self.node.name, self.node.module)
 
     # ------------------------------------------------------------ values
 
-    def tensor(self, argument: Argument | str) -> Tensor:
-        """A value where and how it was made."""
-        name = argument.name if isinstance(argument, Ref) else argument
-        assert isinstance(name, str)  # noqa: S101
-        if name not in self._values:
-            item = self._sources[name]
-            shape, dtype = item.value.shape, item.value.dtype
-            descriptor = Descriptor.plain(shape) if dtype == "float32" else None
-            self._take_input(name, shape, dtype, descriptor)
-        return self._values[name][0]
+    def value(self, reference: Ref) -> Value:
+        """What the graph says of a value; this does not ask for its memory yet."""
+        return self._all_values[reference.name]
 
-    def wanted(self, argument: Argument, layout: Descriptor) -> Tensor:
+    def output(self, index: int = 0) -> Value:
+        """The current node's value of that index, which somebody reads."""
+        found = self.node.outputs[index]
+        if found is None:
+            raise LookupError(f"nobody reads value {index} of {self.node.name}")
+        return found
+
+    def is_read(self, index: int) -> bool:
+        """Whether anybody reads the current node's value of that index."""
+        return self.node.outputs[index] is not None
+
+    def output_name(self, index: int = 0) -> str:
+        """Name of the current node's value, a made-up one where nobody reads it."""
+        value = self.node.outputs[index] if index < len(self.node.outputs) else None
+        return f"{self.node.name}.{index}" if value is None else value.name
+
+    def tensor(self, reference: Ref) -> Tensor:
+        """A value where and how it was made."""
+        return self._named(reference.name)
+
+    def wanted(self, reference: Ref, layout: Descriptor) -> Tensor:
         """A value in this layout, reordered (once for all who want it so) where it is not.
 
         Parameters that training changes take the layout of who asks first.
         """
-        assert isinstance(argument, Ref)  # noqa: S101
-        name = argument.name
+        name = reference.name
         item = self._sources.get(name)
         if name not in self._values and item is not None and self._is_state(item.kind):
-            self._take_input(name, item.value.shape, item.value.dtype, layout)
-        made = self.tensor(name)
+            self._take_input(item, layout)
+        made = self._named(name)
         for tensor in self._values[name]:
             if tensor.layout == layout:
                 return tensor
@@ -180,18 +150,17 @@ class Builder:
         copy = self.reordered(made, layout.reshaped(made.layout.shape))
         return copy._replace(descriptor=layout)
 
-    def plain(self, argument: Argument) -> Tensor:
+    def plain(self, reference: Ref) -> Tensor:
         """A value in row-major order."""
-        tensor = self.tensor(argument)
+        tensor = self.tensor(reference)
         if tensor.descriptor is None:
             return tensor
-        return self.wanted(argument, Descriptor.plain(tensor.shape))
+        return self.wanted(reference, Descriptor.plain(tensor.shape))
 
     def reordered(self, tensor: Tensor, layout: Descriptor) -> Tensor:
         """A copy in another layout."""
         copy = self.new(self._buffers[tensor.buffer].name, tensor.shape, layout)
-        primitive = Primitive(self.engine, "reorder", tensor.layout, layout)
-        self.call(primitive, {SRC: tensor}, {DST: copy}, "reorder")
+        self._reorder(tensor, copy)
         return copy
 
     def new(
@@ -203,7 +172,7 @@ class Builder:
         place: Place = "arena",
     ) -> Tensor:
         """Memory for a value; its place is decided by the step that writes it."""
-        size = int(np.prod(shape)) * ARRAY_BYTES[dtype]
+        size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
         size = descriptor.bytes if descriptor is not None else size
         self._buffers.append(Buffer(name, size, place))
         return Tensor(len(self._buffers) - 1, tuple(shape), dtype, descriptor)
@@ -222,33 +191,35 @@ class Builder:
             self._values[value.name] = [tensor._replace(shape=value.shape)]
             self._made_at[value.name] = self._written.get(tensor.buffer, -1)
 
-    def output_name(self, index: int = 0) -> str:
-        """Name of the current node's value, a made-up one where nobody reads it."""
-        value = self.node.outputs[index] if index < len(self.node.outputs) else None
-        return f"{self.node.name}.{index}" if value is None else value.name
+    def note(self, name: str, note: object) -> None:
+        """Leave something under a name for the node that computes the gradient."""
+        self._notes[(name, type(note))] = note
 
-    def tensor_shape(self, argument: Argument) -> tuple[int, ...]:
-        """Shape of a value, without asking for its memory yet."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        if argument.name in self._values:
-            return self.tensor(argument).shape
-        return self._sources[argument.name].value.shape
+    def noted(self, name: str, kind: type[Note]) -> Note:
+        """The note of that kind under a name. Raises LookupError where there is none."""
+        found = self._notes.get((name, kind))
+        if not isinstance(found, kind):
+            raise LookupError(f"there is no {kind.__name__} for {name}")
+        return found
 
-    def share_memory(self, one: Argument, other: Argument) -> bool:
+    def layouts_made(self, shape: tuple[int, ...]) -> Iterator[Descriptor]:
+        """Layouts of the values of this shape, the latest first."""
+        for first, *_ in reversed(self._values.values()):
+            if first.shape == shape and first.descriptor is not None:
+                yield first.descriptor
+
+    def share_memory(self, one: Ref, other: Ref) -> bool:
         """Whether two values look at the same memory."""
-        names = [a.name for a in (one, other) if isinstance(a, Ref)]
-        return len({self._groups.get(name, name) for name in names}) == 1
+        return self._group(one.name) == self._group(other.name)
 
-    def dies(self, argument: Argument) -> bool:
+    def dies(self, reference: Ref) -> bool:
         """Whether nobody needs the value's memory after the current node."""
-        assert isinstance(argument, Ref)  # noqa: S101
-        group = self._groups.get(argument.name, argument.name)
-        in_arena = self._buffers[self.tensor(argument).buffer].place == "arena"
-        return in_arena and self._last_reads.get(group, -1) <= self.position
+        in_arena = self._buffers[self.tensor(reference).buffer].place == "arena"
+        return in_arena and self._is_read_last(reference.name)
 
-    def in_place_or_new(self, argument: Argument, tensor: Tensor, index: int = 0) -> Tensor:
+    def in_place_or_new(self, reference: Ref, tensor: Tensor, index: int = 0) -> Tensor:
         """Where to write a result of that tensor's layout: over the argument, if it dies here."""
-        if self.dies(argument):
+        if self.dies(reference):
             return tensor
         return self.new(self.output_name(index), tensor.shape, tensor.descriptor)
 
@@ -259,8 +230,22 @@ class Builder:
         source = self._state_of.get(value.name) if value is not None else None
         if source is None:
             return None
-        group = self._groups.get(source, source)
-        return self.tensor(source) if self._last_reads.get(group, -1) <= self.position else None
+        return self._named(source) if self._is_read_last(source) else None
+
+    def _named(self, name: str) -> Tensor:
+        if name not in self._values:
+            item = self._sources[name]
+            floating = item.value.dtype == "float32"
+            self._take_input(item, Descriptor.plain(item.value.shape) if floating else None)
+        return self._values[name][0]
+
+    def _group(self, name: str) -> str:
+        """The value whose memory this one looks at."""
+        return self._groups.get(name, name)
+
+    def _is_read_last(self, name: str) -> bool:
+        """Whether no node after the current one reads the value's memory."""
+        return self._last_reads.get(self._group(name), -1) <= self.position
 
     # ------------------------------------------------------------ steps
 
@@ -281,7 +266,7 @@ class Builder:
             PrimitiveCall(primitive, everything),
             list(reads.values()),
             [*writes.values(), *scratch.values()],
-            operation or self.node.op.split(".")[1],
+            operation or self._operation,
             primitive.implementation,
         )
 
@@ -289,8 +274,16 @@ class Builder:
         self, function: Callable[..., None], reads: Sequence[Tensor], writes: Sequence[Tensor]
     ) -> None:
         """Add a function on row-major NumPy arrays as a step: what was read, then the results."""
-        operation = self.node.op.split(".")[1]
-        self._add(ArrayCall(function, (*reads, *writes)), reads, writes, operation, "numpy")
+        call = ArrayCall(function, (*reads, *writes))
+        self._add(call, reads, writes, self._operation, "numpy")
+
+    def _reorder(self, source: Tensor, target: Tensor) -> None:
+        primitive = Primitive(self.engine, "reorder", source.layout, target.layout)
+        self.call(primitive, {SRC: source}, {DST: target}, "reorder")
+
+    @property
+    def _operation(self) -> str:
+        return self.node.op.removeprefix(PREFIX)
 
     def _add(
         self,
@@ -323,22 +316,20 @@ class Builder:
 
     # ------------------------------------------------------------ the graph's ends
 
-    def _is_state(self, kind: str) -> bool:
+    def _is_state(self, kind: InputKind) -> bool:
         if kind == "momentum":
             return True
         return self.graph.mode == "train" and kind in ("parameter", "buffer")
 
-    def _take_input(
-        self, name: str, shape: tuple[int, ...], dtype: str, descriptor: Descriptor | None
-    ) -> None:
-        item = self._sources[name]
+    def _take_input(self, item: GraphInput, descriptor: Descriptor | None) -> None:
+        value = item.value
         place: Place = UNDECIDED
         if item.kind in ("input", "target"):
             place = "input"
         elif self._is_state(item.kind) or item.kind == "learning_rate":
             place = "state"
-        tensor = self.new(name, shape, descriptor, dtype, place)
-        self._values[name] = [tensor]
+        tensor = self.new(value.name, value.shape, descriptor, value.dtype, place)
+        self._values[value.name] = [tensor]
         self._inputs[(item.kind, item.target)] = tensor
 
     def _keep_state(self) -> None:
@@ -346,24 +337,22 @@ class Builder:
         for item in self.graph.outputs:
             if item.name not in self._state_of or item.name in self._sources:
                 continue
-            state = self.tensor(self._state_of[item.name])
-            made = self.tensor(item.name)
+            state, made = self._named(self._state_of[item.name]), self._named(item.name)
             if made.buffer == state.buffer:
                 continue
             if made.descriptor is None:
                 self.array_call(_copy, [made], [state])
             else:
-                primitive = Primitive(self.engine, "reorder", made.layout, state.layout)
-                self.call(primitive, {SRC: made}, {DST: state}, "reorder")
+                self._reorder(made, state)
 
-    def _final_outputs(self) -> list[Any]:
+    def _final_outputs(self) -> list[GraphOutput]:
         return [item for item in self.graph.outputs if item.kind in ("output", "loss")]
 
     def _decide_places(self) -> None:
         """What an iteration reads is kept; what only loading reads is not."""
         lasting = {
             operand.buffer for step in self._steps if not step.once for operand in step.reads
-        } | {self.tensor(item.name).buffer for item in self._final_outputs()}
+        } | {self._named(item.name).buffer for item in self._final_outputs()}
         for index in lasting:
             if self._buffers[index].place == UNDECIDED:
                 self._buffers[index] = self._buffers[index]._replace(place="constant")

@@ -31,20 +31,37 @@ CONVOLUTION_DIRECT = 1
 POOLING_MAX, POOLING_AVERAGE, POOLING_AVERAGE_EXCLUDING = 511, 767, 1023
 BINARY_ADD, BINARY_MUL, BINARY_DIV, BINARY_SUB = 131056, 131057, 131060, 131061
 REDUCTION_SUM, REDUCTION_MEAN = 196596, 196598
+# By the library's names. "_use_dst_for_bwd": the gradient reads the result, not the argument.
 ELTWISE = {
     "relu": 32,
     "tanh": 33,
     "elu": 34,
+    "square": 35,
+    "abs": 36,
+    "sqrt": 37,
     "linear": 38,
+    "soft_relu": 39,
     "hardsigmoid": 40,
-    "sigmoid": 41,
+    "logistic": 41,
+    "exp": 42,
     "gelu_tanh": 43,
-    "silu": 44,
-    "clip": 47,
-    "gelu": 49,
+    "swish": 44,
+    "log": 45,
+    "clip": 46,
+    "clip_v2": 47,
+    "pow": 48,
+    "gelu_erf": 49,
+    "round": 50,
+    "mish": 51,
     "hardswish": 52,
+    "relu_use_dst_for_bwd": 256,
+    "tanh_use_dst_for_bwd": 257,
+    "elu_use_dst_for_bwd": 258,
+    "sqrt_use_dst_for_bwd": 259,
+    "logistic_use_dst_for_bwd": 260,
+    "exp_use_dst_for_bwd": 261,
+    "clip_v2_use_dst_for_bwd": 262,
 }
-ELTWISE_FROM_RESULT = {"relu": 256, "tanh": 257, "sigmoid": 260, "clip": 262}
 
 # dnnl_normalization_flags_t
 GLOBAL_STATISTICS, USE_SCALE, USE_SHIFT, FUSE_RELU = 1, 2, 4, 8

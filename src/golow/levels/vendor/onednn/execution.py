@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from golow.levels.vendor.bundle_arrays import STATE
-from golow.levels.vendor.onednn.builder import ArrayCall, Built, PrimitiveCall, Tensor
 from golow.levels.vendor.onednn.constants import DST, SCRATCHPAD, SRC
 from golow.levels.vendor.onednn.library import (
     Descriptor,
@@ -25,9 +24,9 @@ from golow.levels.vendor.onednn.library import (
     library,
 )
 from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.steps import DTYPES, ArrayCall, Built, PrimitiveCall, Tensor
 
 Call = Callable[[], int | None]
-DTYPES = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}
 
 
 class Region:

@@ -303,3 +303,8 @@ def dims(values: Sequence[int]) -> Any:
 def number(value: float) -> c_float:
     """A float argument."""
     return c_float(value)
+
+
+def numbers(values: Sequence[float]) -> Any:
+    """An array of floats, as sum takes its factors."""
+    return (c_float * len(values))(*values)

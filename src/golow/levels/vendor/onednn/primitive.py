@@ -25,7 +25,7 @@ class PostOp(NamedTuple):
     """What a primitive does to its result before it is written.
 
     kind: ``sum`` (add what stands in the destination), ``add`` (a tensor of that descriptor) or
-    one of ELTWISE with its two parameters.
+    one of ELTWISE with its alpha and beta.
     """
 
     kind: str

@@ -20,10 +20,10 @@ from golow.files import write_whole
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
 from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
-from golow.levels.vendor.onednn.builder import Builder, Built, Switches
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine
-from golow.levels.vendor.onednn.operators import OPERATORS
+from golow.levels.vendor.onednn.planning import build_plan
+from golow.levels.vendor.onednn.steps import Built, Switches
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
@@ -130,7 +130,7 @@ class OneDnn(PlanProgram):
     def set_learning_rate(self, execution: Execution, rate: float) -> None:
         """Of its next iterations."""
         tensor = execution.built.inputs.get(("learning_rate", ""))
-        if tensor is not None:  # with its sign turned: see operators/update.py
+        if tensor is not None:  # with its sign turned: see operators/sgd_update.py
             execution.write(tensor, np.array([-rate], np.float32))
 
     def set_dropout(self, active: bool) -> None:
@@ -154,9 +154,9 @@ class OneDnn(PlanProgram):
         return execution
 
     def _build(self, bundle: Bundle, graph: Graph, layouts: tuning.Layouts) -> Execution:
-        builder = Builder(graph, self.engine, layouts.tag, self.switches)
+        built = build_plan(graph, self.engine, layouts.tag, self.switches)
         with bundle_arrays.weights(bundle) as read:
-            return Execution(builder.build(OPERATORS), self.engine, read)
+            return Execution(built, self.engine, read)
 
     def _read_batches(self) -> list[Batch]:
         found = bundle_arrays.batches(self.bundle, self.workload.batches)

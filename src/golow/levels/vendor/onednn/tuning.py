@@ -9,6 +9,7 @@ fastest of all wins.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,8 @@ import numpy as np
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import channel_block
-from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.graph import Graph, Node, Value
+from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.record import Record
 from golow.worker.scheduling import ContentionMeter
 
@@ -101,7 +103,7 @@ def _totals(seconds: dict[str, np.ndarray]) -> dict[str, float]:
 
 def convolutions(graph: Graph) -> list[int]:
     """Positions of the nodes that have a choice."""
-    ops = ("golow.convolution", "aten.convolution_backward.default")
+    ops = (Convolution.op(), ConvolutionBackward.op())
     return [position for position, node in enumerate(graph.nodes) if node.op in ops]
 
 
@@ -129,8 +131,8 @@ def cheapest_mixture(
 
 
 def _change_seconds(node: Node, values: dict[str, Value]) -> float:
-    reads = [a for a in node.arguments[:1] if isinstance(a, Ref)]
-    elements = sum(int(np.prod(values[item.name].shape)) for item in reads)
+    """For reordering what a convolution reads first: the image, or the gradient of its result."""
+    elements = math.prod(values[next(node.references())].shape)
     return CHANGE_SECONDS + 2 * 4 * elements / CHANGE_BANDWIDTH
 
 

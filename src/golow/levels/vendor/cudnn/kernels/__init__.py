@@ -1,5 +1,6 @@
 """golow's own kernels: one CUDA file each with its mathematics, and beside it a Python file of the
-same name that says how it is launched for a shape.
+same name that says how it is launched for a shape. Here are those that several operators or engines
+use; a kernel of one operator stands beside that, in ``operators/``.
 
 Images are NHWC in memory. A kernel's pointers come first, what it reads before what it writes, then
 its scalars. Nothing here touches a GPU.
@@ -44,7 +45,7 @@ class Kernel(NamedTuple):
     bytes.
     """
 
-    file: str
+    file: Path
     expression: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -59,5 +60,5 @@ class Kernel(NamedTuple):
 
 
 @cache
-def _text(file: str) -> str:
-    return (FOLDER / file).read_text()
+def _text(file: Path) -> str:
+    return file.read_text()

@@ -9,11 +9,12 @@ limits take 3% longer on average than by the fastest tiling that was tried at ea
 from __future__ import annotations
 
 from math import isinf, nan
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
@@ -27,8 +28,8 @@ from golow.levels.vendor.cudnn.kernels.blocks import (
 )
 from golow.levels.vendor.cudnn.kernels.geometry import channel_vector, require_floating
 
-FORWARD = "batch_norm.cu"
-BACKWARD = "batch_norm_backward.cu"
+FORWARD = FOLDER / "batch_norm.cu"
+BACKWARD = FOLDER / "batch_norm_backward.cu"
 LARGEST_CLUSTER = 8  # what every GPU with clusters has
 # Bytes of an image and rows of a thread up to which one launch is faster than three: a cluster for
 # every few channels leaves most of the GPU idle.
@@ -194,21 +195,21 @@ def _check(rows: int, channels: int) -> None:
 # ------------------------------------------------------------ kernels
 
 
-def _at_once(file: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]) -> Kernel:
+def _at_once(file: Path, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]) -> Kernel:
     numbers = f"{tiling.width}, {tiling.lanes}, {tiling.walkers}, {tiling.parts}"
     grid = (tiling.tiles * tiling.parts, 1, 1)
     return Kernel(file, f"at_once<{kind}, {numbers}>", grid, tiling.block, scalars, code=CODE)
 
 
 def _sums(
-    file: str, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
+    file: Path, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
 ) -> Kernel:
     expression = f"{name}<{kind}, {tiling.width}, {tiling.lanes}, {tiling.walkers}>"
     grid = (tiling.parts, tiling.tiles, 1)
     return Kernel(file, expression, grid, tiling.block, scalars, code=CODE)
 
 
-def _join(file: str, kind: str, channels: int, scalars: tuple[np.generic, ...]) -> Kernel:
+def _join(file: Path, kind: str, channels: int, scalars: tuple[np.generic, ...]) -> Kernel:
     width, lanes = JOINING
     expression = f"join_parts<{kind}{width}, {lanes}>"
     grid = (ceiling(channels, width), 1, 1)
@@ -216,7 +217,7 @@ def _join(file: str, kind: str, channels: int, scalars: tuple[np.generic, ...]) 
 
 
 def _result(
-    file: str, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
+    file: Path, name: str, kind: str, tiling: Tiling, scalars: tuple[np.generic, ...]
 ) -> Kernel:
     expression = f"{name}<{kind}, {tiling.width}>"
     grid = (tiling.parts, tiling.tiles, 1)

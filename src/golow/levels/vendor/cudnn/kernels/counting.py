@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
 
+FILE = FOLDER / "counting.cu"
 THREADS = 256
 
 
 def count(number: int) -> Kernel:
     """Add one to so many int64 counters in place."""
     grid = (max(1, -(-number // THREADS)), 1, 1)
-    return Kernel("counting.cu", "count", grid, (THREADS, 1, 1), (np.int32(number),))
+    return Kernel(FILE, "count", grid, (THREADS, 1, 1), (np.int32(number),))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
+
+FILE = FOLDER / "delay.cu"
 
 
 def delay(nanoseconds: int) -> Kernel:
     """Wait that long on the device; no pointers."""
-    return Kernel("delay.cu", "delay", (1, 1, 1), (1, 1, 1), (np.int64(nanoseconds),))
+    return Kernel(FILE, "delay", (1, 1, 1), (1, 1, 1), (np.int64(nanoseconds),))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
@@ -21,7 +21,7 @@ from golow.levels.vendor.cudnn.kernels.blocks import (
 from golow.levels.vendor.cudnn.kernels.direct import Convolution, with_parts_added
 from golow.levels.vendor.cudnn.kernels.geometry import channel_vector, require_floating
 
-FILE = "depthwise.cu"
+FILE = FOLDER / "depthwise.cu"
 THREADS = 256
 WALKERS = 8
 LARGEST_KERNEL = 7

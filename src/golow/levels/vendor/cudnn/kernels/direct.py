@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
@@ -20,7 +20,7 @@ from golow.levels.vendor.cudnn.kernels.blocks import (
 )
 from golow.levels.vendor.cudnn.kernels.geometry import require_floating
 
-FILE = "direct.cu"
+FILE = FOLDER / "direct.cu"
 THREADS = 128
 WALKERS = 8
 ADDING_LANES = 8

@@ -16,6 +16,7 @@ from golow.levels.vendor.cudnn.kernels.layout import (
     tile_grid,
 )
 
+FILE = FOLDER / "fetch.cu"
 CODE = VECTOR + (FOLDER / "layout.cu").read_text()  # the transposition is that of the layouts
 
 
@@ -30,10 +31,10 @@ def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded:
     if padded <= NARROW:
         grid, block = rows_of(n, h * w)
         expression = f"fetch_narrow<{types}, {padded}>"
-        return Kernel("fetch.cu", expression, grid, block, (batch, *sizes), code=CODE)
+        return Kernel(FILE, expression, grid, block, (batch, *sizes), code=CODE)
     grid = tile_grid(n, padded, h * w)
     scalars = (batch, *sizes, np.int32(padded))
-    return Kernel("fetch.cu", f"fetch_tiled<{types}>", grid, (TILE, 8, 1), scalars, code=CODE)
+    return Kernel(FILE, f"fetch_tiled<{types}>", grid, (TILE, 8, 1), scalars, code=CODE)
 
 
 def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
@@ -43,7 +44,7 @@ def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
     require_count(count)
     each = math.gcd(count, vector(source, dtype))
     name = f"fetch_rows<{C_TYPES[source]}, {C_TYPES[dtype]}, {each}>"
-    return Kernel("fetch.cu", name, *flat(count, each), (np.uint64(count),), code=CODE)
+    return Kernel(FILE, name, *flat(count, each), (np.uint64(count),), code=CODE)
 
 
 def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
@@ -55,4 +56,4 @@ def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded
     grid, block = rows_of(n * h // 2, w // 2)
     expression = f"fetch_blocks<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
     scalars = (np.uint64(n * c * h * w), np.int32(c), np.int32(h), np.int32(w))
-    return Kernel("fetch.cu", expression, grid, block, scalars, code=CODE)
+    return Kernel(FILE, expression, grid, block, scalars, code=CODE)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import (
     FLOATING,
     LARGEST_INT,
@@ -18,6 +20,7 @@ from golow.levels.vendor.cudnn.kernels.geometry import (
     vector,
 )
 
+FILE = FOLDER / "layout.cu"
 NARROW = 8  # padded channels up to which one thread takes all channels of a pixel
 TILE = 32
 
@@ -32,7 +35,7 @@ def to_channels_last(
         return cast(source, dtype, n * c)
     if padded <= NARROW:
         name = f"narrow_to_channels_last<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
-        return narrow("layout.cu", name, n, (c, h * w))
+        return narrow(FILE, name, n, (c, h * w))
     grid = tile_grid(n, padded, h * w)
     return _tiled(source, dtype, grid, (c, h * w, h * w, padded))
 
@@ -44,7 +47,7 @@ def to_rows(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int
         return cast(source, dtype, n * c)
     if padded <= NARROW:
         name = f"narrow_to_rows<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
-        return narrow("layout.cu", name, n, (c, h * w))
+        return narrow(FILE, name, n, (c, h * w))
     return _tiled(source, dtype, tile_grid(n, h * w, c), (h * w, c, padded, h * w))
 
 
@@ -65,10 +68,10 @@ def cast(source: str, dtype: str, count: int) -> Kernel:
     require_count(count)
     each = vector(source, dtype)
     name = f"cast<{C_TYPES[source]}, {C_TYPES[dtype]}, {each}>"
-    return Kernel("layout.cu", name, *flat(count, each), (np.uint64(count),), code=VECTOR)
+    return Kernel(FILE, name, *flat(count, each), (np.uint64(count),), code=VECTOR)
 
 
-def narrow(file: str, name: str, n: int, scalars: tuple[int, ...], code: str = VECTOR) -> Kernel:
+def narrow(file: Path, name: str, n: int, scalars: tuple[int, ...], code: str = VECTOR) -> Kernel:
     """A kernel with one thread a pixel; the last of the scalars counts the pixels."""
     grid, block = rows_of(n, scalars[-1])
     return Kernel(file, name, grid, block, tuple(map(np.int32, scalars)), code=code)
@@ -86,7 +89,7 @@ def tile_grid(n: int, rows: int, columns: int) -> Grid:
 def _tiled(source: str, dtype: str, grid: Grid, scalars: tuple[int, ...]) -> Kernel:
     name = f"tiled<{C_TYPES[source]}, {C_TYPES[dtype]}>"
     sizes = tuple(map(np.int32, scalars))
-    return Kernel("layout.cu", name, grid, (TILE, 8, 1), sizes, code=VECTOR)
+    return Kernel(FILE, name, grid, (TILE, 8, 1), sizes, code=VECTOR)
 
 
 def require_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import require_positive, rows_of
+
+FILE = FOLDER / "pixels.cu"
 
 
 def normalise(n: int, c: int, h: int, w: int) -> Kernel:
@@ -13,4 +15,4 @@ def normalise(n: int, c: int, h: int, w: int) -> Kernel:
     0, flips [n] (uint8) or 0 -> [n, c, h, w] (float32), the bits of `golow.worker.feed`."""
     require_positive(n=n, c=c, h=h, w=w, rows=n * c * h)
     grid, block = rows_of(n * c * h, w)
-    return Kernel("pixels.cu", "normalise", grid, block, (np.int32(c), np.int32(h), np.int32(w)))
+    return Kernel(FILE, "normalise", grid, block, (np.int32(c), np.int32(h), np.int32(w)))

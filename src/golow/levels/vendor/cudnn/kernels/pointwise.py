@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, VECTOR, flat, vector
 
+FILE = FOLDER / "pointwise.cu"
 NAMES = "abcde"  # of the inputs in a formula
 WIDE_INDEX = 2**30  # elements from which an index no longer fits 32 bits with its step
 
@@ -44,48 +45,7 @@ def pointwise(
     index = np.uint32 if count < WIDE_INDEX else np.uint64
     code = VECTOR + _code(expressions, inputs, outputs, each, index is np.uint64)
     grid, block = flat(count, each)
-    return Kernel(
-        "pointwise.cu", "pointwise", grid, block, (index(count), index(channels)), 0, code
-    )
-
-
-def activation(name: str, numbers: Sequence[float], variable: str) -> str:
-    """The C expression of an activation of golow (`golow.lower.operations`) applied to one.
-
-    NaN stays NaN. Raises ValueError for a name that has no formula.
-    """
-    x = f"({variable})"
-    if name == "relu":
-        return f"({x} < 0.0f ? 0.0f : {x})"
-    if name == "clip":
-        return _clip(x, *numbers)
-    if name == "hardswish":
-        return f"({x} * {_clip(f'({x} + 3.0f)', 0, 6)} / 6.0f)"
-    if name == "hardsigmoid":
-        return f"({_clip(f'({x} + 3.0f)', 0, 6)} / 6.0f)"
-    if name == "elu":
-        return f"({x} <= 0.0f ? {number(numbers[0])} * expm1f({x}) : {x})"
-    if name not in _FORMULAS:
-        raise ValueError(f"no formula for the activation {name}")
-    return _FORMULAS[name].format(x=x)
-
-
-def activation_backward(name: str, numbers: Sequence[float], gradient: str, result: str) -> str:
-    """The C expression of the argument's gradient, from the activation's result alone.
-
-    Raises ValueError for an activation whose gradient needs its argument.
-    """
-    g, y = f"({gradient})", f"({result})"
-    if name == "relu":
-        return f"({y} <= 0.0f ? 0.0f : {g})"
-    if name == "clip":
-        low, high = map(number, numbers)
-        return f"({y} <= {low} || {y} >= {high} ? 0.0f : {g})"
-    if name == "tanh":
-        return f"({g} * (1.0f - {y} * {y}))"
-    if name == "sigmoid":
-        return f"({g} * {y} * (1.0f - {y}))"
-    raise ValueError(f"the activation {name} has no gradient from its result")
+    return Kernel(FILE, "pointwise", grid, block, (index(count), index(channels)), 0, code)
 
 
 def number(value: float) -> str:
@@ -97,17 +57,8 @@ def number(value: float) -> str:
     return f"{float(np.float32(value))!r}f"
 
 
-_FORMULAS = {
-    "tanh": "tanhf({x})",
-    "sigmoid": "(1.0f / (1.0f + expf(-{x})))",
-    "silu": "({x} / (1.0f + expf(-{x})))",
-    "gelu": "(0.5f * {x} * (1.0f + erff({x} * 0.70710678118654752f)))",
-    "gelu_tanh": "(0.5f * {x} * (1.0f + tanhf(0.79788456080286536f"
-    " * ({x} + 0.044715f * {x} * {x} * {x}))))",
-}
-
-
-def _clip(x: str, low: float, high: float) -> str:
+def clipped(x: str, low: float, high: float) -> str:
+    """The C expression of x held between two bounds; NaN stays NaN."""
     return f"({x} < {number(low)} ? {number(low)} : {x} > {number(high)} ? {number(high)} : {x})"
 
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 
+FILE = FOLDER / "reduction.cu"
 LANES, WARPS = 32, 8
 # Rows that one block adds up at least, and blocks that fill the GPU.
 LEAST_ROWS, ENOUGH_BLOCKS = 128, 264
@@ -47,7 +48,7 @@ def _columns(
 ) -> Kernel:
     outer, reduced, inner = shape
     return Kernel(
-        "reduction.cu",
+        FILE,
         f"sum_columns<{C_TYPES[source]}, {C_TYPES[dtype]}>",
         (-(-inner // LANES), parts, outer),
         (LANES, WARPS, 1),
@@ -57,7 +58,7 @@ def _columns(
 
 def _rows(source: str, dtype: str, outer: int, reduced: int, factor: float) -> Kernel:
     return Kernel(
-        "reduction.cu",
+        FILE,
         f"sum_rows<{C_TYPES[source]}, {C_TYPES[dtype]}>",
         (1, 1, outer),
         (LANES * WARPS, 1, 1),

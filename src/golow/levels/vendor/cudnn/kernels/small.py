@@ -19,7 +19,7 @@ from golow.levels.vendor.cudnn.kernels.blocks import (
 from golow.levels.vendor.cudnn.kernels.direct import Convolution
 from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS, require_floating
 
-FILE = "small.cu"
+FILE = FOLDER / "small.cu"
 TENSOR_CORES = (FOLDER / "tensor_cores.cuh").read_text()
 THREADS = 128
 CHUNK_BYTES = 128  # of the depth, for every pixel and filter

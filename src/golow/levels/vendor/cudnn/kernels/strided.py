@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 
+FILE = FOLDER / "strided.cu"
 AXES = 5
 THREADS, MOST_BLOCKS = 256, 132 * 8
 
@@ -33,7 +34,7 @@ def strided_copy(
     strides = [(*[0] * lack, *given) for given in (x_strides, y_strides)]
     count = math.prod(shape)
     return Kernel(
-        "strided.cu",
+        FILE,
         f"strided_copy<{C_TYPES[source]}, {C_TYPES[dtype]}>",
         (max(1, min(-(-count // THREADS), MOST_BLOCKS)), 1, 1),
         (THREADS, 1, 1),

@@ -1,10 +1,12 @@
-"""Linear layers and matrix products. A transposed matrix is a view; nothing is moved for it."""
+"""A linear layer, with bias, residual and activation fused. A transposed weight is a view; nothing
+is moved for it."""
 
 from __future__ import annotations
 
 import math
 
-from golow.levels.vendor.onednn.builder import Builder, Operator, Tensor
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import (
     BIAS,
     DST,
@@ -14,36 +16,36 @@ from golow.levels.vendor.onednn.constants import (
     SRC_1,
     WEIGHTS,
 )
+from golow.levels.vendor.onednn.eltwise import post_ops
 from golow.levels.vendor.onednn.library import Descriptor
-from golow.levels.vendor.onednn.operators.elementwise import post_op
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
-from golow.lower.graph import Node, Ref
+from golow.levels.vendor.onednn.refusing import refuse_integers, without_algorithm
+from golow.levels.vendor.onednn.steps import Tensor
+from golow.lower.operators.linear import Linear
 
 
-def linear(build: Builder, node: Node) -> None:
+def linear(build: Builder, arguments: Linear) -> None:
     """activation(x weight^T + bias + residual); leading dimensions of x count as rows."""
-    x, weight, bias, residual, activation = node.arguments
-    output = node.outputs[0]
-    assert output is not None  # noqa: S101
-    shape = build.tensor_shape(weight)
+    output, shape = build.output(), build.value(arguments.weight).shape
     rows = math.prod(output.shape[:-1])
-    source = build.plain(x)
-    flat = source._replace(descriptor=Descriptor.plain((rows, shape[1])))
+    x = build.plain(arguments.x)
+    flat = x._replace(descriptor=Descriptor.plain((rows, shape[1])))
     target = Descriptor.plain((rows, shape[0]))
     result = build.new(output.name, output.shape, target)
-    after, reads = post_op(activation), {SRC: flat}
-    if isinstance(residual, Ref):
-        added = build.plain(residual)._replace(descriptor=target)
+    after, reads = post_ops(arguments.activation), {SRC: flat}
+    if arguments.residual is not None:
+        added = build.plain(arguments.residual)._replace(descriptor=target)
         after = [PostOp("add", descriptor=target), *after]
         reads[POST_OP_STRIDE | SRC_1] = added
+    bias = arguments.bias
     if build.graph.mode == "infer":
         primitive = _inner_product(build, flat, shape, bias is not None, target, after)
-        reads[WEIGHTS] = build.wanted(weight, primitive.descriptor(WEIGHTS))
+        reads[WEIGHTS] = build.wanted(arguments.weight, primitive.descriptor(WEIGHTS))
         one = Descriptor.plain((shape[0],))
     else:
         # Row-major for good: forward and both gradients read it so, and it is never reordered.
         one = Descriptor.plain((1, shape[0]))
-        given = build.wanted(weight, Descriptor.plain(shape))
+        given = build.wanted(arguments.weight, Descriptor.plain(shape))
         turned = given._replace(descriptor=given.layout.permuted((1, 0)))
         primitive = Primitive(
             build.engine, "matmul", flat.layout, turned.layout, one if bias is not None else None,
@@ -67,27 +69,9 @@ def _inner_product(
     )  # fmt: skip
 
 
-def product(build: Builder, node: Node) -> None:
-    """a b, for matrices; either may be a transposed view."""
-    a, b = (build.tensor(argument) for argument in node.arguments[:2])
-    output = node.outputs[0]
-    assert output is not None  # noqa: S101
-    a, b = (_matrix(build, i, t) for i, t in zip(node.arguments, (a, b), strict=True))
-    target = Descriptor.plain(output.shape)
-    primitive = Primitive(build.engine, "matmul", a.layout, b.layout, None, target)
-    result = build.new(output.name, output.shape, target)
-    build.call(primitive, {SRC: a, WEIGHTS: b}, {DST: result})
-    build.define(0, result)
+def _refuse(arguments: Linear, question: Question) -> str:
+    integers = refuse_integers(arguments, question)
+    return integers or without_algorithm(question, arguments.activation)
 
 
-def _matrix(build: Builder, argument: object, tensor: Tensor) -> Tensor:
-    """The tensor as it is where its layout is without blocks, else row-major."""
-    assert isinstance(argument, Ref)  # noqa: S101
-    return tensor if not tensor.layout.blocks else build.plain(argument)
-
-
-OPERATORS: dict[str, Operator] = {
-    "golow.linear": linear,
-    "aten.mm.default": product,
-    "aten.bmm.default": product,
-}
+IMPLEMENTATIONS = (Implementation(Linear, linear, _refuse),)

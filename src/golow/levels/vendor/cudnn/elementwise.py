@@ -1,0 +1,57 @@
+"""Steps that compute a formula, element by element, in the layout in which the values come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from golow.levels.vendor.cudnn import formulas
+from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.lower.graph import Activation, Ref
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+
+def activated(
+    build: Builder, tensors: Sequence[Tensor], result: Tensor, activation: Activation | None
+) -> None:
+    """A step: activation(sum of the tensors), which lie alike."""
+    total = " + ".join("abcde"[: len(tensors)])
+    apply(build, with_activation(total, activation), tensors, result)
+
+
+def with_activation(expression: str, activation: Activation | None) -> str:
+    """The formula with the activation around it."""
+    return expression if activation is None else formulas.value(activation, expression)
+
+
+def apply(build: Builder, expression: str, tensors: Sequence[Tensor], result: Tensor) -> None:
+    """A step: a formula over tensors that lie alike, or are one number, or one for each of the
+    channels that lie innermost."""
+    channels = innermost(result)
+    operands = [Operand(tensor.dtype, _kind(tensor, result)) for tensor in tensors]
+    kernel = pointwise([expression], operands, [result.dtype], result.elements, channels)
+    build.kernel(kernel, tensors, [result])
+
+
+def innermost(tensor: Tensor) -> int:
+    """How many elements lie next to one another before another index changes."""
+    if tensor.layout.order == "channels_last":
+        return tensor.layout.channels
+    return tensor.shape[-1] if tensor.shape else 1
+
+
+def in_place_or_new(build: Builder, reference: Ref, tensor: Tensor) -> Tensor:
+    """Where to write a result of that tensor's layout: over the argument, if it dies here."""
+    if build.dies(reference) and build.tensor(reference).buffer == tensor.buffer:
+        return tensor
+    name = build.output().name if build.is_read(0) else f"{build.node.name}.0"
+    return build.new(name, tensor.shape, tensor.layout)
+
+
+def _kind(tensor: Tensor, result: Tensor) -> Literal["full", "scalar", "channel"]:
+    if tensor.elements == result.elements:
+        return "full"
+    return "scalar" if tensor.elements == 1 else "channel"

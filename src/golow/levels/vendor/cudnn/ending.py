@@ -1,0 +1,23 @@
+"""What ends a training step: the steps that wait for all gradients, and what counts steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.kernels.counting import count
+from golow.levels.vendor.cudnn.operators.dropout import advance_kernel
+from golow.levels.vendor.cudnn.operators.sgd_update import update
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+
+def finish(build: Builder) -> None:
+    """Update the parameters, let dropout draw anew in the next step, count the batches."""
+    if build.sgd is not None:
+        update(build, build.sgd)
+    for cell, tensor in build.cells.items():
+        if cell.kind == "dropout":
+            build.kernel(advance_kernel(), [], [tensor], "advance")
+    if build.counted:
+        build.flat("count", count, "int64", "counter")

@@ -1,0 +1,59 @@
+"""Activations in C. What there is of each stands in its file in ``operators/activations/``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
+from golow.levels.vendor.cudnn.operators import activations
+from golow.levels.vendor.implementation import functions
+from golow.lower.graph import Activation
+
+
+class Formulas(NamedTuple):
+    """An activation as expressions of floats. The functions take expressions, each a name or in
+    parentheses, and then the activation's numbers.
+
+    value(x): the result; NaN stays NaN. from_argument(gradient, x) and from_result(gradient, y):
+    the gradient of x, where it can be had from that. limits(): where it does nothing but clip,
+    between what, so that engines and other kernels can take it in.
+    """
+
+    value: Callable[..., str]
+    from_argument: Callable[..., str] | None = None
+    from_result: Callable[..., str] | None = None
+    limits: Callable[..., Clip] | None = None
+
+
+@cache
+def formulas() -> dict[str, Formulas]:
+    """Those of all activations, by name."""
+    return functions(activations)
+
+
+def value(activation: Activation, x: str) -> str:
+    """activation(x). Raises KeyError for one without formulas."""
+    return formulas()[activation.name].value(f"({x})", *activation.numbers)
+
+
+def derivative(activation: Activation, gradient: str, of: str, from_result: bool) -> str:
+    """The gradient of the argument, from the result or else the argument itself.
+
+    Raises ValueError where there is no formula for that.
+    """
+    found = formulas()[activation.name]
+    formula = found.from_result if from_result else found.from_argument
+    if formula is None:
+        which = "result" if from_result else "argument"
+        raise ValueError(f"the activation {activation.name} has no gradient from its {which}")
+    return formula(gradient, of, *activation.numbers)
+
+
+def clip_of(activation: Activation | None) -> Clip | None:
+    """The limits between which it clips, `NO_CLIP` without an activation; None for another one."""
+    if activation is None:
+        return NO_CLIP
+    limits = formulas()[activation.name].limits
+    return None if limits is None else limits(*activation.numbers)

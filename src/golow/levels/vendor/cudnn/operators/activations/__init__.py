@@ -1,0 +1,1 @@
+"""Each activation in C, one file an activation, found by looking into this folder."""

@@ -1,0 +1,153 @@
+"""Batch norm in training, forward and backward, with residual and activation; in inference where it
+was not folded into a convolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.levels.vendor.cudnn.elementwise import apply, in_place_or_new
+from golow.levels.vendor.cudnn.formulas import clip_of
+from golow.levels.vendor.cudnn.kernels import batch_norm as kernels
+from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
+from golow.levels.vendor.cudnn.kernels.pointwise import number
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.refusing import not_made_by, refuse_integers, without_formula
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.lower.graph import Activation, Ref
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+VECTOR = Layout("float32")
+
+
+class Outcome(NamedTuple):
+    """What tells backward where a result was clipped: a mask, or without one the shift, from which
+    and from x it finds the result again."""
+
+    shift: Tensor | None
+    mask: Tensor | None
+
+
+def batch_norm(build: Builder, arguments: BatchNorm) -> None:
+    """Result, mean, inverse deviation, new running mean, new running variance."""
+    x, clip = _normed(build, arguments.x), _clip(arguments.activation)
+    rows, channels = x.elements // x.shape[1], x.shape[1]
+    launches = kernels.batch_norm(
+        x.dtype,
+        rows,
+        channels,
+        momentum=arguments.momentum,
+        epsilon=arguments.epsilon,
+        clip=clip,
+    )
+    residual = arguments.residual
+    added = None if residual is None else build.wanted(residual, x.layout)
+    y = build.new(build.output(0).name, x.shape, x.layout)
+    statistics = [build.new(f"{build.node.name}.{i}", (channels,), VECTOR) for i in (1, 2)]
+    running = [build.state(r) for r in (arguments.running_mean, arguments.running_variance)]
+    mask = None
+    if added is not None and clip != NO_CLIP:
+        size = kernels.mask_bytes(x.dtype, rows, channels)
+        mask = build.new(f"{build.node.name}.mask", (size,), Layout("uint8"))
+    scale, shift = _vector(build, arguments.scale), _vector(build, arguments.shift)
+    build.kernels(launches, [x, added, scale, shift], [y, *statistics, *running, mask])
+    build.note(build.output(0).name, Outcome(shift, mask))
+    for index, tensor in enumerate((y, *statistics, *running)):
+        build.define(index, tensor)
+
+
+def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
+    """Gradients of x, scale, shift and, where anybody reads it, of the residual."""
+    x = _normed(build, arguments.x)
+    rows, channels = x.elements // x.shape[1], x.shape[1]
+    outer = build.wanted(arguments.gradient, x.layout)
+    second = None if arguments.second is None else build.wanted(arguments.second, x.layout)
+    shift, mask = Outcome(None, None)
+    if arguments.result is not None:
+        shift, mask = build.noted(arguments.result, Outcome)
+    mean, deviation = (
+        build.wanted(r, VECTOR) for r in (arguments.mean, arguments.inverse_deviation)
+    )
+    scale = _vector(build, arguments.scale)
+    inner = in_place_or_new(build, arguments.gradient, outer)
+    vectors = [
+        build.result(index, VECTOR)
+        if build.is_read(index)
+        else build.new(f"{build.node.name}.{index}", (channels,), VECTOR)
+        for index in (1, 2)
+    ]
+    branch = build.new(build.output(3).name, x.shape, x.layout) if build.is_read(3) else None
+    launches = kernels.batch_norm_backward(
+        x.dtype, rows, channels, clip=_clip(arguments.activation), masked=mask is not None
+    )
+    reads = [outer, second, mask, x, scale, shift, mean, deviation]
+    build.kernels(launches, reads, [inner, *vectors, branch])
+    for index, tensor in enumerate((inner, *vectors, branch)):
+        if tensor is not None:
+            build.define(index, tensor)
+
+
+def inference(build: Builder, arguments: BatchNormInference) -> None:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, with running statistics."""
+    source = _normed(build, arguments.x)
+    statistics = [build.wanted(r, VECTOR) for r in (arguments.mean, arguments.variance)]
+    tensors, expression = [source, *statistics], "(a - b)"
+    expression += f" * rsqrtf(c + {number(arguments.epsilon)})"
+    for sign, reference in (("*", arguments.scale), ("+", arguments.shift)):
+        if reference is not None:
+            expression += f" {sign} {'abcde'[len(tensors)]}"
+            tensors.append(build.wanted(reference, VECTOR))
+    result = in_place_or_new(build, arguments.x, source)
+    apply(build, expression, tensors, result)
+    build.define(0, result)
+
+
+def _normed(build: Builder, reference: Ref) -> Tensor:
+    """What is normed: an image with its channels together, or a matrix [N, C]."""
+    if len(build.value(reference).shape) == 2:
+        return build.wanted(reference, Layout(build.types.computed))
+    return build.image(reference)
+
+
+def _vector(build: Builder, reference: Ref | None) -> Tensor | None:
+    return None if reference is None else build.wanted(reference, VECTOR)
+
+
+def _clip(activation: Activation | None) -> Clip:
+    clip = clip_of(activation)
+    if clip is None:
+        raise ValueError(f"the kernels do not compute {activation}")
+    return clip
+
+
+def _refuse(
+    arguments: BatchNorm | BatchNormBackward | BatchNormInference, question: Question
+) -> str:
+    axes = len(question.value(arguments.x).shape)
+    if axes not in (2, 4):
+        return f"{question.node.op} over {axes} axes"
+    return refuse_integers(arguments, question)
+
+
+def _refuse_training(arguments: BatchNorm | BatchNormBackward, question: Question) -> str:
+    activation = arguments.activation
+    if missing := _refuse(arguments, question) or without_formula(question, activation):
+        return missing
+    if clip_of(activation) is None:
+        return f"{question.node.op} with the activation {activation and activation.name}"
+    return ""
+
+
+def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
+    made = arguments.result and not_made_by(question, arguments.result, BatchNorm)
+    return made or _refuse_training(arguments, question)
+
+
+IMPLEMENTATIONS = (
+    Implementation(BatchNorm, batch_norm, _refuse_training),
+    Implementation(BatchNormBackward, batch_norm_backward, _refuse_backward),
+    Implementation(BatchNormInference, inference, _refuse),
+)

@@ -1,0 +1,107 @@
+"""Arithmetic of two tensors, or of a tensor and a number, and the counting of batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.elementwise import apply, in_place_or_new, with_activation
+from golow.levels.vendor.cudnn.kernels.pointwise import number
+from golow.levels.vendor.cudnn.kernels.strided import AXES
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.refusing import not_floating, without_formula
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.lower.graph import Ref
+from golow.lower.operators.binary import Binary
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+
+
+def binary(build: Builder, arguments: Binary) -> None:
+    """activation(a op b), where b may be a number; shapes broadcast as in PyTorch."""
+    sign = SIGNS[arguments.function]
+    if build.output().dtype == "int64":
+        build.count(arguments.a)
+    elif isinstance(arguments.b, Ref):
+        _of_tensors(build, arguments, arguments.b, sign)
+    else:
+        x = build.tensor(arguments.a)
+        result = in_place_or_new(build, arguments.a, x)
+        expression = with_activation(f"a {sign} {number(arguments.b)}", arguments.activation)
+        apply(build, expression, [x], result)
+        build.define(0, result)
+
+
+def _of_tensors(build: Builder, arguments: Binary, b: Ref, sign: str) -> None:
+    one, other, expression = arguments.a, b, f"a {sign} b"
+    if build.value(one).shape != build.output().shape:
+        one, other, expression = other, one, f"b {sign} a"
+    first = build.tensor(one)
+    second = _beside(build, other, first)
+    result = in_place_or_new(build, one, first)
+    apply(build, with_activation(expression, arguments.activation), [first, second], result)
+    build.define(0, result)
+
+
+def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
+    """The second operand: like the first, one number, or one for each innermost index."""
+    shape = build.value(reference).shape
+    if shape == other.shape:
+        return build.wanted(reference, other.layout)
+    inner = 1 if other.layout.order == "channels_last" else len(other.shape) - 1
+    if _long_axes(shape, other.shape) in ([], [inner]):
+        return build.wanted(reference, Layout(build.tensor(reference).dtype))
+    return build.repeated(build.tensor(reference), other)
+
+
+def _long_axes(shape: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
+    """The axes of the other shape along which this one has more than one element."""
+    wide = (*[1] * (len(other) - len(shape)), *shape)
+    return [axis for axis, size in enumerate(wide) if size > 1]
+
+
+def _refuse(arguments: Binary, question: Question) -> str:
+    if question.value(arguments.a).dtype == "int64" and _counts(arguments, question):
+        return ""
+    second = arguments.b if isinstance(arguments.b, Ref) else None
+    return (
+        not_floating(question, arguments.a, second)
+        or without_formula(question, arguments.activation)
+        or _refuse_shapes(arguments.a, second, question)
+    )
+
+
+def _refuse_shapes(a: Ref, b: Ref | None, question: Question) -> str:
+    output = question.output()
+    given = [question.value(reference).shape for reference in (a, b) if reference is not None]
+    if output is None:
+        return ""
+    if output.shape not in given:
+        return f"{question.node.op} that widens both arguments"
+    narrow = [shape for shape in given if shape != output.shape]
+    rank = len(output.shape)
+    if rank > AXES and any(_long_axes(s, output.shape) not in ([], [rank - 1]) for s in narrow):
+        return f"{question.node.op} that repeats along {rank} axes; {AXES} at most"
+    return ""
+
+
+def _counts(arguments: Binary, question: Question) -> bool:
+    """Whether it adds one to a counter of the state, or to one that was counted up before."""
+    if arguments.function != "add" or type(arguments.b) is not int or arguments.b != 1:
+        return False
+    name = arguments.a.name
+    if question.graph.mode == "train":
+        counters = (i.value.name for i in question.graph.inputs if i.kind == "buffer")
+        if name in counters:
+            return True
+    for node in question.graph.nodes:
+        before = Binary.of(node)
+        if before is not None and any(v is not None and v.name == name for v in node.outputs):
+            return _counts(before, question)
+    return False
+
+
+IMPLEMENTATIONS = (Implementation(Binary, binary, _refuse),)

@@ -1,0 +1,10 @@
+"""Weights with a batch norm folded into them, which are computed when a plan is loaded."""
+
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
+
+IMPLEMENTATIONS = (
+    Implementation(FoldedWeight, Builder.compute_when_loading),
+    Implementation(FoldedBias, Builder.compute_when_loading),
+)

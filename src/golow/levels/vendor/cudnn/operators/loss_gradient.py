@@ -1,0 +1,29 @@
+"""Where backward begins: the gradient of the loss with respect to itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.steps import LOSS_SCALE
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.lower.operators.loss_gradient import LossGradient
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+
+def loss_gradient(build: Builder, arguments: LossGradient) -> None:
+    """One, or the scale of the loss, which lies first in its cell."""
+    if build.types.scaled:
+        scale = build.cell(LOSS_SCALE)
+        build.define(0, scale._replace(shape=(), layout=Layout("float32")))
+    else:
+        build.define(0, build.number(1.0))
+
+
+def _refuse(arguments: LossGradient, question: Question) -> str:
+    return "" if arguments.dtype == "float32" else f"{question.node.op} of {arguments.dtype}"
+
+
+IMPLEMENTATIONS = (Implementation(LossGradient, loss_gradient, _refuse),)

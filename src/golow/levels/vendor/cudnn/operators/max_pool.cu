@@ -1,0 +1,135 @@
+// The largest of each window, where it was, and the gradient; `pooling.cuh` says what windows are.
+
+constexpr int NO_TAP = 255;
+
+// The first of equal values wins and NaN beats all, as in PyTorch. taps: r * kernel_x + s of the
+// winner.
+template <typename T, int N, bool TAPS>
+__device__ void largest(
+    const T* x, T* y, unsigned char* taps, int groups, Strided down, Strided across) {
+  const Place place(down.out, across.out, groups);
+  if (!place.inside) return;
+  float best[N];
+  int winner[N];
+  bool any = false;
+  for (int r = 0; r < down.kernel; ++r) {
+    const int row = down.start(place.y) + r * down.dilation;
+    if (row < 0 || row >= down.size) continue;
+    for (int s = 0; s < across.kernel; ++s) {
+      const int column = across.start(place.x) + s * across.dilation;
+      if (column < 0 || column >= across.size) continue;
+      const size_t index = place.at(row, column, down.size, across.size, groups, N);
+      const auto values = load<N>(x + index);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const float value = static_cast<float>(values.item[k]);
+        if (!any || value > best[k] || value != value) {
+          best[k] = value;
+          winner[k] = r * across.kernel + s;
+        }
+      }
+      any = true;
+    }
+  }
+  Vector<T, N> result;
+  Vector<unsigned char, N> tap;
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    // A window without a pixel: minus infinity, as in PyTorch, and no tap.
+    result.item[k] = static_cast<T>(any ? best[k] : __int_as_float(0xff800000));
+    tap.item[k] = any ? winner[k] : NO_TAP;
+  }
+  const size_t index = place.at(place.y, place.x, down.out, across.out, groups, N);
+  store(y + index, result);
+  if (TAPS) store(taps + index, tap);
+}
+
+template <typename T, int N>
+__global__ void max_pool(const T* x, T* y, WINDOWS) {
+  largest<T, N, false>(x, y, nullptr, groups, DOWN(false), ACROSS(false));
+}
+
+template <typename T, int N>
+__global__ void max_pool_taps(const T* x, T* y, unsigned char* taps, WINDOWS) {
+  largest<T, N, true>(x, y, taps, groups, DOWN(false), ACROSS(false));
+}
+
+template <typename T, int N>
+__global__ void max_pool_backward(const T* dy, const unsigned char* taps, T* dx, WINDOWS) {
+  const Strided down DOWN(false), across ACROSS(false);
+  const Place place(down.size, across.size, groups);
+  if (!place.inside) return;
+  float sum[N] = {};
+  for (int oy = down.first(place.y); oy <= down.last(place.y); ++oy) {
+    const int r = place.y - down.start(oy);
+    if (r % down.dilation != 0) continue;
+    for (int ox = across.first(place.x); ox <= across.last(place.x); ++ox) {
+      const int s = place.x - across.start(ox);
+      if (s % across.dilation != 0) continue;
+      const int tap = r / down.dilation * across.kernel + s / across.dilation;
+      const size_t index = place.at(oy, ox, down.out, across.out, groups, N);
+      const auto winner = load<N>(taps + index);
+      const auto gradient = load<N>(dy + index);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (winner.item[k] == tap) sum[k] += static_cast<float>(gradient.item[k]);
+      }
+    }
+  }
+  Vector<T, N> result;
+#pragma unroll
+  for (int k = 0; k < N; ++k) result.item[k] = static_cast<T>(sum[k]);
+  store(dx + place.at(place.y, place.x, down.size, across.size, groups, N), result);
+}
+
+// The same for small windows without dilation. Pixels that lie between the starts of two windows
+// are a tile: its pixel p of stride is tap p + j * stride of the window that is j before the last
+// one to cover it. So all windows of a tile are known when this is compiled, each is loaded once
+// for the whole tile, and all loads are under way together.
+template <typename T, int N, int KERNEL_Y, int STRIDE_Y, int KERNEL_X, int STRIDE_X>
+__global__ void max_pool_backward_tiles(const T* dy, const unsigned char* taps, T* dx, int groups,
+                                        int size_y, int out_y, int before_y, int tiles_y,
+                                        int size_x, int out_x, int before_x, int tiles_x) {
+  constexpr int DOWN = (KERNEL_Y - 1) / STRIDE_Y + 1, ACROSS = (KERNEL_X - 1) / STRIDE_X + 1;
+  const Place place(tiles_y, tiles_x, groups);
+  if (!place.inside) return;
+  Vector<T, N> gradient[DOWN][ACROSS] = {};
+  Vector<unsigned char, N> winner[DOWN][ACROSS];
+#pragma unroll
+  for (int j = 0; j < DOWN; ++j) {
+#pragma unroll
+    for (int i = 0; i < ACROSS; ++i) {
+      const int oy = place.y - j, ox = place.x - i;
+#pragma unroll
+      for (int k = 0; k < N; ++k) winner[j][i].item[k] = NO_TAP;
+      if (oy < 0 || oy >= out_y || ox < 0 || ox >= out_x) continue;
+      const size_t index = place.at(oy, ox, out_y, out_x, groups, N);
+      winner[j][i] = load<N>(taps + index);
+      gradient[j][i] = load<N>(dy + index);
+    }
+  }
+#pragma unroll
+  for (int pixel = 0; pixel < STRIDE_Y * STRIDE_X; ++pixel) {
+    const int y = pixel / STRIDE_X, x = pixel % STRIDE_X;
+    const int row = place.y * STRIDE_Y + y - before_y, column = place.x * STRIDE_X + x - before_x;
+    if (row < 0 || row >= size_y || column < 0 || column >= size_x) continue;
+    float sum[N] = {};
+#pragma unroll
+    for (int j = DOWN - 1; j >= 0; --j) {
+#pragma unroll
+      for (int i = ACROSS - 1; i >= 0; --i) {
+        const int r = y + j * STRIDE_Y, s = x + i * STRIDE_X;
+        if (r >= KERNEL_Y || s >= KERNEL_X) continue;
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          if (winner[j][i].item[k] == r * KERNEL_X + s)
+            sum[k] += static_cast<float>(gradient[j][i].item[k]);
+        }
+      }
+    }
+    Vector<T, N> result;
+#pragma unroll
+    for (int k = 0; k < N; ++k) result.item[k] = static_cast<T>(sum[k]);
+    store(dx + place.at(row, column, size_y, size_x, groups, N), result);
+  }
+}

@@ -1,0 +1,58 @@
+"""Sums and means over axes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.kernels.reduction import reduction
+from golow.levels.vendor.cudnn.refusing import beyond_kernel, not_floating
+from golow.levels.vendor.cudnn.sums import add_up
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.lower.operators.reduce import Reduce
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+Shape = tuple[int, ...]
+PIXELS, ALL_BUT_CHANNELS = (2, 3), (0, 2, 3)  # of an image
+
+
+def reduce(build: Builder, arguments: Reduce) -> None:
+    """Over neighbouring axes as the values lie; of images over all axes but the channels too."""
+    tensor, shape = build.tensor(arguments.x), build.value(arguments.x).shape
+    if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
+        tensor = build.image(arguments.x)
+        sizes = (1, math.prod(shape) // shape[1], shape[1])
+    elif arguments.axes == PIXELS and tensor.layout.order == "channels_last":
+        sizes = (shape[0], shape[2] * shape[3], shape[1])
+    else:
+        tensor = build.rows(arguments.x)
+        sizes = _around(shape, arguments.axes)
+    add_up(build, tensor, sizes, 0, 1 / sizes[1] if arguments.function == "mean" else 1.0)
+
+
+def _around(shape: Shape, axes: Shape) -> tuple[int, int, int]:
+    """Elements before, over and behind neighbouring axes."""
+    first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
+def _is_image(shape: Shape) -> bool:
+    return len(shape) == 4
+
+
+def _refuse(arguments: Reduce, question: Question) -> str:
+    shape, axes = question.value(arguments.x).shape, arguments.axes
+    if integers := not_floating(question, arguments.x):
+        return integers
+    if _is_image(shape) and axes in (PIXELS, ALL_BUT_CHANNELS):
+        outer = shape[0] if axes == PIXELS else 1
+        return beyond_kernel(question, lambda: reduction("float32", "float32", outer, 1, 1))
+    if axes and axes != tuple(range(axes[0], axes[-1] + 1)):
+        return f"{question.node.op} over axes that are not neighbours"
+    sizes = _around(shape, axes)
+    return beyond_kernel(question, lambda: reduction("float32", "float32", *sizes))
+
+
+IMPLEMENTATIONS = (Implementation(Reduce, reduce, _refuse),)

@@ -1,0 +1,21 @@
+"""The same elements under another shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.operators.reshape import Reshape
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+
+def reshape(build: Builder, arguments: Reshape) -> None:
+    """The same memory, in PyTorch's order."""
+    tensor = build.rows(arguments.x)
+    build.define(0, tensor._replace(shape=arguments.shape, layout=Layout(tensor.dtype)))
+
+
+IMPLEMENTATIONS = (Implementation(Reshape, reshape),)

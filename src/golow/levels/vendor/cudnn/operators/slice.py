@@ -1,0 +1,24 @@
+"""A range of a tensor along an axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.gathering import gather, refuse_many_axes
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.operators.slice import Slice
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+
+def take_range(build: Builder, arguments: Slice) -> None:
+    """A copy, which begins later and steps wider."""
+    tensor = build.tensor(arguments.x)
+    strides = list(tensor.layout.strides(tensor.shape))
+    start = arguments.start * strides[arguments.axis]
+    strides[arguments.axis] *= arguments.step
+    gather(build, tensor, strides, start)
+
+
+IMPLEMENTATIONS = (Implementation(Slice, take_range, refuse_many_axes),)

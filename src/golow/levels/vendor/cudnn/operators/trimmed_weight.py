@@ -1,0 +1,7 @@
+"""The taps of a kernel that meet the image, cut out when a plan is loaded."""
+
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.operators.trimmed_weight import TrimmedWeight
+
+IMPLEMENTATIONS = (Implementation(TrimmedWeight, Builder.compute_when_loading),)

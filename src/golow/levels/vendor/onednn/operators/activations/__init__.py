@@ -1,0 +1,1 @@
+"""Functions of one element: one file each, with what oneDNN calls it."""

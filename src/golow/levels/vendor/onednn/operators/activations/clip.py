@@ -1,0 +1,12 @@
+"""clip: x held between two bounds. Of both versions the second has the gradient zero at both."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.onednn.eltwise import Eltwise
+
+
+def numbers(low: float, high: float) -> tuple[float, float]:
+    return low, high
+
+
+ACTIVATIONS = {"clip": Eltwise("clip_v2", numbers, from_result=True)}

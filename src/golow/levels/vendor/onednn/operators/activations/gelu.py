@@ -1,0 +1,7 @@
+"""gelu by the error function."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.onednn.eltwise import Eltwise
+
+ACTIVATIONS = {"gelu": Eltwise("gelu_erf")}

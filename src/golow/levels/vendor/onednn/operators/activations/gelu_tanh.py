@@ -1,0 +1,7 @@
+"""gelu in its approximation by tanh."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.onednn.eltwise import Eltwise
+
+ACTIVATIONS = {"gelu_tanh": Eltwise("gelu_tanh")}

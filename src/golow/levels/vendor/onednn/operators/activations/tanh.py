@@ -1,0 +1,7 @@
+"""tanh of x."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.onednn.eltwise import Eltwise
+
+ACTIVATIONS = {"tanh": Eltwise("tanh", from_result=True)}

@@ -1,0 +1,116 @@
+"""Arithmetic of two values, or of a value and a number, with an activation fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.constants import (
+    BINARY_ADD,
+    BINARY_DIV,
+    BINARY_MUL,
+    BINARY_SUB,
+    DST,
+    SRC,
+    SRC_1,
+)
+from golow.levels.vendor.onednn.eltwise import apply, post_ops
+from golow.levels.vendor.onednn.library import Descriptor
+from golow.levels.vendor.onednn.primitive import PostOp, Primitive
+from golow.levels.vendor.onednn.refusing import refuse_integers, without_algorithm
+from golow.levels.vendor.onednn.steps import Tensor
+from golow.lower.graph import Ref
+from golow.lower.operators.binary import Binary, Function
+
+ALGORITHMS: dict[Function, int] = {
+    "add": BINARY_ADD,
+    "subtract": BINARY_SUB,
+    "multiply": BINARY_MUL,
+    "divide": BINARY_DIV,
+}
+COMMUTES = ("add", "multiply")
+
+
+def binary(build: Builder, arguments: Binary) -> None:
+    """activation(a OP b), which is a linear function of a where b is a number."""
+    if isinstance(arguments.b, Ref):
+        _of_two(build, arguments, arguments.b)
+    elif build.output().dtype == "int64":
+        _count(build, arguments.a, int(arguments.b))
+    else:
+        apply(build, arguments.a, _linear(arguments.function, float(arguments.b)), "linear")
+
+
+def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
+    """The first operand has the result's shape, and its layout is that of the result."""
+    shape, operands = build.output().shape, [arguments.a, b]
+    if build.value(arguments.a).shape != shape:
+        operands.reverse()
+    first = build.tensor(operands[0])
+    second = _beside(build, operands[1], first)
+    primitive = Primitive(
+        build.engine, "binary", ALGORITHMS[arguments.function], first.layout, second.layout,
+        first.layout, post_ops=post_ops(arguments.activation),
+    )  # fmt: skip
+    result = build.in_place_or_new(operands[0], first)
+    build.call(primitive, {SRC: first, SRC_1: second}, {DST: result})
+    build.define(0, result)
+
+
+def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
+    """The second operand: in the first one's layout, or row-major with ones for what it lacks."""
+    shape = build.value(reference).shape
+    if shape == other.shape:
+        return build.wanted(reference, other.layout)
+    tensor = build.plain(reference)
+    wide = (*[1] * (len(other.shape) - len(shape)), *shape)
+    return tensor._replace(descriptor=Descriptor.plain(wide))
+
+
+def _count(build: Builder, reference: Ref, step: int) -> None:
+    """Integer counters, such as batch norm's number of batches, plus a number."""
+    x = build.tensor(reference)
+
+    def run(x: Any, y: Any) -> None:
+        np.add(x, step, out=y)
+
+    result = build.state_for(0) or build.new(build.output_name(), x.shape, dtype="int64")
+    build.array_call(run, [x], [result])
+    build.define(0, result)
+
+
+def _linear(function: Function, value: float) -> PostOp:
+    if function in ("multiply", "divide"):
+        return PostOp("linear", value if function == "multiply" else 1.0 / value, 0.0)
+    return PostOp("linear", 1.0, value if function == "add" else -value)
+
+
+def _refuse(arguments: Binary, question: Question) -> str:
+    name, b = question.node.op, arguments.b
+    if isinstance(b, Ref):
+        shape = _result_shape(question, arguments.a, b)
+        allowed = (arguments.a, b) if arguments.function in COMMUTES else (arguments.a,)
+        if all(question.value(operand).shape != shape for operand in allowed):
+            return f"{name} that widens its first argument"
+    elif arguments.activation is not None:
+        return f"{name} of a number, with an activation"
+    elif isinstance(b, int) and arguments.function == "add" and _is_counter(question, arguments.a):
+        return ""
+    elif arguments.function == "divide" and b == 0:
+        return f"{name} by zero"
+    integers = refuse_integers(arguments, question)
+    return integers or without_algorithm(question, arguments.activation)
+
+
+def _is_counter(question: Question, reference: Ref) -> bool:
+    return question.value(reference).dtype == "int64"
+
+
+def _result_shape(question: Question, a: Ref, b: Ref) -> tuple[int, ...]:
+    return np.broadcast_shapes(question.value(a).shape, question.value(b).shape)
+
+
+IMPLEMENTATIONS = (Implementation(Binary, binary, _refuse),)

@@ -1,0 +1,11 @@
+"""Weights with a batch norm folded into them, which are computed when a plan is loaded."""
+
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.onednn.loading import compute_when_loading
+from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
+
+IMPLEMENTATIONS = (
+    Implementation(FoldedWeight, compute_when_loading, refuse_integers),
+    Implementation(FoldedBias, compute_when_loading, refuse_integers),
+)

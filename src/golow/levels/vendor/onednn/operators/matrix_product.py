@@ -1,0 +1,33 @@
+"""Products of matrices, one or a batch of them; either may be a transposed view."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.constants import DST, SRC, WEIGHTS
+from golow.levels.vendor.onednn.library import Descriptor
+from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.levels.vendor.onednn.steps import Tensor
+from golow.lower.graph import Ref
+from golow.lower.operators.matrix_product import MatrixProduct
+
+
+def product(build: Builder, arguments: MatrixProduct) -> None:
+    """a b."""
+    output = build.output()
+    a, b = _matrix(build, arguments.a), _matrix(build, arguments.b)
+    target = Descriptor.plain(output.shape)
+    primitive = Primitive(build.engine, "matmul", a.layout, b.layout, None, target)
+    result = build.new(output.name, output.shape, target)
+    build.call(primitive, {SRC: a, WEIGHTS: b}, {DST: result})
+    build.define(0, result)
+
+
+def _matrix(build: Builder, reference: Ref) -> Tensor:
+    """The value as it is where its layout is without blocks, else row-major."""
+    tensor = build.tensor(reference)
+    return tensor if not tensor.layout.blocks else build.plain(reference)
+
+
+IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)

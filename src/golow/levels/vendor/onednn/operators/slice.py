@@ -1,0 +1,44 @@
+"""A range of a tensor along an axis."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.constants import DST, SRC
+from golow.levels.vendor.onednn.library import Descriptor
+from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.lower.operators.slice import Slice
+
+
+def take_range(build: Builder, arguments: Slice) -> None:
+    """A copy; oneDNN takes the part where it lies."""
+    x, output = build.tensor(arguments.x), build.output()
+    if x.layout.blocks:
+        x = build.plain(arguments.x)
+    offsets = [0] * len(x.shape)
+    offsets[arguments.axis] = arguments.start
+    part = x.layout.part(output.shape, offsets)
+    target = _dense(output.shape, x.layout.strides)
+    result = build.new(output.name, output.shape, target)
+    primitive = Primitive(build.engine, "reorder", part, target)
+    build.call(primitive, {SRC: x._replace(descriptor=part)}, {DST: result})
+    build.define(0, result)
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
+    """Without gaps, the axes in the order that these strides give."""
+    found, step = [0] * len(shape), 1
+    for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
+        found[axis] = step
+        step *= shape[axis]
+    return Descriptor.strided(shape, found)
+
+
+def _refuse(arguments: Slice, question: Question) -> str:
+    if arguments.step != 1:
+        return f"{question.node.op} with a step of {arguments.step}"
+    return refuse_integers(arguments, question)
+
+
+IMPLEMENTATIONS = (Implementation(Slice, take_range, _refuse),)

@@ -1,0 +1,8 @@
+"""The taps of a kernel that meet the image, cut out when a plan is loaded."""
+
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.onednn.loading import compute_when_loading
+from golow.levels.vendor.onednn.refusing import refuse_integers
+from golow.lower.operators.trimmed_weight import TrimmedWeight
+
+IMPLEMENTATIONS = (Implementation(TrimmedWeight, compute_when_loading, refuse_integers),)

@@ -1,0 +1,82 @@
+"""A pass on ATen's own calls: in-place operations become those that make a new value."""
+
+from __future__ import annotations
+
+import msgspec
+
+from golow.lower.graph import Graph, Node, Ref
+from golow.lower.rewriting import changes_in_place, result, with_names
+
+VIEWS = frozenset(
+    f"aten.{name}"
+    for name in "view.default reshape.default flatten.using_ints t.default expand.default "
+    "transpose.int permute.default unsqueeze.default squeeze.dim detach.default alias.default "
+    "slice.Tensor select.int _unsafe_view.default squeeze.default squeeze.dims narrow.default "
+    "view_as.default expand_as.default numpy_T.default mT.default unflatten.int movedim.int "
+    "swapaxes.default diagonal.default chunk.default split.Tensor split_with_sizes.default "
+    "unbind.int".split()
+)
+# In inference dropout hands on its argument; contiguous does where there is nothing to do.
+MAYBE_VIEWS = VIEWS | {"aten.dropout.default", "aten.contiguous.default"}
+
+
+def make_functional(graph: Graph) -> Graph:
+    """Replace in-place operations by those that make a new value.
+
+    Who read the changed value by its old name reads the new one. An operation that changes what
+    another name still looks at, or a parameter or buffer, stays as it is, and the levels refuse it.
+    """
+    sharing = _Sharing(graph)
+    names: dict[str, str] = {}
+    nodes: list[Node] = []
+    for position, old in enumerate(graph.nodes):
+        node = with_names(old, names)
+        changed = old.arguments[0] if changes_in_place(old) else None
+        if isinstance(changed, Ref) and sharing.sees_it_alone(changed.name, position):
+            packet, _, overload = old.op.rpartition(".")
+            node = msgspec.structs.replace(node, op=f"{packet.removesuffix('_')}.{overload}")
+            names |= dict.fromkeys(sharing.names_of(changed.name), result(old))
+        sharing.add(old)
+        nodes.append(node)
+    outputs = tuple(
+        msgspec.structs.replace(item, name=names.get(item.name, item.name))
+        for item in graph.outputs
+    )
+    return msgspec.structs.replace(graph, nodes=tuple(nodes), outputs=outputs)
+
+
+class _Sharing:
+    """Which names look at the same memory, as far as the nodes added until now say.
+
+    memory: the value that first had it; tensor: the same, but a view is a tensor of its own.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.memory = {item.value.name: item.value.name for item in graph.inputs}
+        self.tensor = dict(self.memory)
+        self.state = {i.value.name for i in graph.inputs if i.kind in ("parameter", "buffer")}
+        self.last_read = {n: i for i, node in enumerate(graph.nodes) for n in node.references()}
+        self.last_read |= {item.name: len(graph.nodes) for item in graph.outputs}
+
+    def add(self, node: Node) -> None:
+        source = node.arguments[0] if node.arguments else None
+        for name in (value.name for value in node.outputs if value is not None):
+            self.memory[name] = self.tensor[name] = name
+            if isinstance(source, Ref) and node.op in MAYBE_VIEWS:
+                self.memory[name] = self.memory[source.name]
+            elif isinstance(source, Ref) and changes_in_place(node):
+                self.memory[name] = self.memory[source.name]
+                self.tensor[name] = self.tensor[source.name]
+
+    def names_of(self, name: str) -> list[str]:
+        """All names of the tensor."""
+        return [other for other, first in self.tensor.items() if first == self.tensor[name]]
+
+    def sees_it_alone(self, name: str, position: int) -> bool:
+        """Whether the tensor's memory is no state, and no other tensor there is read later."""
+        memory, tensor = self.memory[name], self.tensor[name]
+        return memory not in self.state and all(
+            self.last_read.get(other, -1) <= position
+            for other, first in self.memory.items()
+            if first == memory and self.tensor[other] != tensor
+        )

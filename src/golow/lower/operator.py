@@ -1,0 +1,155 @@
+"""What an operator is to golow: a typed, frozen record of its arguments, and what it means.
+
+The vocabulary is the folder ``operators/``, one file an operator. A file defines
+
+* one `Operator` for the operation, and one for its gradient (``gradient_of``), whose fields are
+  the arguments, defaults filled in, the same in inference and in training;
+* its ``meaning`` in PyTorch, which the verifier and the interpreter run;
+* ``SPELLINGS``: how ATen writes it, by ATen's full name, each with a function from the call to the
+  record, or to None where this call is something else.
+
+In a graph an operator is a node called ``golow.NAME`` whose arguments are all keywords, so that it
+prints as a call of its meaning. Nothing here imports torch, so that workers without a framework
+can read graphs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from golow.lower.graph import Activation, Argument, Node, Ref
+from golow.record import Record
+
+PREFIX = "golow."
+Kind = TypeVar("Kind", bound="Operator")
+
+
+class Operator(Record, frozen=True, kw_only=True):
+    """Arguments of one operation; every operator is a subclass.
+
+    gradient_of: the operator whose gradient this one is. is_view: its value may look at the memory
+    of ``x``. meaning: the operation on torch's tensors, called with the fields as keywords; it
+    gives a tensor, or a tuple of `results` tensors where there are several.
+    """
+
+    gradient_of: ClassVar[type[Operator] | None] = None
+    is_view: ClassVar[bool] = False
+    meaning: ClassVar[Callable[..., Any]]
+
+    @property
+    def results(self) -> int:
+        """How many values it gives."""
+        return 1
+
+    @classmethod
+    def op(cls) -> str:
+        """What a node of a graph calls it: ``golow.batch_norm`` for ``BatchNorm``."""
+        return PREFIX + re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @classmethod
+    def of(cls, node: Node) -> Self | None:
+        """The node's arguments where it is this operator, else None."""
+        return read(node, cls) if node.op == cls.op() else None
+
+
+def read(node: Node, kind: type[Kind]) -> Kind:
+    """The arguments of a node that is this operator. Raises `msgspec.ValidationError` where one is
+    missing or of another type."""
+    return msgspec.convert(node.keywords, kind)
+
+
+def record_of(node: Node) -> Operator | None:
+    """The node's arguments; None for an operation that the vocabulary does not have."""
+    kind = vocabulary().get(node.op)
+    return None if kind is None else read(node, kind)
+
+
+def written(node: Node, operator: Operator, **changes: Any) -> Node:
+    """The node with this operator in place of what it was; changes: further fields of the node."""
+    fields: dict[str, Argument] = msgspec.structs.asdict(operator)
+    return msgspec.structs.replace(
+        node,
+        op=operator.op(),
+        arguments=(),
+        keywords=fields,
+        several=operator.results > 1,
+        **changes,
+    )
+
+
+class ActivationFunction(NamedTuple):
+    """A function that is applied to one element after another, and that others may take in.
+
+    forward(x, *numbers) and backward(gradient, value, *numbers) are its meaning in PyTorch. reads:
+    what value is, the function's argument or its result, or either of them.
+    """
+
+    name: str
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    reads: Literal["argument", "result", "either"] = "argument"
+
+
+@cache
+def vocabulary() -> dict[str, type[Operator]]:
+    """Every operator, by the name that nodes have for it."""
+    found: dict[str, type[Operator]] = {}
+    for module in _files():
+        for item in vars(module).values():
+            own = getattr(item, "__module__", "") == module.__name__
+            if own and isinstance(item, type) and issubclass(item, Operator):
+                found[item.op()] = item
+    return found
+
+
+@cache
+def activation_functions() -> dict[str, ActivationFunction]:
+    """Every activation, by its name."""
+    found = (getattr(module, "FUNCTION", None) for module in _files())
+    return {item.name: item for item in found if isinstance(item, ActivationFunction)}
+
+
+@cache
+def spellings() -> Mapping[str, Callable[[Any], Operator | None]]:
+    """For each of ATen's names the function that turns its call into an operator."""
+    found: dict[str, Callable[[Any], Operator | None]] = {}
+    for module in _files():
+        own = getattr(module, "SPELLINGS", {})
+        twice = own.keys() & found.keys()
+        if twice:
+            raise ValueError(f"{module.__name__} spells {', '.join(twice)} a second time")
+        found |= own
+    return found
+
+
+def modules_in(package: ModuleType) -> Iterator[ModuleType]:
+    """Every module in the package's folder and below it, imported, in the order of their names."""
+    prefix = f"{package.__name__}."
+    for item in sorted(pkgutil.walk_packages(package.__path__, prefix), key=lambda i: i.name):
+        yield importlib.import_module(item.name)
+
+
+def _files() -> Iterator[ModuleType]:
+    yield from modules_in(importlib.import_module("golow.lower.operators"))
+
+
+def activation_text(activation: Activation | None) -> str:
+    """The activation in words, for tables: ``relu``, ``clip(0, 6)``."""
+    if activation is None:
+        return ""
+    numbers = ", ".join(f"{number:g}" for number in activation.numbers)
+    return f"{activation.name}({numbers})" if numbers else activation.name
+
+
+def references(operator: Operator) -> dict[str, Ref]:
+    """The fields that are values of the graph, by name."""
+    fields = msgspec.structs.asdict(operator)
+    return {name: item for name, item in fields.items() if isinstance(item, Ref)}

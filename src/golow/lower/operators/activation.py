@@ -1,0 +1,81 @@
+"""An activation on its own, and its gradient. The functions are in ``activations/``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.graph import Activation, Ref
+from golow.lower.operator import Operator, activation_functions
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+class Activate(Operator, frozen=True, kw_only=True):
+    """activation(x), element by element."""
+
+    x: Ref
+    activation: Activation
+
+    @staticmethod
+    def meaning(x: Tensor, activation: Activation) -> Tensor:
+        return activated(x, activation)
+
+
+class ActivateBackward(Operator, frozen=True, kw_only=True):
+    """gradient * activation'. value: the activation's result, or its argument."""
+
+    gradient_of = Activate
+
+    gradient: Ref
+    value: Ref
+    activation: Activation
+    from_result: bool
+
+    @staticmethod
+    def meaning(
+        gradient: Tensor, value: Tensor, activation: Activation, from_result: bool
+    ) -> Tensor:
+        function = activation_functions()[activation.name]
+        if function.reads not in ("either", "result" if from_result else "argument"):
+            raise ValueError(f"{activation.name} has no gradient from that value")
+        result: Tensor = function.backward(gradient, value, *activation.numbers)
+        return result
+
+
+def activated(x: Tensor, activation: Activation | None) -> Tensor:
+    """The activation of x; x itself where there is none."""
+    if activation is None:
+        return x
+    function = activation_functions()[activation.name]
+    result: Tensor = function.forward(x, *activation.numbers)
+    return result
+
+
+def of_call(call: Call, activation: Activation | None) -> Activate | None:
+    """ATen's call of an activation."""
+    return None if activation is None else Activate(x=call.ref("self"), activation=activation)
+
+
+def backward_of_argument(call: Call, activation: Activation | None) -> ActivateBackward | None:
+    """ATen's call of a gradient that reads the activation's argument."""
+    if activation is None:
+        return None
+    return ActivateBackward(
+        gradient=call.ref("grad_output"),
+        value=call.ref("self"),
+        activation=activation,
+        from_result=False,
+    )
+
+
+def backward_of_result(call: Call, activation: Activation) -> ActivateBackward:
+    """ATen's call of a gradient that reads the activation's result."""
+    return ActivateBackward(
+        gradient=call.ref("grad_output"),
+        value=call.ref("output"),
+        activation=activation,
+        from_result=True,
+    )

@@ -1,0 +1,62 @@
+"""elu: x where it is positive, else alpha times exp(x) - 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.graph import Activation
+from golow.lower.operator import ActivationFunction
+from golow.lower.operators.activation import Activate, ActivateBackward, of_call
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+def elu(call: Call) -> Activation | None:
+    """With alpha alone; ATen can scale the argument and the result too."""
+    if (call.number("scale"), call.number("input_scale")) != (1, 1):
+        return None
+    return Activation(name="elu", numbers=(call.number("alpha"),))
+
+
+def forward(x: Tensor, alpha: float) -> Tensor:
+    """elu(x)."""
+    from torch.nn import functional
+
+    return functional.elu(x, alpha)
+
+
+def backward(gradient: Tensor, value: Tensor, alpha: float) -> Tensor:
+    """From the argument."""
+    import torch
+
+    result: Tensor = torch.ops.aten.elu_backward.default(gradient, alpha, 1, 1, False, value)
+    return result
+
+
+def spelled(call: Call) -> Activate | None:
+    """``elu(x, alpha, scale, input_scale)``."""
+    return of_call(call, elu(call))
+
+
+def spelled_backward(call: Call) -> ActivateBackward | None:
+    """``elu_backward``, where it reads the argument."""
+    activation = elu(call)
+    if activation is None or call.flag("is_result"):
+        return None
+    return ActivateBackward(
+        gradient=call.ref("grad_output"),
+        value=call.ref("self_or_result"),
+        activation=activation,
+        from_result=False,
+    )
+
+
+FUNCTION = ActivationFunction("elu", forward, backward)
+
+SPELLINGS = {
+    "aten.elu.default": spelled,
+    "aten.elu_backward.default": spelled_backward,
+}

@@ -1,0 +1,195 @@
+"""Batch norm: with running statistics in inference; in training with its residual and activation,
+and its gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.graph import Activation, Ref
+from golow.lower.operator import Operator, activation_functions
+from golow.lower.operators.activation import activated
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+class BatchNormInference(Operator, frozen=True, kw_only=True):
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, by running statistics.
+
+    x: [N, C, ...]; the others [C].
+    """
+
+    x: Ref
+    scale: Ref | None
+    shift: Ref | None
+    mean: Ref
+    variance: Ref
+    epsilon: float
+
+    @staticmethod
+    def meaning(
+        x: Tensor,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        mean: Tensor,
+        variance: Tensor,
+        epsilon: float,
+    ) -> Tensor:
+        from torch.nn import functional
+
+        return functional.batch_norm(x, mean, variance, scale, shift, False, 0.0, epsilon)
+
+
+class BatchNorm(Operator, frozen=True, kw_only=True):
+    """activation(norm(x) * scale + shift + residual) by the batch's own statistics.
+
+    It gives the result, the batch's mean and inverse deviation, the new running mean and variance.
+    x: [N, C, ...]; residual: as x; the others [C].
+    """
+
+    x: Ref
+    scale: Ref | None
+    shift: Ref | None
+    running_mean: Ref
+    running_variance: Ref
+    momentum: float
+    epsilon: float
+    residual: Ref | None = None
+    activation: Activation | None = None
+
+    @property
+    def results(self) -> int:
+        return 5
+
+    @staticmethod
+    def meaning(
+        x: Tensor,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        running_mean: Tensor,
+        running_variance: Tensor,
+        momentum: float,
+        epsilon: float,
+        residual: Tensor | None,
+        activation: Activation | None,
+    ) -> tuple[Tensor, ...]:
+        import torch
+
+        normed, *statistics = torch.ops.aten._native_batch_norm_legit_functional.default(
+            x, scale, shift, running_mean, running_variance, True, momentum, epsilon
+        )
+        total = normed if residual is None else normed + residual
+        return activated(total, activation), *statistics
+
+
+class BatchNormBackward(Operator, frozen=True, kw_only=True):
+    """Gradients of x, scale, shift and residual of a `BatchNorm`, as far as they are wanted.
+
+    gradient, and second where there is one, are added first. result: that of the norm, where it has
+    an activation.
+    """
+
+    gradient_of = BatchNorm
+
+    gradient: Ref
+    x: Ref
+    scale: Ref | None
+    mean: Ref
+    inverse_deviation: Ref
+    epsilon: float
+    wanted: tuple[bool, bool, bool, bool]
+    second: Ref | None = None
+    result: Ref | None = None
+    activation: Activation | None = None
+
+    @property
+    def results(self) -> int:
+        return 4
+
+    @staticmethod
+    def meaning(
+        gradient: Tensor,
+        x: Tensor,
+        scale: Tensor | None,
+        mean: Tensor,
+        inverse_deviation: Tensor,
+        epsilon: float,
+        wanted: tuple[bool, bool, bool, bool],
+        second: Tensor | None,
+        result: Tensor | None,
+        activation: Activation | None,
+    ) -> tuple[Tensor, ...]:
+        import torch
+
+        inner = gradient if second is None else gradient + second
+        if activation is not None:
+            function = activation_functions()[activation.name]
+            inner = function.backward(inner, result, *activation.numbers)
+        found = torch.ops.aten.native_batch_norm_backward.default(
+            inner, x, scale, None, None, mean, inverse_deviation, True, epsilon, wanted[:3]
+        )
+        return *found, inner
+
+
+def inference(call: Call) -> BatchNormInference | None:
+    """``batch_norm`` that does not train."""
+    if call.flag("training"):
+        return None
+    return _by_running_statistics(call)
+
+
+def no_training(call: Call) -> BatchNormInference:
+    """``_native_batch_norm_legit_no_training``."""
+    return _by_running_statistics(call)
+
+
+def _by_running_statistics(call: Call) -> BatchNormInference:
+    return BatchNormInference(
+        x=call.ref("input"),
+        scale=call.ref_or_none("weight"),
+        shift=call.ref_or_none("bias"),
+        mean=call.ref("running_mean"),
+        variance=call.ref("running_var"),
+        epsilon=call.number("eps"),
+    )
+
+
+def training(call: Call) -> BatchNorm | None:
+    """``_native_batch_norm_legit_functional``, as a joint graph has it."""
+    if not call.flag("training"):
+        return None
+    return BatchNorm(
+        x=call.ref("input"),
+        scale=call.ref_or_none("weight"),
+        shift=call.ref_or_none("bias"),
+        running_mean=call.ref("running_mean"),
+        running_variance=call.ref("running_var"),
+        momentum=call.number("momentum"),
+        epsilon=call.number("eps"),
+    )
+
+
+def backward(call: Call) -> BatchNormBackward | None:
+    """``native_batch_norm_backward`` by the batch's statistics."""
+    if not call.flag("train"):
+        return None
+    of_x, of_scale, of_shift = call.flags("output_mask")
+    return BatchNormBackward(
+        gradient=call.ref("grad_out"),
+        x=call.ref("input"),
+        scale=call.ref_or_none("weight"),
+        mean=call.ref("save_mean"),
+        inverse_deviation=call.ref("save_invstd"),
+        epsilon=call.number("eps"),
+        wanted=(of_x, of_scale, of_shift, False),
+    )
+
+
+SPELLINGS = {
+    "aten.batch_norm.default": inference,
+    "aten._native_batch_norm_legit_no_training.default": no_training,
+    "aten._native_batch_norm_legit_functional.default": training,
+    "aten.native_batch_norm_backward.default": backward,
+}

@@ -1,0 +1,72 @@
+"""Arithmetic of two values, or of a value and a number, with an activation fused."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from golow.lower.graph import Activation, Ref
+from golow.lower.operator import Operator
+from golow.lower.operators.activation import activated
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+Function = Literal["add", "subtract", "multiply", "divide"]
+
+
+class Binary(Operator, frozen=True, kw_only=True):
+    """activation(a OP b), where b may be a number; shapes broadcast as in PyTorch. Both have the
+    result's dtype. Integers count: batch norm's number of batches is one."""
+
+    function: Function
+    a: Ref
+    b: Ref | int | float
+    activation: Activation | None = None
+
+    @staticmethod
+    def meaning(
+        function: Function, a: Tensor, b: Tensor | float, activation: Activation | None
+    ) -> Tensor:
+        import torch
+
+        operation: Any = {
+            "add": torch.add,
+            "subtract": torch.sub,
+            "multiply": torch.mul,
+            "divide": torch.div,
+        }[function]
+        return activated(operation(a, b), activation)
+
+
+def arithmetic(call: Call, function: Function) -> Binary | None:
+    """``add``, ``sub``, ``mul``, ``div`` of tensors, or of a tensor and a number."""
+    if "alpha" in call.names and call.number("alpha") != 1:
+        return None
+    other = call.given("other")
+    names = ("self", "other") if isinstance(other, Ref) else ("self",)
+    if not call.same_dtype(*names):
+        return None
+    if not isinstance(other, Ref) and not isinstance(other, int):
+        other = call.number("other")
+    return Binary(function=function, a=call.ref("self"), b=other)
+
+
+def negative(call: Call) -> Binary:
+    """``neg``: exactly the product with -1."""
+    return Binary(function="multiply", a=call.ref("self"), b=-1.0)
+
+
+NAMES: dict[Function, str] = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}
+
+SPELLINGS = {
+    **{
+        f"aten.{name}.{kind}": partial(arithmetic, function=function)
+        for function, name in NAMES.items()
+        for kind in ("Tensor", "Scalar")
+    },
+    "aten.neg.default": negative,
+}

@@ -1,0 +1,53 @@
+"""A tensor of one number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+class Fill(Operator, frozen=True, kw_only=True):
+    """A tensor of this shape and dtype that holds one number."""
+
+    shape: tuple[int, ...]
+    value: float
+    dtype: str
+
+    @staticmethod
+    def meaning(shape: tuple[int, ...], value: float, dtype: str) -> Tensor:
+        import torch
+
+        return torch.full(tuple(shape), value, dtype=getattr(torch, dtype))
+
+
+def full(call: Call) -> Fill:
+    """``full(size, fill_value)``."""
+    return _spelled(call, call.number("fill_value"))
+
+
+def ones(call: Call) -> Fill:
+    """``ones(size)``."""
+    return _spelled(call, 1.0)
+
+
+def zeros(call: Call) -> Fill:
+    """``zeros(size)``."""
+    return _spelled(call, 0.0)
+
+
+def _spelled(call: Call, value: float) -> Fill:
+    output = call.output()
+    return Fill(shape=output.shape, value=value, dtype=output.dtype)
+
+
+SPELLINGS = {
+    "aten.full.default": full,
+    "aten.ones.default": ones,
+    "aten.zeros.default": zeros,
+}

@@ -1,0 +1,58 @@
+"""Weight and bias of a layer that has taken in the batch norm behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class FoldedWeight(Operator, frozen=True, kw_only=True):
+    """The weight of a convolution or linear layer with the scale of the norm behind it in it.
+
+    Computed in float64 and rounded once. The method is that of
+    ``torch.nn.utils.fusion.fuse_conv_bn_weights``.
+    """
+
+    weight: Ref
+    scale: Ref | None
+    variance: Ref
+    epsilon: float
+
+    @staticmethod
+    def meaning(weight: Tensor, scale: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
+        factor = _factor(scale, variance, epsilon)
+        return (weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
+
+
+class FoldedBias(Operator, frozen=True, kw_only=True):
+    """The bias that belongs to a `FoldedWeight`."""
+
+    bias: Ref | None
+    scale: Ref | None
+    shift: Ref | None
+    mean: Ref
+    variance: Ref
+    epsilon: float
+
+    @staticmethod
+    def meaning(
+        bias: Tensor | None,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        mean: Tensor,
+        variance: Tensor,
+        epsilon: float,
+    ) -> Tensor:
+        centred = -mean.double() if bias is None else bias.double() - mean.double()
+        result = centred * _factor(scale, variance, epsilon)
+        return (result if shift is None else result + shift.double()).to(mean.dtype)
+
+
+def _factor(scale: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
+    factor = (variance.double() + epsilon).rsqrt()
+    return factor if scale is None else factor * scale.double()

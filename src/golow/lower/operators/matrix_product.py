@@ -1,0 +1,32 @@
+"""Products of matrices, one or a batch of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+class MatrixProduct(Operator, frozen=True, kw_only=True):
+    """a b. a: [M, K], b: [K, N]; or [B, M, K] and [B, K, N]."""
+
+    a: Ref
+    b: Ref
+
+    @staticmethod
+    def meaning(a: Tensor, b: Tensor) -> Tensor:
+        return a @ b
+
+
+def product(call: Call) -> MatrixProduct:
+    """``mm`` and ``bmm``."""
+    return MatrixProduct(a=call.ref("self"), b=call.ref("mat2"))
+
+
+SPELLINGS = {"aten.mm.default": product, "aten.bmm.default": product}

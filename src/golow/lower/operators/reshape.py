@@ -1,0 +1,49 @@
+"""The same elements under another shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+class Reshape(Operator, frozen=True, kw_only=True):
+    """x under another shape, its elements in the same order."""
+
+    is_view = True
+
+    x: Ref
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def meaning(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return x.reshape(tuple(shape))
+
+
+def reshape(call: Call) -> Reshape:
+    """``view``, ``reshape``, ``flatten``, ``squeeze`` and ``unsqueeze``: the result's shape says it
+    all. A view of a tensor whose axes were moved is a copy then, which no level can tell apart."""
+    return Reshape(x=call.ref("self"), shape=call.output().shape)
+
+
+SPELLINGS = {
+    f"aten.{name}": reshape
+    for name in (
+        "view.default",
+        "_unsafe_view.default",
+        "reshape.default",
+        "flatten.using_ints",
+        "unflatten.int",
+        "squeeze.default",
+        "squeeze.dim",
+        "squeeze.dims",
+        "unsqueeze.default",
+        "view_as.default",
+    )
+}

@@ -1,0 +1,163 @@
+"""A call of ATen's as spellings read it: arguments by the names of ATen's schema, defaults filled
+in, each asked for by its type."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+
+from golow.lower.graph import Argument, Node, Ref, Symbol, Value
+from golow.lower.rewriting import Links
+
+Item = TypeVar("Item")
+
+
+class NotSpelledError(Exception):
+    """The call is not what the spelling takes: an argument is of another type."""
+
+
+class Call:
+    """One node of the captured graph. Every question raises `NotSpelledError` where the argument is
+    of another type than the one asked for, and the node then stays what it is."""
+
+    def __init__(self, node: Node, links: Links) -> None:
+        self.node, self._links = node, links
+        self._given = bound(node)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all its arguments."""
+        return frozenset(self._given)
+
+    def given(self, name: str) -> Argument:
+        """The argument as it stands there."""
+        return self._given[name]
+
+    def ref(self, name: str) -> Ref:
+        """A value of the graph."""
+        return self._typed(name, Ref)
+
+    def ref_or_none(self, name: str) -> Ref | None:
+        """A value of the graph, or None."""
+        return None if self._given[name] is None else self.ref(name)
+
+    def refs(self, name: str) -> tuple[Ref, ...]:
+        """Values of the graph."""
+        items = self._given[name]
+        if not isinstance(items, tuple):
+            raise NotSpelledError(name)
+        return tuple(item if isinstance(item, Ref) else _refuse(name) for item in items)
+
+    def integer(self, name: str) -> int:
+        """A whole number."""
+        return self._typed(name, int)
+
+    def number(self, name: str) -> float:
+        """A number that is finite, or an infinity."""
+        item = self._given[name]
+        if isinstance(item, Symbol) and item.kind == "float":
+            return float(item.name)
+        if isinstance(item, int | float) and not isinstance(item, bool):
+            return float(item)
+        raise NotSpelledError(name)
+
+    def flag(self, name: str) -> bool:
+        """True or False."""
+        item = self._given[name]
+        return item if isinstance(item, bool) else _refuse(name)
+
+    def text(self, name: str) -> str:
+        """A word."""
+        return self._typed(name, str)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Whole numbers; one number is a list of one, None an empty one."""
+        items = self._given[name]
+        listed = () if items is None else items if isinstance(items, tuple) else (items,)
+        return tuple(item if type(item) is int else _refuse(name) for item in listed)
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """A size for both axes of an image, given as one number, as one in a list, or as two."""
+        items = self.integers(name)
+        if len(items) not in (1, 2):
+            raise NotSpelledError(name)
+        return items[0], items[-1]
+
+    def flags(self, name: str) -> tuple[bool, ...]:
+        """True or False, several times."""
+        items = self._given[name]
+        if not isinstance(items, tuple):
+            raise NotSpelledError(name)
+        return tuple(item if isinstance(item, bool) else _refuse(name) for item in items)
+
+    def axis(self, name: str, of: str = "self") -> int:
+        """An axis of an argument, counted from the first."""
+        return self.integer(name) % max(self.rank(of), 1)
+
+    def axes(self, name: str, of: str = "self") -> tuple[int, ...]:
+        """Axes of an argument in rising order; all where none is named."""
+        rank = self.rank(of)
+        chosen = {axis % max(rank, 1) for axis in self.integers(name)}
+        return tuple(sorted(chosen or range(rank)))
+
+    def value(self, name: str) -> Value:
+        """Shape and dtype of an argument that is a value."""
+        return self._links.values[self.ref(name).name]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of an argument that is a value."""
+        return self.value(name).shape
+
+    def rank(self, name: str) -> int:
+        """How many axes it has."""
+        return len(self.shape(name))
+
+    def output(self, index: int = 0) -> Value:
+        """The value of that index that the call gives."""
+        found = self.node.outputs[index]
+        return found if found is not None else _refuse(f"output {index}")
+
+    def same_dtype(self, *names: str) -> bool:
+        """Whether these arguments have the result's dtype, so that the call converts nothing."""
+        return all(self.value(name).dtype == self.output().dtype for name in names)
+
+    def transposed(self, name: str) -> Ref | None:
+        """The matrix of which this argument is the transpose; None where it is none."""
+        maker = self._links.made_by(self._given[name], "aten.t.default")
+        source = None if maker is None else self._links.nodes[maker].arguments[0]
+        return source if isinstance(source, Ref) else None
+
+    def _typed(self, name: str, kind: type[Item]) -> Item:
+        item = self._given[name]
+        if isinstance(item, kind) and not isinstance(item, bool):
+            return item
+        raise NotSpelledError(name)
+
+
+def bound(node: Node) -> dict[str, Argument]:
+    """The arguments of a call of ATen's, by the names that its schema has for them."""
+    namespace, name, overload = node.op.split(".")
+    packet = getattr(getattr(torch.ops, namespace), name)
+    schema = getattr(packet, overload)._schema
+    found: dict[str, Argument] = {}
+    for position, parameter in enumerate(schema.arguments):
+        if position < len(node.arguments):
+            found[parameter.name] = node.arguments[position]
+        elif parameter.name in node.keywords:
+            found[parameter.name] = node.keywords[parameter.name]
+        else:
+            found[parameter.name] = _default(parameter.default_value)
+    return found
+
+
+def _default(value: Any) -> Argument:
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _refuse(name: str) -> Any:
+    raise NotSpelledError(name)

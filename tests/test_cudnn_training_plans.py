@@ -1,0 +1,158 @@
+"""What a training step's plan holds beside its kernels: the scale of the loss, what dropout draws
+by, the update. Hand-written graphs, and no GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from torch import nn
+
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.steps import LOSS_SCALE, POSITION, Built, Cell, KernelCall, Tensor
+from golow.lower.graph import Activation, Graph, GraphOutput, Node, Ref
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.fill import Fill
+from golow.lower.operators.loss_gradient import LossGradient
+from golow.lower.operators.sgd_update import SgdUpdate
+from golow.record import Precision
+from test_cudnn_plans import AskedEngines, built, lowered
+from test_cudnn_refusals import given, node, value
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+
+def planned(graph: Graph, precision: Precision) -> Built:
+    return build_plan(graph, cast("Engines", AskedEngines()), TYPES[precision], 4)
+
+
+# ---------------------------------------------------------------- the scale of the loss
+
+# gradient = 0.5 * (the gradient of the loss); a constant of the backward graph is a number.
+HALVED = Graph(
+    name="halved",
+    mode="train",
+    inputs=(given("weight", kind="parameter"),),
+    nodes=(
+        node(LossGradient(dtype="float32"), value("one"), phase="backward"),
+        node(Fill(shape=(), value=0.5, dtype="float32"), value("half"), phase="backward"),
+        node(
+            Binary(function="multiply", a=Ref(name="one"), b=Ref(name="half")),
+            value("gradient"),
+            phase="backward",
+        ),
+    ),
+    outputs=(GraphOutput(name="gradient", kind="gradient", target="weight"),),
+)
+
+
+def product(made: Built) -> tuple[Tensor | None, ...]:
+    """Pointers of the multiplication."""
+    (found,) = (
+        call
+        for call in made.calls
+        if isinstance(call, KernelCall) and "convert<float>(a * b)" in call.kernel.code
+    )
+    return found.arguments
+
+
+def number(made: Built, tensor: Tensor | None) -> str | float | None:
+    """What a tensor holds from the moment of loading on; None where that is nothing."""
+    fills = {fill.tensor.buffer: fill.value for fill in made.fills}
+    return fills.get(tensor.buffer) if tensor else None
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "ieee"])
+def test_only_the_losss_own_gradient_is_its_scale(precision: Precision) -> None:
+    """Every number of the backward graph without an axis was taken for the scale once."""
+    made = planned(HALVED, precision)
+    one, half, _ = product(made)
+    assert number(made, half) == 0.5
+    if precision == "fp16":
+        assert one is not None and one.buffer == made.cells[LOSS_SCALE].buffer
+        assert number(made, one) is None
+    else:
+        assert LOSS_SCALE not in made.cells
+        assert number(made, one) == 1.0
+
+
+def test_a_captured_loss_has_its_scale_where_backward_begins() -> None:
+    made, _ = built(nn.Sequential(nn.Linear(6, 4)), "train", "fp16", 3, 6)
+    buffer = made.cells[LOSS_SCALE].buffer
+    readers = [
+        step.operation
+        for step in made.plan.steps
+        if buffer in {operand.buffer for operand in step.reads}
+    ]
+    assert readers == ["nll_loss_backward"]
+
+
+# ---------------------------------------------------------------- what steps share
+
+
+def test_dropout_has_a_cell_for_each_probability() -> None:
+    layers = (nn.Linear(6, 6), nn.Dropout(0.1), nn.Linear(6, 6), nn.Dropout(0.25), nn.Dropout(0.1))
+    made, _ = built(nn.Sequential(*layers), "train", "ieee", 3, 6)
+    assert set(made.cells) == {POSITION, Cell("dropout", 0.1), Cell("dropout", 0.25)}
+    steps = [step.operation for step in made.plan.steps]
+    assert steps.count("dropout") == 3 and steps.count("advance") == 2
+    names = {made.plan.buffers[tensor.buffer].name for tensor in made.cells.values()}
+    assert names == {"position", "dropout 0.1", "dropout 0.25"}
+
+
+def test_backward_takes_the_probability_that_forward_drew_by() -> None:
+    made, _ = built(nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.25)), "train", "ieee", 3, 6)
+    (backward,) = (
+        cast("KernelCall", call)
+        for call, step in zip(made.calls, made.plan.steps, strict=True)
+        if step.operation == "dropout_backward"
+    )
+    probability = backward.arguments[2]
+    assert probability is not None
+    assert probability.buffer == made.cells[Cell("dropout", 0.25)].buffer
+    assert probability.offset == 8
+
+
+# ---------------------------------------------------------------- the update
+
+
+def test_one_step_of_a_kind_updates_all_parameters() -> None:
+    """In float16 after the search for gradients that are not finite, and before the next scale."""
+    graph = lowered("resnet18", "train", (64,))
+    updates = [SgdUpdate.of(item) for item in graph.nodes]
+    assert sum(update is not None for update in updates) == 62
+    steps = [step.operation for step in planned(graph, "fp16").plan.steps]
+    end = ["find_nonfinite"] * 2 + ["sgd"] * 2 + ["next_scale", "count"]
+    assert steps[-len(end) :] == end
+    assert "sgd_update" not in steps
+
+
+# ---------------------------------------------------------------- activations
+
+
+def test_no_engine_is_asked_for_more_than_a_clip() -> None:
+    """Another activation is a step after the convolution, and takes the residual with it."""
+    module = nn.Sequential(nn.Conv2d(4, 8, 3), nn.GELU(), nn.Conv2d(8, 8, 1), nn.ReLU6())
+    made, engines = built(module, "infer", "ieee", 2, 4, 8, 8)
+    steps = [step.operation for step in made.plan.steps]
+    assert steps == ["fetch", "convolution", "convolution", "convolution"]
+    clips = [operation.clip for operation in engines.operations]  # type: ignore[union-attr]
+    assert clips == [(float("-inf"), float("inf")), (0.0, 6.0)]
+
+
+def test_a_sum_has_its_activation_in_its_own_step() -> None:
+    def sum_of(activation: Activation | None) -> Node:
+        operator = Binary(function="add", a=Ref(name="x"), b=Ref(name="z"), activation=activation)
+        return node(operator, value("y", 2, 3))
+
+    for activation, formula in ((None, "a + b"), (Activation(name="tanh"), "tanhf((a + b))")):
+        whole = Graph(
+            name="sum", mode="infer", nodes=(sum_of(activation),),
+            inputs=(given("x", 2, 3), given("z", 2, 3)),
+            outputs=(GraphOutput(name="y", kind="output", target="0"),),
+        )  # fmt: skip
+        made = planned(whole, "ieee")
+        last = cast("KernelCall", made.calls[-1])
+        assert f"convert<float>({formula})" in last.kernel.code
