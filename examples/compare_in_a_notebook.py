@@ -1,28 +1,28 @@
 # %% [markdown]
 # # golow in a notebook
 #
-# The cells of this file open as a notebook in VS Code, PyCharm and, by jupytext, in Jupyter. It
-# also runs as a script.
+# Open this file as a notebook in VS Code, PyCharm or, with jupytext, Jupyter. It also runs as a
+# script.
 
 # %%
 import golow
 
 # %% [markdown]
-# One call runs the model at every level that is named, checks each against float64 and races them.
+# One call runs the model at these levels, checks each against float64 and times them in turn.
 
 # %%
 result = golow.compare("lenet5", batch=8, levels=["eager", "torchscript"], time_limit=3)
 result.table()
 
 # %% [markdown]
-# A row a level: times in seconds, sizes in bytes.
+# One row per level: times in seconds, sizes in bytes.
 
 # %%
 frame = result.to_pandas()
 print(frame[["level", "verdict", "time", "ratio", "word", "allocated_peak"]].to_string())
 
 # %% [markdown]
-# The record holds every raw sample. Here the median of each block, in microseconds.
+# The record contains every raw sample. This prints the median of each block, in microseconds.
 
 # %%
 for block in result.run("torchscript").blocks:
@@ -30,4 +30,4 @@ for block in result.run("torchscript").blocks:
     print(f"round {block.round}, place {block.position}: {median:.0f} us, wait {block.wait_share}")
 
 # %% [markdown]
-# `result.save("runs")` writes it all; `golow show` prints it again.
+# `result.save("runs")` writes the record to a folder; `golow show` prints it again.

@@ -1,10 +1,10 @@
-"""A model of one's own in a file, compared by its name.
+"""Compare a model of your own, from a file and by its name.
 
     golow compare examples/own_model.py:Net --input 3x32x32 --levels eager,torchscript
     python examples/own_model.py
 
-A worker finds the class by that name and builds it without arguments. For a model that needs some,
-name a function that gives them.
+Every worker finds the class by that name and builds it without arguments. If your model needs
+arguments, name a function that supplies them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import golow
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside the identity. [batch, width, h, w] -> the same."""
+    """Two 3x3 convolutions and a residual. [batch, width, h, w] -> the same shape."""
 
-    # By this name `--init zero_gamma` finds the batch norm that ends the block.
+    # `--init zero_gamma` uses this name to find the last batch norm of the block.
     zero_gamma_target = "bn2"
 
     def __init__(self, width: int) -> None:
@@ -48,7 +48,7 @@ class Net(nn.Module):
 
 
 def main() -> None:
-    """Compare it from Python; the command line above does the same."""
+    """Compare it from Python. The command line above does the same."""
     result = golow.compare(
         f"{__file__}:Net", input_shape=(3, 32, 32), levels=["eager", "torchscript"], time_limit=3
     )

@@ -1,9 +1,9 @@
-"""A live module with a loss of one's own: what a training step costs at each level.
+"""Measure a training step of a live module with your own loss, at each level.
 
     python examples/own_training_loss.py
 
-Module and loss are carried to the workers as they are, so this also works in a notebook. The loss
-is called as ``loss(output, *targets)`` and must give one number.
+golow copies module and loss to the workers, so this also works in a notebook. It calls the loss as
+``loss(output, *targets)``; the loss must return a single number.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import golow
 
 
 def smooth_and_sparse(output: Tensor, target: Tensor) -> Tensor:
-    """Half the squared error near the target, the absolute one far from it; small outputs cost
-    less."""
+    """Half the squared error near the target, the absolute error far from it, plus a penalty on
+    large outputs."""
     return nn.functional.smooth_l1_loss(output, target) + 0.01 * output.abs().mean()
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     worst = result.run("torchscript").check.worst
     if worst is not None:
         print(
-            f"the tensor nearest to its limit: {worst.name}, {worst.error / worst.limit:.0%} of it"
+            f"the tensor closest to its limit: {worst.name}, {worst.error / worst.limit:.0%} of it"
         )
 
 

@@ -1,4 +1,4 @@
-"""The model that the runtime in C can run: one linear layer."""
+"""The model that the C runtime can run: one linear layer."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""tanh of x."""
+"""tanh: the hyperbolic tangent."""
 
 from __future__ import annotations
 
