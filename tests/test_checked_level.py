@@ -62,3 +62,5 @@ def test_what_a_level_does_not_support_is_named(bundle: Bundle, standard: Standa
         assert refused.start(standard, False, "1 of 1") is None
     assert refused.check.verdict == "unavailable"
     assert refused.check.reason == "aten.roll has no kernel (node roll_1, layer layer1.0)"
+    at_the_top = Unsupported("onednn", "aten.roll has no kernel", "roll_1", "")
+    assert at_the_top.words == "aten.roll has no kernel (node roll_1, in the model's own forward)"

@@ -326,10 +326,17 @@ class Unsupported(Exception):
     """
 
     def __init__(self, level: str, reason: str, node: str = "", module: str = "") -> None:
-        where = f" at node {node}" if node else ""
-        where += f" (layer {module})" if module else ""
-        super().__init__(f"{level} does not support this workload: {reason}{where}")
         self.level, self.reason, self.node, self.module = level, reason, node, module
+        super().__init__(f"{level} does not support this workload: {self.words}")
+
+    @property
+    def words(self) -> str:
+        """The reason, with the node and its layer where there is one."""
+        if not self.node:
+            return self.reason
+        # What the outermost forward calls itself is in no layer.
+        layer = f"layer {self.module}" if self.module else "in the model's own forward"
+        return f"{self.reason} (node {self.node}, {layer})"
 
 
 class WorkerFailure(Exception):

@@ -149,8 +149,7 @@ class CheckedLevel:
         try:
             yield
         except Unsupported as error:
-            where = f" (node {error.node}, layer {error.module})" if error.node else ""
-            self.check = Check(verdict="unavailable", reason=f"{error.reason}{where}")
+            self.check = Check(verdict="unavailable", reason=error.words)
         except GolowError as error:
             self.check = Check(verdict="failed", reason=f"{error.message} {error.hint}".strip())
         except WorkerFailure as error:
