@@ -84,8 +84,14 @@ def run(graph: Graph, values: dict[tuple[str, str], Tensor]) -> dict[str, Tensor
         else:
             tensor = values[key].clone()
         given[item.value.name] = tensor.double() if tensor.is_floating_point() else tensor
-    with torch.no_grad():
-        return {name: tensor.clone() for name, tensor in interpret(in_double(graph), given).items()}
+    torch.manual_seed(0)  # for dropout
+    torch.set_default_dtype(torch.float64)  # for operations that make a tensor and name no dtype
+    try:
+        with torch.no_grad():
+            found = interpret(in_double(graph), given)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return {name: tensor.clone() for name, tensor in found.items()}
 
 
 def in_double(graph: Graph) -> Graph:

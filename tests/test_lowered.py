@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from drawn_networks import Residual, networks
+from golow.levels.vendor.cudnn import planning as cudnn
+from golow.levels.vendor.onednn import planning as onednn
 from golow.lower.graph import Graph
 from golow.lower.passes import apply
-from lowering import Case, assert_close, in_place
+from golow.record import Mode, Unsupported
+from lowering import Case, assert_close, in_place, ops
 from test_training_passes import assert_updates_follow_the_last_read
 
 Drawn = tuple[nn.Module, tuple[int, ...]]
@@ -98,3 +103,80 @@ def test_lowered_for_training(drawn: Drawn) -> None:
         assert_updates_follow_the_last_read(graph)
         updated = {item.target for item in graph.outputs if item.kind == "parameter"}
         assert updated == {name for name, _ in cast(nn.Module, module).named_parameters()}
+
+
+# ---------------------------------------------------------------- attention
+
+
+class Attention(nn.Module):
+    """Multi-head attention of a sequence to itself, and classes."""
+
+    def __init__(self, weights: bool, causal: bool = False) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+        self.head, self.weights, self.causal = nn.Linear(16, 5), weights, causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1]) if self.causal else None
+        y = self.attention(x, x, x, need_weights=self.weights, attn_mask=mask)[0]
+        return self.head(y.mean(1))
+
+
+class Encoder(nn.Module):
+    """A layer of a transformer, and classes."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 4, 32, **settings)  # type: ignore[arg-type]
+        self.head, self.axis = nn.Linear(16, 5), 1 if self.layer.self_attn.batch_first else 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.axis else x.transpose(0, 1)
+        return self.head(self.layer(x).mean(self.axis))
+
+
+SEQUENCES: dict[str, Callable[[], nn.Module]] = {
+    "attention with weights": lambda: Attention(weights=True),
+    "attention without": lambda: Attention(weights=False),
+    "causal, with weights": lambda: Attention(weights=True, causal=True),
+    "causal, without": lambda: Attention(weights=False, causal=True),
+    # Without dropout: golow does not train what is random beyond its nn.Dropout layers.
+    "encoder": lambda: Encoder(dropout=0.0, batch_first=True),
+    "encoder, sequence first": lambda: Encoder(dropout=0.0),
+    "encoder, norm first": lambda: Encoder(
+        dropout=0.0, norm_first=True, activation="gelu", batch_first=True
+    ),
+}
+
+# What the vocabulary does not have: the levels refuse it by name.
+ATTENTION = {
+    "aten.select.int",
+    "aten.select_backward.default",
+    "aten.triu.default",
+    "aten.baddbmm.default",
+    "aten.layer_norm.default",
+    "aten.native_layer_norm.default",
+    "aten.native_layer_norm_backward.default",
+    "aten.scaled_dot_product_attention.default",
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+}
+
+
+REQUIRE = {"onednn": onednn.require_runnable, "cudnn": cudnn.require_runnable}
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_attention_is_lowered_and_equals_the_captured_graph(name: str, mode: Mode) -> None:
+    torch.manual_seed(0)
+    case = Case(SEQUENCES[name](), torch.randn(2, 6, 16), mode=mode)
+    assert any("clone" in op or "contiguous" in op for op in ops(case.graph))  # before a view
+    for level in ("onednn", "cudnn"):
+        graph = case.lowered(level)  # type: ignore[arg-type]
+        left = {op for op in ops(graph) if op.startswith("aten.")}
+        assert left
+        assert left <= ATTENTION
+        with pytest.raises(Unsupported) as refused:
+            REQUIRE[level](graph)
+        assert refused.value.node in {node.name for node in graph.nodes}

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from golow.lower.graph import Argument, Node, Ref
+from golow.lower.graph import Argument, Node, Ref, Symbol, as_number
 from golow.record import Record
 
 PREFIX = "golow."
@@ -63,7 +63,14 @@ class Operator(Record, frozen=True, kw_only=True):
 def read(node: Node, kind: type[Kind]) -> Kind:
     """The arguments of a node that is this operator. Raises `msgspec.ValidationError` where one is
     missing or of another type."""
-    return msgspec.convert(node.keywords, kind)
+    return msgspec.convert({name: _number(item) for name, item in node.keywords.items()}, kind)
+
+
+def _number(item: Argument) -> Argument:
+    """A field as records have it; nodes write infinities as symbols."""
+    if isinstance(item, Symbol) and item.kind == "float":
+        return float(item.name)
+    return item
 
 
 def record_of(node: Node) -> Operator | None:
@@ -79,7 +86,10 @@ def written(node: Node, operator: Operator, **changes: Any) -> Node:
         node,
         op=operator.op(),
         arguments=(),
-        keywords=fields,
+        keywords={
+            name: as_number(item) if isinstance(item, float) else item
+            for name, item in fields.items()
+        },
         several=operator.results > 1,
         **changes,
     )

@@ -50,14 +50,14 @@ def arithmetic(call: Call, function: Function) -> Binary | None:
     names = ("self", "other") if isinstance(other, Ref) else ("self",)
     if not call.same_dtype(*names):
         return None
-    if not isinstance(other, Ref) and not isinstance(other, int):
+    if not isinstance(other, Ref) and type(other) is not int:
         other = call.number("other")
     return Binary(function=function, a=call.ref("self"), b=other)
 
 
 def negative(call: Call) -> Binary:
     """``neg``: exactly the product with -1."""
-    return Binary(function="multiply", a=call.ref("self"), b=-1.0)
+    return Binary(function="multiply", a=call.ref("self"), b=-1)
 
 
 NAMES: dict[Function, str] = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}

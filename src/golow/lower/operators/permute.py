@@ -44,9 +44,9 @@ def transposed(call: Call) -> Permute:
 
 
 def _swapped(call: Call, one: int, other: int) -> Permute:
-    order = list(range(call.rank("self")))
-    order[one], order[other] = order[other], order[one]
-    return Permute(x=call.ref("self"), order=tuple(order))
+    exchanged = {one: other, other: one}
+    order = tuple(exchanged.get(axis, axis) for axis in range(call.rank("self")))
+    return Permute(x=call.ref("self"), order=order)
 
 
 SPELLINGS = {

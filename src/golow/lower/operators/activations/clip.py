@@ -32,9 +32,9 @@ def forward(x: Tensor, low: float, high: float) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor, low: float, high: float) -> Tensor:
-    """The result is within the bounds exactly where the argument is."""
-    inside: Tensor = (value > low) & (value < high)
-    return gradient * inside
+    """The result is within the bounds exactly where the argument is. It lets NaN through, as ATen
+    does."""
+    return gradient.masked_fill((value <= low) | (value >= high), 0)
 
 
 def hardtanh(call: Call) -> Activate | None:

@@ -22,8 +22,8 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor) -> Tensor:
-    """The result is positive exactly where the argument is."""
-    return gradient * (value > 0)
+    """The result is positive exactly where the argument is. It lets NaN through, as ATen does."""
+    return gradient.masked_fill(value <= 0, 0)
 
 
 def spelled(call: Call) -> Activate | None:

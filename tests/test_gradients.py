@@ -1,0 +1,268 @@
+"""Every gradient of the vocabulary means what autograd makes of its operation's meaning, and what
+differences of it say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from golow.lower.graph import Activation
+from golow.lower.operator import Operator, activation_functions, vocabulary
+from golow.lower.operators.activation import ActivateBackward
+from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePoolBackward
+from golow.lower.operators.average_pool import AveragePoolBackward
+from golow.lower.operators.batch_norm import BatchNormBackward
+from golow.lower.operators.convolution import ConvolutionBackward
+from golow.lower.operators.dropout import DropoutBackward
+from golow.lower.operators.max_pool import MaxPoolBackward
+from golow.lower.operators.nll_loss import NllLossBackward
+from golow.lower.operators.softmax import SoftmaxBackward
+from one_call import tensor
+
+Fields = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """given: the operation's arguments. of: those of them that have gradients, by the order of the
+    gradient's results. backward: the gradient's arguments, from the operation's results and the
+    gradient of the first of them."""
+
+    given: Fields
+    of: tuple[str, ...]
+    backward: Callable[[tuple[Tensor, ...], Tensor], Fields]
+    wanted: tuple[bool, ...] = ()
+
+
+some = st.booleans()
+numbers = {"clip": (-0.5, 1.25), "elu": (0.75,)}
+
+
+def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+@st.composite
+def activations(draw: st.DrawFn) -> Case:
+    name = draw(st.sampled_from(sorted(activation_functions())))
+    activation = Activation(name=name, numbers=numbers.get(name, ()))
+    reads = activation_functions()[name].reads
+    from_result = draw(some) if reads == "either" else reads == "result"
+    x = tensor(3, 4, seed=draw(st.integers(0, 9))) * 2
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        value = results[0] if from_result else x
+        return {
+            "gradient": gradient, "value": value, "activation": activation,
+            "from_result": from_result,
+        }  # fmt: skip
+
+    return Case({"x": x, "activation": activation}, ("x",), backward)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Case:
+    groups = draw(st.sampled_from([1, 2]))
+    top, left = draw(pairs(0, 2))
+    settings = {
+        "stride": draw(pairs(1, 2)), "padding": (top, left, top, left),
+        "dilation": draw(pairs(1, 2)), "groups": groups,
+    }  # fmt: skip
+    x, weight = tensor(2, 2, 6, 5), tensor(4, 2 // groups, *draw(pairs(1, 3)), seed=1)
+    wanted = draw(st.tuples(some, some, some).filter(any))
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"gradient": gradient, "x": x, "weight": weight, **settings, "wanted": wanted}
+
+    given = {"x": x, "weight": weight, "bias": tensor(4), **settings}
+    fixed = {"residual": None, "activation": None}
+    return Case(given | fixed, ("x", "weight", "bias"), backward, wanted)
+
+
+@st.composite
+def norms(draw: st.DrawFn) -> Case:
+    shape = (4, 3, *draw(st.sampled_from([(), (2,), (2, 3)])))
+    x, residual = tensor(*shape), tensor(*shape, seed=4) if draw(some) else None
+    scale = tensor(3, seed=1) if draw(some) else None
+    shift = tensor(3, seed=2) if scale is not None else None
+    name = draw(st.sampled_from([None, "relu", "clip"]))
+    activation = None if name is None else Activation(name=name, numbers=numbers.get(name, ()))
+    affine = scale is not None
+    wanted = draw(st.tuples(some, st.just(affine), st.just(affine), some).filter(any))
+    wanted = (*wanted[:3], wanted[3] and residual is not None)
+    divided = draw(some)
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        y, mean, inverse_deviation = results[:3]
+        part = tensor(*shape, seed=6)
+        return {
+            "gradient": gradient - part if divided else gradient,
+            "second": part if divided else None,
+            "x": x, "scale": scale, "mean": mean, "inverse_deviation": inverse_deviation,
+            "epsilon": 1e-3, "wanted": wanted, "activation": activation,
+            "result": None if activation is None else y,
+        }  # fmt: skip
+
+    given = {
+        "x": x, "scale": scale, "shift": shift, "running_mean": tensor(3),
+        "running_variance": tensor(3).abs(), "momentum": 0.1, "epsilon": 1e-3,
+        "residual": residual, "activation": activation,
+    }  # fmt: skip
+    return Case(given, ("x", "scale", "shift", "residual"), backward, wanted)
+
+
+@st.composite
+def pools(draw: st.DrawFn, maximum: bool) -> Case:
+    x = tensor(1, 2, draw(st.integers(5, 7)), draw(st.integers(5, 7)))
+    settings: Fields = {
+        "kernel": draw(pairs(2, 3)), "stride": draw(pairs(1, 3)), "padding": draw(pairs(0, 1)),
+        "ceil": draw(some),
+    }  # fmt: skip
+    if maximum:
+        settings["dilation"] = draw(pairs(1, 2))
+    else:
+        divisor = draw(st.sampled_from([None, 3]))
+        settings |= {"with_padding": draw(some), "divisor": divisor}
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        more = {"indices": results[1]} if maximum else {}
+        return {"gradient": gradient, "x": x, **settings, **more}
+
+    return Case({"x": x, **settings} | ({"indices": True} if maximum else {}), ("x",), backward)
+
+
+@st.composite
+def adaptive_pools(draw: st.DrawFn) -> Case:
+    x, size = tensor(2, 2, *draw(pairs(1, 6))), draw(pairs(1, 7))
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"gradient": gradient, "shape": tuple(x.shape)}
+
+    return Case({"x": x, "size": size}, ("x",), backward)
+
+
+@st.composite
+def softmaxes(draw: st.DrawFn) -> Case:
+    log, axis = draw(some), draw(st.integers(0, 2))
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"gradient": gradient, "result": results[0], "axis": axis, "log": log}
+
+    return Case({"x": tensor(2, 3, 4), "axis": axis, "log": log}, ("x",), backward)
+
+
+@st.composite
+def losses(draw: st.DrawFn) -> Case:
+    ignored = draw(st.sampled_from([-100, 1]))
+    target = torch.tensor([draw(st.sampled_from([0, 2, ignored])) for _ in range(3)] + [2])
+    kept = {
+        "logs": tensor(4, 3).log_softmax(1), "target": target,
+        "weight": tensor(3).abs() if draw(some) else None,
+        "reduction": draw(st.sampled_from(["none", "mean", "sum"])), "ignored": ignored,
+    }  # fmt: skip
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"gradient": gradient, **kept, "total_weight": results[1]}
+
+    return Case(kept, ("logs",), backward)
+
+
+@st.composite
+def dropouts(draw: st.DrawFn) -> Case:
+    probability = draw(st.sampled_from([0.0, 0.25, 0.5]))
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"gradient": gradient, "mask": results[1], "scale": 1 / (1 - probability)}
+
+    return Case({"x": tensor(4, 5), "probability": probability}, ("x",), backward)
+
+
+GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
+    ActivateBackward: activations(),
+    AdaptiveAveragePoolBackward: adaptive_pools(),
+    AveragePoolBackward: pools(maximum=False),
+    BatchNormBackward: norms(),
+    ConvolutionBackward: convolutions(),
+    DropoutBackward: dropouts(),
+    MaxPoolBackward: pools(maximum=True),
+    NllLossBackward: losses(),
+    SoftmaxBackward: softmaxes(),
+}
+
+
+def test_every_gradient_has_a_case() -> None:
+    assert set(GRADIENTS) == {kind for kind in vocabulary().values() if kind.gradient_of}
+
+
+@pytest.mark.parametrize("kind", GRADIENTS, ids=lambda kind: kind.__name__)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_gradient_is_autograds(kind: type[Operator], data: st.DataObject) -> None:
+    case = data.draw(GRADIENTS[kind])
+    names = [name for name in case.of if case.given[name] is not None]
+    leaves = [case.given[name].clone().requires_grad_() for name in names]
+    results = forward(kind, case, names, leaves)
+    gradient = tensor(*results[0].shape, seed=8)
+    wanted = torch.autograd.grad(results[0], leaves, gradient)
+    found = gradients(kind, case, results, gradient)
+    for name, tensors in zip(names, wanted, strict=True):
+        index = case.of.index(name)
+        if not case.wanted or case.wanted[index]:
+            torch.testing.assert_close(found[index], tensors, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", GRADIENTS, ids=lambda kind: kind.__name__)
+@settings(max_examples=3, deadline=None)
+@given(data=st.data())
+def test_a_gradient_is_that_of_differences(kind: type[Operator], data: st.DataObject) -> None:
+    case = data.draw(GRADIENTS[kind])
+    names = [name for name in case.of if case.given[name] is not None]
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, *leaves: Tensor) -> Tensor:
+            context.results = forward(kind, case, names, leaves)
+            return context.results[0].clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+            found = gradients(kind, case, context.results, gradient)
+            chosen = [case.of.index(name) for name in names]
+            return tuple(found[i] if not case.wanted or case.wanted[i] else None for i in chosen)
+
+    leaves = [
+        case.given[name].clone().requires_grad_(not case.wanted or case.wanted[case.of.index(name)])
+        for name in names
+    ]
+    assert torch.autograd.gradcheck(Own.apply, leaves, atol=1e-6)
+
+
+def forward(kind: type[Operator], case: Case, names: list[str], leaves: Any) -> tuple[Tensor, ...]:
+    assert kind.gradient_of is not None
+    torch.manual_seed(0)
+    found = kind.gradient_of.meaning(**case.given | dict(zip(names, leaves, strict=True)))
+    return found if isinstance(found, tuple) else (found,)
+
+
+def gradients(
+    kind: type[Operator], case: Case, results: tuple[Tensor, ...], gradient: Tensor
+) -> tuple[Tensor, ...]:
+    given = tuple(each.detach() for each in results)
+    found = kind.meaning(**case.backward(given, gradient))
+    return found if isinstance(found, tuple) else (found,)
+
+
+@pytest.mark.parametrize("name", sorted(activation_functions()))
+def test_an_activation_has_no_gradient_from_what_it_does_not_read(name: str) -> None:
+    function = activation_functions()[name]
+    activation = Activation(name=name, numbers=numbers.get(name, ()))
+    for from_result in (False, True):
+        if function.reads in ("either", "result" if from_result else "argument"):
+            continue
+        with pytest.raises(ValueError, match=f"{name} has no gradient from that value"):
+            ActivateBackward.meaning(tensor(2), tensor(2), activation, from_result)

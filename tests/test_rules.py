@@ -1,0 +1,199 @@
+"""Every declared rule: once where it fires, once where it must not."""
+
+from __future__ import annotations
+
+import msgspec
+
+import golow.lower
+from golow.lower import folding, fusion, normalization, training
+from golow.lower.graph import Activation, Graph, GraphOutput
+from golow.lower.operator import Operator, modules_in
+from golow.lower.operators.activation import ActivateBackward
+from golow.lower.operators.adaptive_average_pool import (
+    AdaptiveAveragePool,
+    AdaptiveAveragePoolBackward,
+)
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.expand import Expand
+from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
+from golow.lower.operators.pad import Pad
+from golow.lower.operators.reduce import Reduce
+from golow.lower.patterns import Rule
+from lowering import count, record, records
+from written_graphs import RELU, TANH, Written, activate, add, numbers, one, ref
+
+IMAGE = {"x": numbers(2, 3, 4, 4), "w": numbers(3, 3, 3, 3), "z": numbers(2, 3, 4, 4) + 1}
+C = {name: numbers(3).abs() + 0.5 for name in ("scale", "shift", "mean", "variance")}
+SAME = Convolution(x=ref("x"), weight=ref("w"), padding=(1, 1, 1, 1))
+SIDES = {"before": (0, 0, 1, 2), "after": (0, 0, 0, 1)}
+PADS = Pad(x=ref("x"), value=0.0, **SIDES)  # type: ignore[arg-type]
+NORM = BatchNormInference(
+    x=ref("c"), scale=ref("scale"), shift=ref("shift"), mean=ref("mean"), variance=ref("variance"),
+    epsilon=1e-5,
+)  # fmt: skip
+
+
+def test_padding() -> None:
+    convolution = msgspec.structs.replace(SAME, x=ref("p"))
+    graph = Written(IMAGE, [one("p", PADS), one("c", convolution)], "c").after(fusion.PADDING)
+    assert record(graph, Convolution).padding == (2, 3, 1, 2)
+    assert not count(graph, Pad)
+    ones = msgspec.structs.replace(PADS, value=1.0)
+    graph = Written(IMAGE, [one("p", ones), one("c", convolution)], "c").after(fusion.PADDING)
+    assert record(graph, Convolution).padding == (1, 1, 1, 1)
+
+
+def test_residual() -> None:
+    nodes = [one("c", SAME), one("s", add("z", "c"))]
+    graph = Written(IMAGE, nodes, "s").after(fusion.RESIDUAL)
+    assert record(graph, Convolution).residual == ref("z")
+    assert not count(graph, Binary)
+    graph = Written(IMAGE, nodes, "s", "c").after(fusion.RESIDUAL)
+    assert record(graph, Convolution).residual is None
+
+
+def test_activation() -> None:
+    for maker in (SAME, add("x", "z")):
+        nodes = [one("c", maker), one("a", activate("c"))]
+        graph = Written(IMAGE, nodes, "a").after(fusion.ACTIVATION)
+        assert record(graph, type(maker)).activation == RELU  # type: ignore[attr-defined]
+        graph = Written(IMAGE, nodes, "a", "c").after(fusion.ACTIVATION)
+        assert record(graph, type(maker)).activation is None  # type: ignore[attr-defined]
+
+
+def test_folded_batch_norm() -> None:
+    nodes = [one("c", SAME), one("n", NORM)]
+    graph = Written(IMAGE | C, nodes, "n").after(folding.BATCH_NORM)
+    assert count(graph, FoldedWeight) == count(graph, FoldedBias) == 1
+    assert not count(graph, BatchNormInference)
+    activated = [one("c", msgspec.structs.replace(SAME, activation=RELU)), one("n", NORM)]
+    graph = Written(IMAGE | C, activated, "n").after(folding.BATCH_NORM)
+    assert count(graph, BatchNormInference) == 1
+
+
+def test_global_pooling() -> None:
+    mean = Reduce(function="mean", x=ref("x"), axes=(2, 3), keep=True)
+    graph = Written(IMAGE, [one("m", mean)], "m").after(training.GLOBAL_POOLING)
+    assert record(graph, AdaptiveAveragePool).size == (1, 1)
+    for changes in ({"keep": False}, {"function": "sum"}, {"axes": (1, 2)}):
+        other = msgspec.structs.replace(mean, **changes)
+        graph = Written(IMAGE, [one("m", other)], "m").after(training.GLOBAL_POOLING)
+        assert not count(graph, AdaptiveAveragePool)
+    flat = {"x": numbers(2, 3, 4, 4, 2)}
+    graph = Written(flat, [one("m", mean)], "m").after(training.GLOBAL_POOLING)
+    assert not count(graph, AdaptiveAveragePool)
+
+
+def test_spread_gradient() -> None:
+    given = {"g": numbers(2, 3, 1, 1)}
+    spread = one("e", Expand(x=ref("g"), shape=(2, 3, 4, 5)))
+    for number, wanted in ((20, 1), (20.0, 1), (19, 0)):
+        share = one("d", Binary(function="divide", a=ref("e"), b=number))
+        graph = Written(given, [spread, share], "d").after(training.SPREAD_GRADIENT)
+        assert count(graph, AdaptiveAveragePoolBackward) == wanted
+    share = one("d", Binary(function="divide", a=ref("e"), b=20))
+    graph = Written(given, [spread, share], "d", "e").after(training.SPREAD_GRADIENT)
+    assert not count(graph, AdaptiveAveragePoolBackward)
+
+
+def step(activation: Activation, *between: tuple[str, Operator], of: str = "n") -> Written:
+    """A norm, what comes between, an activation of that value, and the way back to x."""
+    given = IMAGE | C | {"gradient": numbers(2, 3, 4, 4) - 0.5}
+    norm = BatchNorm(
+        x=ref("x"), scale=ref("scale"), shift=None, running_mean=ref("mean"),
+        running_variance=ref("variance"), momentum=0.1, epsilon=1e-5,
+    )  # fmt: skip
+    last = between[-1][0] if between else "a"
+    forward = [*between] if between else [one("a", activate(of, activation))]
+    outer = ActivateBackward(
+        gradient=ref("gradient"), value=ref(last), activation=activation, from_result=True
+    )
+    inner = BatchNormBackward(
+        gradient=ref("outer"), x=ref("x"), scale=ref("scale"), mean=ref("n_1"),
+        inverse_deviation=ref("n_2"), epsilon=1e-5, wanted=(True, True, True, False),
+    )  # fmt: skip
+    nodes = [one("n", norm), *forward, one("outer", outer), one("inner", inner)]
+    return Written(given, nodes, last, "n_3", "n_4", "inner", "inner_1", "inner_2")
+
+
+CLIP = Activation(name="clip", numbers=(0.0, 6.0))
+
+
+def fused(graph: Graph) -> list[bool]:
+    """Whether the norm and its gradient have an activation."""
+    found = [*records(graph, BatchNorm), *records(graph, BatchNormBackward)]
+    return [item.activation is not None for item in found]
+
+
+def test_relu_of_a_norm() -> None:
+    assert fused(step(RELU).after(normalization.RELU)) == [True, True]
+    assert fused(step(CLIP).after(normalization.RELU)) == [False, False]
+    sum_of = msgspec.structs.replace(add("n", "z"), activation=RELU)
+    assert fused(step(RELU, one("s", sum_of)).after(normalization.RELU)) == [False, False]
+
+
+def test_clip_and_residual_of_a_norm() -> None:
+    for activation in (RELU, CLIP):
+        assert fused(step(activation).after(normalization.CLIPPED)) == [True, True]
+        for operands in (("n", "z"), ("z", "n")):
+            sum_of = msgspec.structs.replace(add(*operands), activation=activation)
+            graph = step(activation, one("s", sum_of)).after(normalization.CLIPPED)
+            assert fused(graph) == [True, True]
+            assert record(graph, BatchNorm).residual == ref("z")
+            assert record(graph, BatchNormBackward).wanted == (True, True, True, False)
+    assert fused(step(TANH).after(normalization.CLIPPED)) == [False, False]
+
+
+def test_a_norm_whose_own_value_goes_on_keeps_it() -> None:
+    """Without it nobody could read the norm's value any more."""
+    twice = step(RELU, one("t", activate("n", TANH)), one("a", activate("n")))
+    for rule in (normalization.RELU, normalization.CLIPPED):
+        assert fused(twice.after(rule)) == [False, False]
+
+
+def test_a_gradient_that_others_read_is_a_further_result() -> None:
+    """With a residual it goes there as well."""
+    sum_of = msgspec.structs.replace(add("n", "z"), activation=RELU)
+    base = step(RELU, one("s", sum_of))
+    outputs = (*base.graph.outputs, GraphOutput(name="outer", kind="output", target="outer"))
+    base.graph = msgspec.structs.replace(base.graph, outputs=outputs)
+    graph = base.after(normalization.CLIPPED)
+    assert record(graph, BatchNormBackward).wanted == (True, True, True, True)
+    graph = base.after(normalization.RELU)
+    assert fused(graph) == [False, False]
+
+
+def test_the_sum_of_two_gradients() -> None:
+    given = IMAGE | C | {"g": numbers(2, 3, 4, 4) - 0.5}
+    inner = BatchNormBackward(
+        gradient=ref("s"), x=ref("x"), scale=None, mean=ref("mean"),
+        inverse_deviation=ref("variance"), epsilon=1e-5, wanted=(True, True, True, False),
+        result=ref("z"), activation=RELU,
+    )  # fmt: skip
+    nodes = [one("s", add("g", "z")), one("inner", inner)]
+    graph = Written(given, nodes, "inner").after(normalization.GRADIENT_SUM)
+    found = record(graph, BatchNormBackward)
+    assert (found.gradient, found.second) == (ref("g"), ref("z"))
+    assert not count(graph, Binary)
+    graph = Written(given, nodes, "inner", "s").after(normalization.GRADIENT_SUM)
+    assert record(graph, BatchNormBackward).second is None
+    plain = msgspec.structs.replace(inner, activation=None, result=None)
+    graph = Written(given, [nodes[0], one("inner", plain)], "inner").after(
+        normalization.GRADIENT_SUM
+    )
+    assert record(graph, BatchNormBackward).second is None
+
+
+def test_every_declared_rule_has_a_test() -> None:
+    declared = {
+        name: item
+        for module in modules_in(golow.lower)
+        for name, item in vars(module).items()
+        if isinstance(item, Rule)
+    }
+    assert set(declared) == {
+        "PADDING", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING", "SPREAD_GRADIENT",
+        "RELU", "CLIPPED", "GRADIENT_SUM",
+    }  # fmt: skip
