@@ -397,6 +397,7 @@ def _binary(name: str, alpha: bool) -> dict[str, st.SearchStrategy[Drawn]]:
 argument = partial(gradient, "self")
 result = partial(gradient, "output")
 elu_numbers = {"alpha": numbers, "scale": st.just(1), "input_scale": st.just(1)}
+slopes = st.sampled_from([0.01, 0.3, 0, 1.5])
 approximation = st.sampled_from(["none", "tanh"])
 
 CALLS: dict[str, st.SearchStrategy[Drawn]] = {
@@ -439,6 +440,7 @@ CALLS: dict[str, st.SearchStrategy[Drawn]] = {
     "aten.silu.default": of_one(),
     "aten.gelu.default": of_one(approximate=approximation),
     "aten.elu.default": of_one(**elu_numbers),
+    "aten.leaky_relu.default": of_one(negative_slope=slopes),
     "aten.hardswish.default": of_one(),
     "aten.hardsigmoid.default": of_one(),
     "aten.threshold_backward.default": argument(threshold=st.sampled_from([0, 0.0])),
@@ -449,6 +451,9 @@ CALLS: dict[str, st.SearchStrategy[Drawn]] = {
     "aten.gelu_backward.default": argument(approximate=approximation),
     "aten.elu_backward.default": gradient(
         "self_or_result", is_result=st.just(False), **elu_numbers
+    ),
+    "aten.leaky_relu_backward.default": argument(
+        negative_slope=slopes, self_is_result=st.just(False)
     ),
     "aten.hardswish_backward.default": argument(),
     "aten.hardsigmoid_backward.default": argument(),

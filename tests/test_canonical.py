@@ -155,6 +155,13 @@ LEFT: dict[str, tuple[Any, ...]] = {
     "elu's gradient from the result": (
         "aten.elu_backward.default", IMAGE, 1.0, 1.0, 1.0, True, IMAGE
     ),
+    "a slope below zero": ("aten.leaky_relu.default", IMAGE, -0.1),
+    "its gradient from a slope below zero": (
+        "aten.leaky_relu_backward.default", IMAGE, IMAGE, -0.1, False
+    ),
+    "leaky_relu's gradient from the result": (
+        "aten.leaky_relu_backward.default", IMAGE, IMAGE, 0.1, True
+    ),
     "a threshold": ("aten.threshold_backward.default", IMAGE, IMAGE, 1.0),
     "softplus": ("aten.softplus.default", IMAGE),
     # others
@@ -211,6 +218,7 @@ LAYERS: list[nn.Module] = [
     nn.GELU(),
     nn.GELU("tanh"),
     nn.ELU(0.5),
+    nn.LeakyReLU(0.1),
     nn.Hardswish(),
     nn.Hardsigmoid(),
     nn.Softmax(1),

@@ -13,20 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from activation_numbers import ACTIVATIONS
 from golow.levels.vendor.cudnn.formulas import clip_of, derivative, formulas, value
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.lower.graph import Activation
 from golow.lower.operator import activation_functions
 
-NUMBERS: dict[str, list[tuple[float, ...]]] = {
-    "clip": [(0.0, 6.0), (-1.0, 1.0), (-0.5, 0.25)],
-    "elu": [(1.0,), (0.3,)],
-}
-ACTIVATIONS = [
-    Activation(name=name, numbers=numbers)
-    for name in sorted(activation_functions())
-    for numbers in NUMBERS.get(name, [()])
-]
 FUNCTION = """
 extern "C" void {name}(const float* first, const float* second, float* y, int count) {{
   for (int i = 0; i < count; ++i) {{

@@ -27,9 +27,7 @@ TESTED = re.compile(r"^<!-- tested -->\n```python\n(.*?)^```$", re.MULTILINE | r
 FILE = re.compile(r"^<!-- file: (\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def run(
-    command: list[str], folder: Path, import_from: Path = SOURCES.parent
-) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path, *import_from: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=folder,
@@ -40,7 +38,7 @@ def run(
         env={
             **os.environ,
             "GOLOW_CACHE": str(folder.parent / "libtorch-cache"),  # what was built is kept
-            "PYTHONPATH": str(import_from),
+            "PYTHONPATH": os.pathsep.join(map(str, import_from or (SOURCES.parent,))),
         },
     )
 
@@ -203,3 +201,88 @@ def test_the_example_level_runs(tmp_path: Path) -> None:
 
     refused = run([sys.executable, "-c", REFUSED], tmp_path, tmp_path)
     assert "scripted does not support this workload: torch.jit.script refuses it" in refused.stderr
+
+
+# ---------------------------------------------------------------- the example operator
+
+
+def files_of_the_example(text: str) -> dict[str, str]:
+    return dict(FILE.findall(text))
+
+
+OPERATOR = (ROOT / "docs" / "adding_an_operator.md").read_text()
+EXAMPLE = files_of_the_example(OPERATOR)
+
+
+def other_than_in_the_package(files: dict[str, str]) -> list[str]:
+    """Those of the files that read otherwise in the package."""
+    return [name for name, code in files.items() if (SOURCES / name).read_text() != code]
+
+
+def test_the_example_operator_is_that_of_the_package() -> None:
+    assert len(EXAMPLE) == 3
+    assert other_than_in_the_package(EXAMPLE) == []
+
+
+def test_an_example_that_differs_is_seen() -> None:
+    changed = files_of_the_example(OPERATOR.replace("slope, 0.0", "slope, 1.0"))
+    assert other_than_in_the_package(changed) == [name for name in EXAMPLE if "onednn" in name]
+
+
+LEAKY = """
+import sys
+import torch
+from torch import nn
+import golow
+from golow.levels.vendor import onednn
+from golow.levels.vendor.onednn.planning import require_runnable
+from golow.record import Unsupported
+from in_process import assert_right
+
+print(golow.__file__)
+if not onednn.probe().available:
+    sys.exit("oneDNN is not installed")
+from onednn_in_process import compute, lower
+
+for mode in ("infer", "train"):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.1), nn.Flatten(), nn.Linear(8 * 16, 5)
+    network = lower(nn.Sequential(*layers), torch.randn(4, 3, 6, 6), mode)
+    try:
+        require_runnable(network.graph)
+    except Unsupported as refused:
+        print(mode, refused)
+    else:
+        assert_right(network, compute(network))
+        print(mode, "is right")
+"""
+
+
+def test_the_example_operator_runs_and_without_its_files_is_refused(tmp_path: Path) -> None:
+    """In a copy of the package: without the files of docs/adding_an_operator.md, with the first of
+    them, and with all."""
+    package = tmp_path / "golow"
+    shutil.copytree(SOURCES, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in EXAMPLE:
+        (package / name).unlink()
+
+    def said() -> list[str]:
+        found = run([sys.executable, "-c", LEAKY], tmp_path, tmp_path, ROOT / "tests")
+        if "oneDNN is not installed" in found.stderr:
+            pytest.skip("oneDNN is not installed")
+        assert found.returncode == 0, found.stderr
+        place, *lines = found.stdout.splitlines()
+        assert Path(place) == package / "__init__.py"
+        return lines
+
+    def refusals(page: str) -> list[str]:
+        return re.findall(r"^onednn does not support this workload: .*", page, re.MULTILINE)
+
+    unknown, without_algorithm = refusals(OPERATOR)
+    assert said() == [f"infer {unknown}", f"train {unknown}"]
+    meaning = next(name for name in EXAMPLE if name.startswith("lower/"))
+    (package / meaning).write_text(EXAMPLE[meaning])
+    assert said() == [f"infer {without_algorithm}", f"train {without_algorithm}"]
+    for name, code in EXAMPLE.items():
+        (package / name).write_text(code)
+    assert said() == ["infer is right", "train is right"]

@@ -255,6 +255,7 @@ ACTIVATIONS = [
     (nn.GELU("tanh"), Activation(name="gelu_tanh")),
     (nn.ELU(), Activation(name="elu", numbers=(1.0,))),
     (nn.ELU(0.5), Activation(name="elu", numbers=(0.5,))),
+    (nn.LeakyReLU(0.1), Activation(name="leaky_relu", numbers=(0.1,))),
     (nn.Hardswish(), Activation(name="hardswish")),
     (nn.Hardsigmoid(), Activation(name="hardsigmoid")),
 ]
@@ -274,7 +275,7 @@ def test_activations_go_into_what_makes_their_argument(
 
 
 @pytest.mark.parametrize(
-    "layer", [nn.SELU(), nn.CELU(0.5), nn.LeakyReLU(0.1), nn.PReLU(), nn.Softplus(), nn.Mish()]
+    "layer", [nn.SELU(), nn.CELU(0.5), nn.LeakyReLU(-0.1), nn.PReLU(), nn.Softplus(), nn.Mish()]
 )
 def test_other_activations_stay(layer: nn.Module) -> None:
     graph = convolved(nn.Sequential(nn.Conv2d(4, 6, 3), layer))

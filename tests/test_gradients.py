@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from activation_numbers import ACTIVATIONS
 from golow.lower.graph import Activation
-from golow.lower.operator import Operator, activation_functions, vocabulary
+from golow.lower.operator import Operator, activation_functions, activation_text, vocabulary
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePoolBackward
 from golow.lower.operators.average_pool import AveragePoolBackward
@@ -40,7 +41,7 @@ class Case(NamedTuple):
 
 
 some = st.booleans()
-numbers = {"clip": (-0.5, 1.25), "elu": (0.75,)}
+RELU, CLIP = Activation(name="relu"), Activation(name="clip", numbers=(-0.5, 1.25))
 
 
 def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
@@ -49,9 +50,8 @@ def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
 
 @st.composite
 def activations(draw: st.DrawFn) -> Case:
-    name = draw(st.sampled_from(sorted(activation_functions())))
-    activation = Activation(name=name, numbers=numbers.get(name, ()))
-    reads = activation_functions()[name].reads
+    activation = draw(st.sampled_from(ACTIVATIONS))
+    reads = activation_functions()[activation.name].reads
     from_result = draw(some) if reads == "either" else reads == "result"
     x = tensor(3, 4, seed=draw(st.integers(0, 9))) * 2
 
@@ -90,8 +90,7 @@ def norms(draw: st.DrawFn) -> Case:
     x, residual = tensor(*shape), tensor(*shape, seed=4) if draw(some) else None
     scale = tensor(3, seed=1) if draw(some) else None
     shift = tensor(3, seed=2) if scale is not None else None
-    name = draw(st.sampled_from([None, "relu", "clip"]))
-    activation = None if name is None else Activation(name=name, numbers=numbers.get(name, ()))
+    activation = draw(st.sampled_from([None, RELU, CLIP]))
     affine = scale is not None
     wanted = draw(st.tuples(some, st.just(affine), st.just(affine), some).filter(any))
     wanted = (*wanted[:3], wanted[3] and residual is not None)
@@ -257,12 +256,11 @@ def gradients(
     return found if isinstance(found, tuple) else (found,)
 
 
-@pytest.mark.parametrize("name", sorted(activation_functions()))
-def test_an_activation_has_no_gradient_from_what_it_does_not_read(name: str) -> None:
-    function = activation_functions()[name]
-    activation = Activation(name=name, numbers=numbers.get(name, ()))
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=activation_text)
+def test_an_activation_has_no_gradient_from_what_it_does_not_read(activation: Activation) -> None:
+    function = activation_functions()[activation.name]
     for from_result in (False, True):
         if function.reads in ("either", "result" if from_result else "argument"):
             continue
-        with pytest.raises(ValueError, match=f"{name} has no gradient from that value"):
+        with pytest.raises(ValueError, match=f"{activation.name} has no gradient from that value"):
             ActivateBackward.meaning(tensor(2), tensor(2), activation, from_result)
