@@ -16,3 +16,7 @@ ACTIVATIONS = [
     for name in sorted(activation_functions())
     for numbers in NUMBERS.get(name, [()])
 ]
+
+
+def text(activation: Activation) -> str:
+    return f"{activation.name}{activation.numbers or ''}"

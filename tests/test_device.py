@@ -158,7 +158,7 @@ def test_a_cpu_has_no_cold_cache(tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "infer")
     with Worker("eager", EAGER, threads=1) as worker:
         worker.load(bundle.folder)
-        with pytest.raises(WorkerFailure, match="no device whose cache"):
+        with pytest.raises(WorkerFailure, match="not run on a device whose cache"):
             worker.time(2, 0, cold=True)
 
 

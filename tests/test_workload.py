@@ -241,7 +241,7 @@ def test_equal_workloads_have_one_digest(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_bundle_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = prepare(f"{file}:Net", input_shape=(16,))
+    prepared = prepare(Request(f"{file}:Net", input_shape=(16,)))
     folder = write_bundle(prepared, tmp_path / "bundle")[0].folder
     reads: list[str] = []
     read_bytes = Path.read_bytes
@@ -257,8 +257,8 @@ def test_a_bundle_has_the_graph_and_the_last_batch_that_were_added(
     file: Path, tmp_path: Path
 ) -> None:
     """Also where they were asked for before."""
-    prepared = prepare(f"{file}:Net", input_shape=(16,), batch=4)
-    smaller = prepare(f"{file}:Net", input_shape=(16,), batch=3)
+    prepared = prepare(Request(f"{file}:Net", input_shape=(16,), batch=4))
+    smaller = prepare(Request(f"{file}:Net", input_shape=(16,), batch=3))
     bundle, _ = write_bundle(prepared, tmp_path / "bundle")
     assert bundle.graph is None is bundle.last
     captured = capture(prepared)
