@@ -14,8 +14,8 @@ from golow.study.cells import work
 from golow.study.memory import expected_bytes, guessed_bytes, held_bytes, relatives
 from golow.study.record import Cell, CellRecord, StudyLimits
 
-# Until a cell is measured: the seconds that it takes besides racing, per cell and per level. Starts,
-# builds and the check are most of them.
+# Until a cell is measured: the seconds that it takes besides racing, per cell and per level, mostly
+# for starts, builds and the check.
 GUESSED_SECONDS, GUESSED_SECONDS_A_LEVEL = 10.0, 6.0
 
 
