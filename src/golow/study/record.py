@@ -22,7 +22,7 @@ CellState = Literal["done", "failed", "skipped"]
 OUT_OF_MEMORY = "out of memory"
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- the request
 
 
 class StudyLimits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -40,7 +40,7 @@ class StudyFolder:
         self.cells, self.drafts = path / "cells", path / "drafts"
         self.file = path / "study.toml"
 
-    # ------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------ the request
 
     def write_study(self, study: Study) -> None:
         """Store the request; existing cells that it no longer includes are kept."""

@@ -29,7 +29,7 @@ ScheduleKind = Literal["constant", "step", "cosine"]
 CurveWord = Literal["same", "differs", "unclear"]
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- the request
 
 
 class DatasetFacts(Record, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class TrainingPlan(Record, frozen=True, kw_only=True):
     live: bool = False
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- the results
 
 
 class Epoch(Record, frozen=True, kw_only=True):
