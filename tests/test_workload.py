@@ -303,7 +303,7 @@ def test_a_models_own_input_is_not_guessed(file: Path) -> None:
     refused = refusal(f"{file}:Net")
     assert "cannot guess the input of Net" in refused.message
     assert "--input 3x224x224" in refused.hint
-    assert "that itself" in refusal(f"{file}:Net", channels=1, input_shape=(16,)).message
+    assert "sets them itself" in refusal(f"{file}:Net", channels=1, input_shape=(16,)).message
 
 
 @pytest.mark.parametrize(

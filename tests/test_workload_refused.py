@@ -54,7 +54,7 @@ def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
         ("Needy", "missing 1 required positional argument: 'classes'", "without arguments"),
         ("Broken", "no weights at /data/weights", "without arguments"),
         ("number", "'int' object is not callable", "without arguments"),
-        ("build_nothing", "gives a int, not a torch.nn.Module", ""),
+        ("build_nothing", "returns a int, not a torch.nn.Module", ""),
         ("Talks", "the output of", "return a tensor"),
         ("Silent", "the output of", "return a tensor"),
         ("Counts", "is not a tensor: it contains Tensor, int", "return a tensor"),
