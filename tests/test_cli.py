@@ -42,7 +42,7 @@ MISTAKES = [
     (["compare", "lenet5", "--weights", "weights.pt"], "safetensors"),
     (["compare", "lenet5", "--worker", "mine"], "NAME=COMMAND"),
     (["compare", "nowhere.py:Net", "--input", "3x8x8"], "no file"),
-    (["compare", "no_such_package.models:build", "--input", "3x8x8"], "does not import"),
+    (["compare", "no_such_package.models:build", "--input", "3x8x8"], "cannot be imported"),
     (["compare", "lenet5", "--out", "/dev/null/runs"], "--out"),
     (["show", "nowhere"], "no comparison"),
     (["lower", "lenet6"], "lenet5"),

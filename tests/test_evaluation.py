@@ -56,5 +56,5 @@ def test_what_is_not_finite_gives_no_loss() -> None:
 
 @pytest.mark.parametrize("shape", [(2,), (3, 4), (2, 2), (2, 4, 1)])
 def test_outputs_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="gives an output of"):
+    with pytest.raises(ValueError, match="needs one score per class"):
         evaluate(np.zeros(shape, np.float32), np.array([0, 2]), 3)

@@ -339,7 +339,7 @@ def test_a_batch_too_large_for_the_gpu_is_explained() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x.expand(2**40, -1).contiguous()
 
-    with pytest.raises(golow.GolowError, match="the GPU has no memory") as raised:
+    with pytest.raises(golow.GolowError, match="the GPU has too little memory") as raised:
         prepare(Request(Large(), torch.randn(1, 64), device="cuda"))
     assert "--batch" in raised.value.hint
 

@@ -112,7 +112,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_ran_out_in_company_is_tried_alone(tmp_path: Path) -> None:
     observer = Together()
     run(study(resolution=(8,)), tmp_path, observer, on_one_card(3, 100 * GIB))
-    assert observer.again == ["memory ran out beside other cells"]
+    assert observer.again == ["memory ran out while other cells used the device"]
     assert observer.company[4][-1] == 0, "the second try had company too"
     failed = [record for record in records(tmp_path).values() if record.state == "failed"]
     assert [record.cell.batch for record in failed] == [4]

@@ -72,9 +72,9 @@ def test_every_cell_gets_its_record(tmp_path: Path) -> None:
         ("ended", "its process ended with status 3", ""),
         ("refused", "the model does not take that", ""),
         ("out of memory", "out of memory: there was none", ""),
-        ("hang with a worker", "it was not done after 0.3 s", ""),
-        ("silent hang", "it was not done after 0.3 s", ""),
-        ("deaf", "it was not done after 0.3 s", ""),
+        ("hang with a worker", "it did not finish within 0.3 s", ""),
+        ("silent hang", "it did not finish within 0.3 s", ""),
+        ("deaf", "it did not finish within 0.3 s", ""),
         ("killed with a worker", f"its process was ended by SIGKILL, {MOST_ATTEMPTS} times", ""),
     ],
 )
@@ -135,7 +135,7 @@ def test_cells_certain_to_need_too_much_are_skipped_unless_asked_for(
     run(study, tmp_path, heard)
     assert heard.began_with == []
     assert by_batch(tmp_path)[32].state == "skipped"
-    assert "memory ran out at a batch of 4 at 8x8 already" in by_batch(tmp_path)[32].reason
+    assert "memory already ran out at a batch of 4 at 8x8" in by_batch(tmp_path)[32].reason
     heard = Heard()
     run(study, tmp_path, heard)  # judged again, with the same end
     assert (heard.records, heard.outlooks[0].left) == ([], 0)

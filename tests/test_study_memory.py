@@ -153,7 +153,7 @@ def test_a_cell_far_above_the_limit_is_certain_to_be_too_large() -> None:
 def test_what_ran_out_at_a_smaller_cell_will_at_a_larger_one() -> None:
     known = [record(cell(32, 64), state="failed", out_of_memory=("eager", "torchscript"))]
     for larger in (cell(32, 128), cell(64, 64), cell(64, 128), cell(32, 64)):
-        assert "batch of 32 at 64x64 already" in too_large(larger, known, None)
+        assert "already ran out at a batch of 32 at 64x64" in too_large(larger, known, None)
     for other in (cell(16, 1024), cell(1024, 32), cell(64, 128, mode="train")):
         assert too_large(other, known, None) == ""
     levels_alone = [record(cell(32, 64), out_of_memory=("torchscript",))]

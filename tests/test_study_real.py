@@ -64,7 +64,7 @@ def test_a_study_is_killed_resumed_and_shown(
     assert "2 cells, 0 already measured; about " in told
     assert "(guesses, until a cell is measured)" in told
     assert "failed  net.py:Net infer, batch 2, 4x4, 1 thread " in told
-    assert "does not take an input of 2x3x4x4: RuntimeError: " in told
+    assert "does not accept an input of 2x3x4x4: RuntimeError: " in told
     assert (
         "again   net.py:Net infer, batch 2, 16x16, 1 thread: its process was ended by SIGKILL"
         in told

@@ -51,7 +51,7 @@ ERRORS = {
     "statistics": ("buffer/1.running_", "its test loss after epoch 1 is off"),
     "momentum": ("1/", "its losses are off"),
     "decay": ("1/", "its losses are off"),
-    "order": ("", "it consumed other samples, or in another order, in epoch 1"),
+    "order": ("", "it consumed other samples, or the same in another order, in epoch 1"),
 }
 
 

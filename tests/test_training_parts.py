@@ -128,7 +128,7 @@ def test_the_moved_start_is_a_few_roundings_away(data: TrainingData, tmp_path: P
 def test_a_last_batch_of_one_is_refused_where_batch_norm_cannot_take_it(
     data: TrainingData, tmp_path: Path, batch: int, hint: str
 ) -> None:
-    with pytest.raises(GolowError, match="batch norm cannot learn from") as raised:
+    with pytest.raises(GolowError, match="batch norm cannot train on") as raised:
         TrainingBundles(planned(NORMED, data, batch), NORMED, data, tmp_path)
     assert hint in raised.value.hint
     TrainingBundles(planned(PLAIN, data, batch), PLAIN, data, tmp_path / "other")
@@ -162,7 +162,7 @@ def test_the_batch_is_128_or_all(data: TrainingData) -> None:
     assert planned(NORMED, data, None).batch == 128
     few = data._replace(facts=msgspec.structs.replace(data.facts, train_samples=48))
     assert planned(NORMED, few, None).batch == 48
-    with pytest.raises(GolowError, match="a batch of 49 cannot be had of 48") as raised:
+    with pytest.raises(GolowError, match="a batch of 49 is impossible with 48") as raised:
         planned(NORMED, few, 49)
     assert "1 to 48" in raised.value.hint
 
@@ -174,10 +174,10 @@ MISTAKES = [
     (["lenet5", "--dataset", "digits", "--levels", "onnxruntime"], "for infer only"),
     (["lenet5", "--dataset", "digits", "--init", "magic"], "no initialisation 'magic'"),
     (["lenet5", "--dataset", "digits", "--epochs", "0"], "0 epochs train nothing"),
-    (["lenet5", "--dataset", "digits", "--seeds", "0"], "the seeds [] are not different"),
-    (["lenet5", "--dataset", "digits", "--seed", "-1"], "the seeds [-1] are not"),
+    (["lenet5", "--dataset", "digits", "--seeds", "0"], "the seeds [] must be different"),
+    (["lenet5", "--dataset", "digits", "--seed", "-1"], "the seeds [-1] must be"),
     (["lenet5", "--dataset", "digits", "--warm-up", "10"], "use a --warm-up below --epochs"),
-    (["lenet5", "--dataset", "digits", "--crop", "200"], "a padding of 200"),
+    (["lenet5", "--dataset", "digits", "--crop", "200"], "the padding must be 0 to 127, not 200"),
     (["lenet5", "--dataset", "digits", "--batch", "5000"], "1 to 1437"),
     (["lenet5", "--dataset", "digits", "--device", "cuda", "--precision", "fp8"], "fp8"),
     (["lenet5", "--dataset", "digits", "--precision", "bf16"], "add --device cuda"),
@@ -216,10 +216,10 @@ def test_resuming_needs_the_same_data_and_the_live_module(
     plan = planned(NORMED, data)
     facts = msgspec.structs.replace(plan.dataset, train_checksum="00000000")
     _, folder = training_store.create(msgspec.structs.replace(plan, dataset=facts), tmp_path)
-    with pytest.raises(GolowError, match="is not what it was when the training began"):
+    with pytest.raises(GolowError, match="has changed since the training began"):
         golow.resume(folder, cache=data.train.parents[1])
     _, folder = training_store.create(planned(nn.Linear(1, 1), data), tmp_path)
-    with pytest.raises(GolowError, match="module of a running program"):
+    with pytest.raises(GolowError, match="module object in a running program"):
         golow.resume(folder)
 
 
@@ -262,7 +262,7 @@ def test_a_newer_golows_training_and_a_damaged_one_are_refused(
     with pytest.raises(GolowError, match="format version 99"):
         training_store.load(folder)
     file.write_text(json.dumps(fields | {"epochs": "many"}))
-    with pytest.raises(GolowError, match="is no record of a training"):
+    with pytest.raises(GolowError, match="is not a record of a training"):
         training_store.load(folder)
     file.write_text("{")
     with pytest.raises(GolowError, match="cannot be read"):

@@ -257,7 +257,7 @@ def test_three_seeds_tell(level: tuple[float, ...], word: CurveWord) -> None:
 def test_two_seeds_do_not() -> None:
     found = curves(over_seeds((0.81, 0.83), (0.80, 0.82)), None, 2)
     assert found.word == "unclear"
-    assert "two seeds give hardly a spread" in found.reason
+    assert "two give hardly any spread" in found.reason
 
 
 def test_seeds_that_are_all_over_the_place_prove_nothing() -> None:

@@ -283,7 +283,7 @@ def test_a_bundle_has_the_graph_and_the_last_batch_that_were_added(
         ({"resolution": -1}, "a resolution of -1 has no pixel"),
         ({"input_shape": (3, 0, 32)}, "the input shape (3, 0, 32) is empty"),
         ({"input_shape": ()}, "the input shape () is empty"),
-        ({"input_shape": (3, 32, 32), "resolution": 32}, "both say the shape"),
+        ({"input_shape": (3, 32, 32), "resolution": 32}, "both give the shape"),
         ({"input_shape": (3, 32, 48)}, "takes square images, not 3x32x48"),
         ({"input_shape": (32, 32)}, "takes square images, not 32x32"),
         ({"mode": "tarin"}, "there is no mode 'tarin'"),
@@ -303,7 +303,7 @@ def test_a_models_own_input_is_not_guessed(file: Path) -> None:
     refused = refusal(f"{file}:Net")
     assert "cannot guess the input of Net" in refused.message
     assert "--input 3x224x224" in refused.hint
-    assert "that itself" in refusal(f"{file}:Net", channels=1, input_shape=(16,)).message
+    assert "sets them itself" in refusal(f"{file}:Net", channels=1, input_shape=(16,)).message
 
 
 @pytest.mark.parametrize(
@@ -434,10 +434,10 @@ def test_the_optimizer_is_the_callers(file: Path) -> None:
     ("name", "loss", "message", "hint"),
     [
         ("Net", "cross_entropi", "has no loss 'cross_entropi'", "cross_entropy"),
-        ("Scores", "cross_entropy", "needs one score a class", "--loss mse_loss"),
+        ("Scores", "cross_entropy", "needs one score per class", "--loss mse_loss"),
         ("Net", lambda output, target: output, "is not one number", ""),
         ("Net", lambda output, target: 3.0, "is not one number", ""),
-        ("Net", lambda output: output.sum(), "the loss does not take the output", "loss="),
+        ("Net", lambda output: output.sum(), "the loss does not accept the output", "loss="),
     ],
 )
 def test_a_loss_that_is_none(file: Path, name: str, loss: Any, message: str, hint: str) -> None:

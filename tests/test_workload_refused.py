@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
         ("nowhere.py:Net", "there is no file nowhere.py", "check the path"),
         ("nowhere.pt2", "there is no file nowhere.pt2", ""),
         ("mynet.py", "names a file but no model in it", "write mynet.py:ClassName"),
-        ("nowhere.models:build", "the module nowhere.models does not import", "install it"),
+        ("nowhere.models:build", "the module nowhere.models cannot be imported", "install it"),
     ],
 )
 def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
@@ -54,10 +54,10 @@ def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
         ("Needy", "missing 1 required positional argument: 'classes'", "without arguments"),
         ("Broken", "no weights at /data/weights", "without arguments"),
         ("number", "'int' object is not callable", "without arguments"),
-        ("build_nothing", "gives a int, not a torch.nn.Module", ""),
+        ("build_nothing", "returns a int, not a torch.nn.Module", ""),
         ("Talks", "the output of", "return a tensor"),
         ("Silent", "the output of", "return a tensor"),
-        ("Counts", "is no tensor: it gives Tensor, int", "return a tensor"),
+        ("Counts", "is not a tensor: it contains Tensor, int", "return a tensor"),
     ],
 )
 def test_what_the_file_names_is_no_model(file: Path, name: str, message: str, hint: str) -> None:
@@ -91,7 +91,7 @@ def test_a_file_that_does_not_import(
     file.write_text(code)
     (tmp_path / "neighbour.py").write_text("1 / 0\n")
     refused = refusal(f"{file}:Net", input_shape=(16,))
-    assert f"{file} does not import:" in refused.message
+    assert f"{file} cannot be imported:" in refused.message
     for word in words:
         assert word in refused.message
     assert len(refused.message.splitlines()) <= 15
@@ -101,7 +101,7 @@ def test_a_file_that_does_not_import(
 def test_a_forward_pass_that_fails_shows_where(file: Path) -> None:
     """In the user's code, however deep torch is beneath and above it."""
     refused = refusal(f"{file}:Fails", batch=2, input_shape=(15,))
-    assert "does not take an input of 2x15" in refused.message
+    assert "does not accept an input of 2x15" in refused.message
     assert "mat1 and mat2 shapes cannot be multiplied" in refused.message
     assert "return self.fc(x)" in refused.message
     assert "--input" in refused.hint
@@ -112,7 +112,7 @@ def test_a_forward_pass_that_fails_shows_where(file: Path) -> None:
 def test_a_program_that_cannot_be_read(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "mine.pt2").write_bytes(data)
     refused = refusal(str(tmp_path / "mine.pt2"), input_shape=(16,))
-    assert "mine.pt2 is no exported program that torch" in refused.message
+    assert "mine.pt2 is not an exported program that torch" in refused.message
     assert "torch.export.save" in refused.hint
 
 

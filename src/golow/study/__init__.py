@@ -1,1 +1,1 @@
-"""Grids of comparisons that survive what happens to them."""
+"""Grids of comparisons that survive crashes and interruptions."""

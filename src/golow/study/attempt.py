@@ -1,7 +1,7 @@
-"""One attempt at a cell: a process of its own, awaited without spinning, ended with all it started.
+"""One attempt at a cell: a separate process, awaited without spinning, ended with all it started.
 
-Whatever the process does, the study goes on: it ends by itself, by a signal, or when its time is
-up. The result of an attempt is a `CellRecord` and a folder, or `Lost`.
+Whatever the process does, the study continues: the process ends by itself, by a signal, or when its
+time is up. The result of an attempt is a `CellRecord` and a folder, or `Lost`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PROGRAM = ("-m", "golow.study.cell")
 """What Python runs for a cell; tests replace it."""
 
 LOG_BYTES = 4096
-PATIENCE = 10.0  # seconds for which a process that is told to end may end its workers
+PATIENCE = 10.0  # seconds for a process that is told to end to end its workers first
 
-# Signals that come from outside: no fault of a program ends it so.
+# Signals from outside: an error in a program does not raise them.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -50,9 +50,8 @@ class Attempt:
     """The process that measures one cell at one place, in the folder ``draft``; it waits for
     `begin`.
 
-    program: what Python is told to run, with the folder behind it; `golow.study.cell` says what a
-    program must do.
-    in_company: whether another cell has been on the device meanwhile; the executor says so.
+    program: what Python runs, followed by the folder; `golow.study.cell` says what a program must
+    do. in_company: whether another cell has used the device meanwhile; the executor sets it.
     """
 
     cell: Cell
@@ -86,7 +85,7 @@ class Attempt:
 
     def begin(self, cell: Cell, seconds: float, needs: int | None) -> None:
         """Have the process measure the cell. seconds: how long it may take. needs: bytes of the
-        device that it is expected to hold, None where it must have all."""
+        device that it is expected to hold; None if it needs the whole device."""
         self.cell, self.needs, self._limit = cell, needs, seconds
         self._began = time.monotonic()
         self.deadline = self._began + seconds
@@ -95,21 +94,21 @@ class Attempt:
             write_whole(self.draft / "request.json", encode(cell))
         except OSError as error:
             raise _not_started(self.draft, error) from error
-        with suppress(BrokenPipeError):  # it has died: `finish` tells how
+        with suppress(BrokenPipeError):  # it has died: `finish` says how
             os.write(self._stdin.fileno(), b"\n")
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The id of the process."""
         return self._process.pid
 
     def descriptors(self) -> list[int]:
-        """What becomes readable when the process says something or ends."""
+        """Descriptors that become readable when the process writes or ends."""
         return [fd for fd in (self._end_of_process, self._output) if fd is not None]
 
     @property
     def look_again(self) -> float:
-        """Seconds after which to look whether it has ended; endless where that becomes readable."""
+        """Seconds after which to check whether it has ended; infinite if a descriptor tells."""
         return 1.0 if self._end_of_process is None else math.inf
 
     def is_over(self) -> bool:
@@ -117,20 +116,20 @@ class Attempt:
         return self._process.poll() is not None or time.monotonic() >= self.deadline
 
     def stages(self) -> list[str]:
-        """The lines that it has written since the last time."""
+        """The lines that it has written since the last call."""
         if self._output is not None:
             with suppress(BlockingIOError):
                 data = os.read(self._output, 1 << 16)
                 self._text += data
-                self._output = self._output if data else None  # it may close it and live on
+                self._output = self._output if data else None  # it may close its output and live on
         *lines, self._text = self._text.split(b"\n")
         return [line.decode(errors="replace") for line in lines]
 
     def finish(self) -> CellRecord | Lost:
-        """What became of the cell, whose process has ended or has used up its time; the record has
-        no environment yet. Only what is to be kept stays in the draft.
+        """The result of the cell, whose process has ended or has used up its time. The record has
+        no environment yet. Removes everything from the draft except the comparison.
 
-        Raises `GolowError` where the disk is full.
+        Raises `GolowError` if the disk is full.
         """
         seconds = time.monotonic() - self._began
         outcome = self._brought()
@@ -157,8 +156,8 @@ class Attempt:
     def end(self) -> None:
         """End the process and all that it has started, whatever they are doing.
 
-        It is told by the end of its input, and does it itself: a second Ctrl-C cannot leave it half
-        done. What does not hear is killed.
+        The end of its input tells the process to end itself and its workers, which a second Ctrl-C
+        cannot interrupt. What does not end then is killed.
         """
         self._stdin.close()
         try:
@@ -175,15 +174,15 @@ class Attempt:
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            # What it leaves there goes with the draft.
+            # What it leaves there is removed with the draft.
             "TMPDIR": str((self.draft / "scratch").resolve()),
             MARK: str(self.draft),
             **self.place.variables,
         }
 
     def _brought(self) -> Outcome | Lost:
-        """What the process has found out, or why it has not; it and all that it started has ended
-        then."""
+        """The outcome, or why there is none. Afterwards the process and all that it started have
+        ended."""
         late = self._process.poll() is None
         try:
             data = (self.draft / "outcome.json").read_bytes()
@@ -191,9 +190,9 @@ class Attempt:
         except (OSError, msgspec.MsgspecError):
             self.end()
             if late:
-                return Outcome(reason=f"it was not done after {self._limit:g} s")
+                return Outcome(reason=f"it did not finish within {self._limit:g} s")
             return self._died(self._process.returncode)
-        if late:  # it has done its work and does not end
+        if late:  # it has done its work but does not end
             self.end()
         self._close()
         return outcome
@@ -201,8 +200,8 @@ class Attempt:
     def _died(self, status: int) -> Outcome | Lost:
         if status == DISK_FULL:
             raise GolowError(
-                f"the disk is full: a cell found no room in {self.draft.parent}, or where golow "
-                f"keeps its builds\n{self._end_of_log()}",
+                f"the disk is full: a cell cannot write to {self.draft.parent}, or to the folder "
+                f"of golow's builds\n{self._end_of_log()}",
                 "free some space and resume the study.",
             )
         if status >= 0:
@@ -210,7 +209,7 @@ class Attempt:
         name = signal.Signals(-status).name
         if -status == signal.SIGKILL and out_of_memory_kills() > self._kills:
             return Outcome(
-                reason=f"{OUT_OF_MEMORY}: the system ended its process to get memory back",
+                reason=f"{OUT_OF_MEMORY}: the system ended its process to free memory",
                 out_of_memory=self.cell.levels,
             )
         if -status in _FROM_OUTSIDE:
@@ -242,7 +241,7 @@ class Attempt:
 
 def _not_started(draft: Path, error: OSError) -> GolowError:
     return GolowError(
-        f"no cell can be started in {draft}: {error.strerror or error}",
+        f"cannot start a cell in {draft}: {error.strerror or error}",
         "free some space and resume the study.",
     )
 

@@ -1,14 +1,14 @@
 """The process of one cell: ``python -m golow.study.cell FOLDER``.
 
-What the study and a cell's process say to each other, whichever program that is:
+The protocol between the study and a cell's process, whichever program that is:
 
-* The folder is the process's own. Standard input brings one line when ``FOLDER/request.json`` is
-  there, the `Cell`; where cells share a card, the process is started ahead of it.
-* The comparison's folder is left in the folder, and at last ``outcome.json``.
-* Standard output has a line a stage, standard error is the log.
-* The end of standard input means that the study has ended, and then the cell ends at once with all
-  of its workers.
-* A full disk is no outcome: the process ends with status `DISK_FULL`.
+* The folder belongs to the process. One line on standard input says that the request, the `Cell` in
+  ``FOLDER/request.json``, is there; if cells share a GPU, the process is started in advance.
+* The process leaves the comparison's folder in its folder and writes ``outcome.json`` last.
+* Standard output has one line per stage, standard error is the log.
+* The end of standard input means that the study has ended. The cell then ends at once, with all of
+  its workers.
+* A full disk is not an outcome: the process ends with status `DISK_FULL`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Outcome(Record, frozen=True, kw_only=True):
-    """What the cell's process found out; `CellRecord` has the words."""
+    """The result from the cell's process; `CellRecord` explains the fields."""
 
     reason: str = ""
     comparison: str = ""
@@ -47,15 +47,16 @@ class Outcome(Record, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Measure the cell of the folder that is named on the command line."""
+    """Measure the cell in the folder that the command line names."""
     folder = Path(sys.argv[1])
     asked = threading.Event()
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
-    # What the system should end first when memory runs out: a worker, and never the study itself.
+    # If memory runs out, the system should end a worker first, and never the study itself.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     if TURNS in os.environ:
-        importlib.import_module("golow.comparison.compare")  # a quarter of a cell's time
+        # The import takes a quarter of a cell's time.
+        importlib.import_module("golow.comparison.compare")
     asked.wait()
     cell = msgspec.json.decode((folder / "request.json").read_bytes(), type=Cell)
     try:
@@ -69,9 +70,9 @@ def main() -> None:
 
 
 def measured(cell: Cell, folder: Path) -> Outcome:
-    """Run the cell's comparison and save it in the folder; what goes wrong is the outcome.
+    """Run the cell's comparison and save it in the folder; an error in it becomes the outcome.
 
-    Raises `OSError` where the disk is full: that says nothing of the cell.
+    Raises `OSError` if the disk is full, because that says nothing about the cell.
     """
     try:
         comparison = _compared(cell)
@@ -97,8 +98,8 @@ def measured(cell: Cell, folder: Path) -> Outcome:
 
 
 def held_together(comparison: Comparison) -> int | None:
-    """Bytes that all levels of one race held on the device together; None where they did not fit
-    together and several races were run, and where the driver does not tell."""
+    """Bytes that all levels of one race held on the device together; None if they did not fit
+    together, so that several races ran, or if the driver does not report it."""
     raced = [run for run in comparison.runs if run.blocks]
     if any(len(run.conditions.resident_with) + 1 < len(raced) for run in raced):
         return None
@@ -107,14 +108,14 @@ def held_together(comparison: Comparison) -> int | None:
 
 
 class _Stages:
-    """Tells the study how far it is. Nothing is said during the race."""
+    """Reports progress to the study, except during the race."""
 
     def stage(self, text: str) -> None:
-        """Something begins that may take seconds."""
+        """A step begins that may take seconds."""
         print(text, flush=True)
 
     def race(self, rounds: int, seconds: float, limit: float, widest: float) -> None:
-        """Only that there is a race, once."""
+        """Report once that the race has begun."""
         if rounds == 1:
             self.stage("racing")
 
@@ -146,7 +147,7 @@ def _compared(cell: Cell) -> Comparison:
     )
     comparison = compare(request, settings, _Stages())
     if comparison.race.stopped_because == "interrupted":
-        raise KeyboardInterrupt  # a part of a comparison is no outcome
+        raise KeyboardInterrupt  # a part of a comparison is not an outcome
     return comparison
 
 
@@ -163,14 +164,14 @@ def _saved(comparison: Comparison, folder: Path) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from."""
+    """The error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _full_disks(error: BaseException) -> Iterator[OSError]:
-    """Errors of a full disk among them; some libraries only say so in their text."""
+    """Disk-full errors in the chain; some libraries report them only in their text."""
     for one in _chain(error):
         if isinstance(one, OSError) and one.errno in _FULL:
             yield one
@@ -198,8 +199,8 @@ def _words(error: Exception) -> str:
 
 
 def _listen(asked: threading.Event) -> None:
-    """Wait in the kernel for the study's request, then until it has closed its end of standard
-    input, or has died."""
+    """Block until the study's request arrives, then until the study closes standard input or
+    dies; then end the cell and its workers."""
     while os.read(0, 1):
         asked.set()
     end_family(os.environ[MARK])

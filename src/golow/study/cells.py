@@ -1,4 +1,4 @@
-"""Axes -> cells: which there are, the order in which they are measured, the key of each."""
+"""Axes -> cells: the list of cells, the order in which they are measured, the key of each."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KEY_LENGTH = 16  # hexadecimal digits of a key
 
 
 def cells(study: Study, hardware_threads: int) -> list[Cell]:
-    """Every cell of the study on a machine of so many hardware threads, in the order of measuring.
+    """Every cell of the study on a machine with so many hardware threads, in measuring order.
 
     The first cells span the grid: the corners of batch x resolution x threads, then the middle,
-    then what halves the gaps, and so on; within one such round the small before the large. Cells
-    that differ in nothing but model, mode or precision follow one another.
+    then the middles of the gaps, and so on. Within such a round, small cells come before large
+    ones. Cells that differ only in model, mode or precision follow one another.
     """
     counts = thread_counts(study, hardware_threads)
     resolutions = study.resolution or (None,)
@@ -60,14 +60,14 @@ def cells(study: Study, hardware_threads: int) -> list[Cell]:
 
 
 def work(batch: int, resolution: int | None) -> int:
-    """What time and memory of a large cell grow with: the pixels of a batch, or its samples where
-    each model has its own resolution."""
+    """The size with which time and memory of a large cell grow: the pixels of a batch, or its
+    samples if each model has its own resolution."""
     return batch * (resolution or 1) ** 2
 
 
 def bisected(count: int) -> list[int]:
-    """The round in which each of so many places on an axis has its turn: 0 the two ends, 1 the
-    middle, 2 the middles of the halves, ..."""
+    """The round of each of so many positions on an axis: 0 for the two ends, 1 for the middle, 2
+    for the middles of the halves, ..."""
     turns = [0] * count
     spans, turn = [(0, count - 1)], 1
     while spans:
@@ -82,7 +82,7 @@ def bisected(count: int) -> list[int]:
 
 
 def thread_counts(study: Study, hardware_threads: int) -> Sequence[int | None]:
-    """The thread counts of the study; None is one a physical core."""
+    """The thread counts of the study; None means one per physical core."""
     if study.threads == "doubling":
         return [*_doubling(hardware_threads), hardware_threads]
     return study.threads or (None,)
@@ -96,14 +96,14 @@ def levels_of(study: Study, mode: Mode) -> tuple[str, ...]:
         try:
             found.append(ladder.choose(name, mode, study.device).name)
         except GolowError:
-            continue  # for another mode or device; that it is a level was seen with the file
+            continue  # for another mode or device; `read_study` has checked the name
     return tuple(dict.fromkeys(found))
 
 
 def key(cell: Cell) -> str:
-    """The name of the cell's content: what is asked, and the format of the answer.
+    """A digest of the cell's content: the request and the format of its record.
 
-    Neither the order of the levels nor the folder of the model's file is part of it.
+    The order of the levels and the folder of the model's file do not change it.
     """
     asked = msgspec.structs.replace(
         cell,
@@ -115,7 +115,7 @@ def key(cell: Cell) -> str:
 
 
 def source_digest(model: str) -> str:
-    """sha256 of the file that a model comes from; empty for one that is not named by its file."""
+    """sha256 of the file that a model comes from; empty if it is not named by a file."""
     path = Path(model if model.endswith(".pt2") else model.rpartition(":")[0])
     if path.suffix not in (".py", ".pt2") or not path.is_file():
         return ""

@@ -1,8 +1,9 @@
-"""Cells measured by a Ray cluster: a task a cell, a GPU each, or on CPUs a node each.
+"""Measures cells on a Ray cluster: one task per cell, with a GPU each, or on CPUs a node each.
 
-A task does on its node what `golow.study.local` does here, in a folder of its own there; the cell's
-files come back over Ray as bytes. Only the study's own process writes into the study's folder. A
-task whose node or process dies is started again elsewhere, by Ray first and then by the study.
+A task does on its node what `golow.study.local` does on this machine, in its own folder there; the
+cell's files come back over Ray as bytes. Only the study's own process writes into the study's
+folder. A task whose node or process dies is started again elsewhere, by Ray first and then by the
+study.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from golow.study.observer import SilentStudy
 from golow.study.places import places
 from golow.study.record import Cell, CellRecord, Study
 
-RETRIES = 3  # what Ray itself does about a task whose node or process has died
+RETRIES = 3  # times that Ray itself retries a task whose node or process has died
 
-PATIENCE = 5.0  # seconds between two looks whether nodes have joined the cluster
+PATIENCE = 5.0  # seconds between checks whether nodes have joined the cluster
 
 
 class Delivery(Record, frozen=True, kw_only=True):
-    """What a task brings back: the record or why there is none, and the cell's files by name."""
+    """What a task returns: the record or why there is none, and the cell's files by name."""
 
     environment: Environment
     memory_bytes: int | None
@@ -44,8 +45,8 @@ class Delivery(Record, frozen=True, kw_only=True):
 
 
 def imported_ray() -> Any:
-    """Ray, which is told beforehand to keep the pages to itself that it prints when a node dies; a
-    user's own setting stays. Raises `GolowError` where it is missing."""
+    """Import Ray, set to omit the pages of text that it prints when a node dies; a user's own
+    setting stays. Raises `GolowError` if Ray is missing."""
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "Raylet is terminated")
     try:
         import ray
@@ -55,10 +56,10 @@ def imported_ray() -> Any:
 
 
 class RayExecutor:
-    """The nodes of a Ray cluster that have what a cell needs.
+    """Measures cells on the nodes of a Ray cluster that have the resources for one.
 
     address: ``auto`` for the cluster that this machine belongs to, or a cluster's address. Raises
-    `GolowError` where Ray is missing, or the cluster, or a node that can run golow.
+    `GolowError` if Ray, the cluster, or a node that can run golow is missing.
     """
 
     shared_devices: Devices | None = None
@@ -97,24 +98,24 @@ class RayExecutor:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Tasks that are running end with the connection, and their cells with them."""
+        """Close the connection, which ends running tasks and their cells."""
         self._ray.shutdown()
 
     @property
     def at_a_time(self) -> int:
-        """How many cells the nodes that are there now can measure at the same time."""
+        """How many cells the current nodes can measure at the same time."""
         return sum(devices(node, self._needs) for node in self._ray.nodes())
 
     def has_room(self, needs: int | None) -> bool:
-        """Whether one more task would find its node, where it has the device for itself."""
+        """Whether one more task would find a free device; tasks do not share devices."""
         return len(self._tasks) < self.at_a_time
 
     def start(self, cell: Cell, needs: int | None) -> None:
-        """Have the cell measured somewhere."""
+        """Submit a task that measures the cell."""
         self._tasks[self._submit(cell)] = cell
 
     def wait(self) -> list[Finished]:
-        """Block until a task is over, or a while for nodes that may join."""
+        """Block until a task ends, or for a while if none is running, as nodes may join."""
         if not self._tasks:
             time.sleep(PATIENCE)
             return []
@@ -147,16 +148,17 @@ class RayExecutor:
 
 
 def needs(device: Device, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a task asks Ray for.
+    """The resources that a task requests from Ray.
 
-    On GPUs one; where a cluster has several kinds, of the kind that it has most of, since a grid is
-    worth most on one. On CPUs all of a node: cells that share a node's memory disturb each other.
+    One GPU; if the cluster has several kinds, of the most common kind, because a grid is most
+    useful on a single kind. Or on CPUs a whole node, because cells that share a node's memory
+    disturb each other.
     """
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     if device == "cpu":
         counts = [resources["CPU"] for resources in alive if resources.get("CPU", 0) >= 1]
         if not counts:
-            raise GolowError("no node of the Ray cluster has CPUs to give")
+            raise GolowError("no node of the Ray cluster offers CPUs")
         return {"num_cpus": min(counts)}
     kinds: Counter[str] = Counter()
     for resources in alive:
@@ -170,7 +172,7 @@ def needs(device: Device, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def devices(node: Mapping[str, Any], asked: Mapping[str, Any]) -> int:
-    """How many such tasks the node can run at the same time; on CPUs one."""
+    """How many such tasks the node can run at the same time; on CPUs at most one."""
     if not node["Alive"]:
         return 0
     resources = node["Resources"]
@@ -182,7 +184,7 @@ def devices(node: Mapping[str, Any], asked: Mapping[str, Any]) -> int:
 
 
 def deliver(study: bytes, asked: bytes, program: Sequence[str]) -> bytes:
-    """The task: measure a cell on this node, or only say what the node is."""
+    """The task: measure a cell on this node, or only describe the node."""
     wanted = msgspec.msgpack.decode(study, type=Study)
     cell = msgspec.msgpack.decode(asked, type=Cell | None)
     [place] = places(wanted.device, most_on_a_card=1)
@@ -205,12 +207,12 @@ def deliver(study: bytes, asked: bytes, program: Sequence[str]) -> bytes:
 
 def _measured(executor: LocalExecutor, cell: Cell, delivery: Delivery) -> Delivery:
     try:
-        while not executor.has_room(None):  # a study outside of Ray may have the device
+        while not executor.has_room(None):  # a study outside of Ray may hold the device
             executor.wait()
         executor.start(cell, None)
         while not (over := executor.wait()):
             pass
-    except GolowError as error:  # the node's own trouble, such as a full disk
+    except GolowError as error:  # a problem of the node, such as a full disk
         return msgspec.structs.replace(delivery, lost=error.message)
     [finished] = over
     if isinstance(finished.brought, Lost):

@@ -1,6 +1,6 @@
 """All processes of one cell: they inherit a mark in their environment, and end together.
 
-A worker that hangs does not notice that its parent has died, and would go on to use the device
+A worker that hangs does not notice that its parent has died, and would keep using the device
 while the next cell is measured.
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 
 MARK = "GOLOW_CELL"
 
-_PATIENCE = 5.0  # seconds that killed processes may take to be gone, device memory and all
+_PATIENCE = 5.0  # seconds for killed processes to end and free device memory
 
 
 def end_family(mark: str) -> None:
-    """Kill every process with this mark but the caller, and wait until they are gone."""
+    """Kill every process with this mark except the caller, and wait until they are gone."""
     deadline = time.monotonic() + _PATIENCE
     while (found := list(_marked(mark))) and time.monotonic() < deadline:
         for process in found:
@@ -32,7 +32,7 @@ def _marked(mark: str) -> Iterator[int]:
     entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
-            # A process that has died and was not waited for has no environment any more.
+            # A process that has died and was not waited for no longer has an environment.
             with suppress(OSError):
                 if entry in (folder / "environ").read_bytes().split(b"\0"):
                     yield int(folder.name)

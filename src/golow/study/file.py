@@ -32,7 +32,7 @@ AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads"
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
-# What each key takes, as an error says it.
+# The allowed values of each key, as errors show them.
 ALLOWED = {
     "name": "letters from a to z, digits and -",
     "model": "names that `golow models` lists, file.py:Name, package.module:name or file.pt2",
@@ -46,23 +46,23 @@ ALLOWED = {
     "channels": "a whole number from 1, for models of the zoo",
     "classes": "a whole number from 1, for models of the zoo",
     "limits": "a table of limits: " + ", ".join(StudyLimits.__struct_fields__),
-    "limits.interval": "a relative width between 0 and 1, as 0.02",
-    "limits.seconds": "seconds of racing a cell, more than 0",
+    "limits.interval": "a relative width between 0 and 1, such as 0.02",
+    "limits.seconds": "seconds of racing per cell, more than 0",
     "limits.cell_seconds": "seconds, more than 0",
-    "limits.memory": 'a share of the device\'s as "80%", or a size as "40 GiB"',
+    "limits.memory": 'a share of the device\'s memory such as "80%", or a size such as "40 GiB"',
 }
 
 
 def built_in() -> dict[str, Path]:
-    """The studies that golow brings along, by name."""
+    """The studies that come with golow, by name."""
     folder = Path(str(resources.files("golow"))) / "study" / "built_in"
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
 def read_study(file: Path, device: Device | None = None) -> Study:
-    """The study of the file, on another device if one is named.
+    """Read the study in the file. device: replaces the device that the file names.
 
-    Raises `GolowError` with the line and what is allowed there.
+    Raises `GolowError` with the line and the values allowed there.
     """
     try:
         text = file.read_text()
@@ -79,7 +79,7 @@ def read_study(file: Path, device: Device | None = None) -> Study:
 
 
 class _Reader:
-    """One file on its way to a `Study`; knows on which line a key stands."""
+    """Turns one file into a `Study`; finds the line of each key for errors."""
 
     def __init__(self, file: Path, text: str) -> None:
         self._file, self._lines = file, text.splitlines()
@@ -110,14 +110,14 @@ class _Reader:
                 near = difflib.get_close_matches(name, ALLOWED, n=1)
                 meant = f"did you mean {near[0]}? " if near else ""
                 known = ", ".join(key for key in ALLOWED if "." not in key)
-                self._fail(name, f"there is no {name} in a study", f"{meant}known are {known}.")
+                self._fail(name, f"a study has no key {name}", f"{meant}the keys are {known}.")
 
     @staticmethod
     def _hint_of_empty(data: dict[str, Any], name: str) -> str:
         return ": the list is empty" if name in data else ""
 
     def _require_sense(self, study: Study) -> None:
-        """What types do not say."""
+        """Check what the types do not."""
         if not NAME.fullmatch(study.name):
             self._fail("name", f"a study cannot be called {study.name!r}")
         for axis in AXES:
@@ -156,16 +156,16 @@ class _Reader:
 
     def _require_limits(self, limits: StudyLimits) -> None:
         if not 0 < limits.interval < 1:
-            self._fail("limits.interval", f"an interval of {limits.interval} is none")
+            self._fail("limits.interval", f"an interval of {limits.interval} is not allowed")
         for name in ("seconds", "cell_seconds"):
             if not 0 < getattr(limits, name) < math.inf:
                 self._fail(f"limits.{name}", f"{name} is {getattr(limits, name)}")
         if limit_bytes(limits.memory, 1) is None:
-            self._fail("limits.memory", f"{limits.memory!r} is no amount of memory")
+            self._fail("limits.memory", f"{limits.memory!r} is not an amount of memory")
 
     def _with_found_files(self, study: Study) -> Study:
-        """Files of models are named from the study file's folder; from here on by their whole
-        path, which a later resume finds from anywhere."""
+        """The study with absolute paths of model files, so that a resume finds them from any
+        folder. The study file names them relative to its own folder."""
         found = []
         for name in study.model:
             path, colon, attribute = name.rpartition(":")
@@ -185,7 +185,7 @@ class _Reader:
         raise GolowError(f"{where}: {message}", hint or (f"{key}: {allowed}." if allowed else ""))
 
     def _line_of(self, key: str) -> int | None:
-        """The line on which the key is given, counted from 1; None where it is not."""
+        """The line of the key, counted from 1; None if the file does not have it."""
         table, _, name = key.rpartition(".")
         within = ""
         for number, line in enumerate(self._lines, 1):
@@ -199,7 +199,7 @@ class _Reader:
 
 
 def _misses(name: str, mode: Any, device: Device) -> GolowError | None:
-    """Why the level cannot run so; None if it can."""
+    """Why the level cannot run in this mode on this device; None if it can."""
     try:
         ladder.choose(name, mode, device)
     except GolowError as error:

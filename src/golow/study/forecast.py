@@ -1,4 +1,4 @@
-"""How long a study will take: from the cells that it has, and before there are any by a guess."""
+"""How long a study will take, from its measured cells, or by a guess before there are any."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from golow.study.cells import work
 from golow.study.memory import expected_bytes, guessed_bytes, held_bytes, relatives
 from golow.study.record import Cell, CellRecord, StudyLimits
 
-# Until a cell is measured: what one takes beside its racing, once and for each level. Starts,
-# builds and the check are most of it.
+# Until a cell is measured: the seconds that it takes besides racing, per cell and per level, mostly
+# for starts, builds and the check.
 GUESSED_SECONDS, GUESSED_SECONDS_A_LEVEL = 10.0, 6.0
 
 
 class Outlook(Record, frozen=True, kw_only=True):
-    """What is still to come. guessed: no cell of the study has been measured yet, so that the
-    figures are rough guesses. bytes: of the largest cell that is left."""
+    """What remains of a study. guessed: no cell of the study has been measured yet, so the figures
+    are rough guesses. bytes: memory of the largest remaining cell."""
 
     cells: int
     left: int
@@ -32,7 +32,7 @@ class Outlook(Record, frozen=True, kw_only=True):
 
 
 class Devices(NamedTuple):
-    """On which cells are measured: how many there are, and the bytes of each."""
+    """The devices on which cells are measured: their number, and the memory of each."""
 
     number: int
     memory_bytes: int
@@ -47,13 +47,14 @@ def outlook(
     at_a_time: float = 1,
     devices: Devices | None = None,
 ) -> Outlook:
-    """Of a study of so many cells, of which some are left, so many measured at a time. devices:
-    those that they share, where a large cell leaves no room for others."""
+    """What remains of a study. total: number of its cells. left: those that remain. at_a_time: how
+    many are measured at the same time. devices: given if cells share them, so that a large cell
+    leaves no room for others."""
     measured = [record for record in records if record.state == "done"]
     needs = [expected_bytes(cell, measured) or guessed_bytes(cell) for cell in left]
 
     def share(cell: Cell) -> float:
-        """Of all that can be measured meanwhile, what the cell keeps from others."""
+        """The share of all capacity that the cell takes while it runs."""
         if devices is None:
             return 1 / at_a_time
         held = min(1.0, held_bytes(cell, measured) / devices.memory_bytes)
@@ -70,7 +71,7 @@ def outlook(
 
 
 def so_far_at_a_time(records: Iterable[CellRecord]) -> float:
-    """How many cells were measured beside one another on average, while any was; at least 1."""
+    """How many cells ran at the same time on average, while any ran; at least 1."""
     spans = sorted(
         (start, start + record.seconds)
         for record in records
@@ -84,8 +85,9 @@ def so_far_at_a_time(records: Iterable[CellRecord]) -> float:
 
 
 def expected_seconds(cell: Cell, records: Iterable[CellRecord], limits: StudyLimits) -> float:
-    """How long a cell will take: between two measured ones of its kind by a line, beyond them as
-    long as the nearest; of another kind only their mean is taken."""
+    """How long a cell will take, interpolated between measured cells of its kind, or as long as the
+    nearest one outside their range. If all are of other kinds, their mean; if there are none, a
+    guess."""
     records = list(records)
     alike = relatives(cell, records)
     if alike:

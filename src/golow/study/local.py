@@ -1,8 +1,8 @@
-"""Cells measured on this machine, each in a process of its own, one at each place.
+"""Measures cells on this machine, each in its own process, one per place.
 
-Places on one card share its memory: a cell begins where what it needs still fits beside the others.
-At such a place the process of the next cell is started with each cell, so that what it imports is
-there when its turn comes.
+Places on one GPU share its memory: a cell starts only if its memory fits beside that of the others.
+With each cell at such a place, the process of the next one is started too, so that its imports are
+done when its turn comes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from golow.study.observer import StudyObserver
 from golow.study.places import Place
 from golow.study.record import Cell
 
-# Between two looks whether another study has given a device back.
+# Seconds between checks whether another study has released a device.
 PATIENCE = 0.5
 
 
 class LocalExecutor:
-    """The places of this machine, of which there is one at least.
+    """Measures cells at places of this machine; there is at least one.
 
-    name: of the study, for those who wait for its devices. drafts: makes a folder for a cell.
-    cell_seconds: what a cell may take. program: what measures it.
+    name: of the study, shown to others that wait for its devices. drafts: creates a folder for a
+    cell. cell_seconds: time limit of a cell. program: what Python runs for it.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class LocalExecutor:
         return len(self._places)
 
     def has_room(self, needs: int | None) -> bool:
-        """Whether a cell that needs so many bytes, or None for a device of its own, finds a place
-        whose device no other study holds."""
+        """Whether a place is free for a cell and no other study holds its device. needs: bytes, or
+        None for a whole device."""
         return self._free_place(needs) is not None
 
     def start(self, cell: Cell, needs: int | None) -> None:
-        """Begin to measure the cell at a free place."""
+        """Start to measure the cell at a free place."""
         place = self._free_place(needs)
         if place is None:
-            raise ValueError("no place is free: ask has_room first")
+            raise ValueError("no place is free: call has_room first")
         attempt = self._waiting_at(place) or self._process(place)
         attempt.begin(cell, self._seconds, needs)
         for other in self._beside(place):
@@ -89,8 +89,8 @@ class LocalExecutor:
             self._ahead.append(self._process(place))
 
     def wait(self) -> list[Finished]:
-        """Block until a cell has ended, said something or used up its time; the ended ones. Where
-        another study holds a device, look again after a while."""
+        """Block until a cell ends, reports a stage or exceeds its time; returns those that ended.
+        If another study holds a device, returns after a while, so that it is checked again."""
         idle = len(self._attempts) < len(self._places)
         waiting = idle and not all(lock.held for lock in self._locks.values())
         if not self._attempts:
@@ -107,7 +107,7 @@ class LocalExecutor:
         return Attempt(place, self._drafts(), self._program)
 
     def _waiting_at(self, place: Place) -> Attempt | None:
-        """The process that was started ahead there, if there is one."""
+        """The process that was started there in advance, if there is one."""
         for attempt in self._ahead:
             if attempt.place is place:
                 self._ahead.remove(attempt)
@@ -125,7 +125,7 @@ class LocalExecutor:
         return [attempt for attempt in self._attempts if attempt.place.lock == place.lock]
 
     def _fits(self, needs: int | None, place: Place) -> bool:
-        """Whether the device still has that much memory; shares of the cores have their own."""
+        """Whether the device has that much memory left; shares of the cores have their own."""
         held = [attempt.needs for attempt in self._beside(place)]
         known = [size for size in held if size is not None]
         if not held:
@@ -147,7 +147,7 @@ class LocalExecutor:
         return False
 
     def _listen(self, seconds: float) -> None:
-        """Block until a process writes or ends; what they write are stages."""
+        """Block until a process writes or ends; report what they write as stages."""
         with selectors.DefaultSelector() as selector:
             for attempt in self._attempts:
                 for descriptor in attempt.descriptors():

@@ -1,7 +1,7 @@
-"""One study at a time on a device: a lock with the name of who holds it.
+"""A lock that allows one study at a time on a device and names its holder.
 
 The lock is the kernel's (flock on a file in golow's cache), so it ends with the process that holds
-it, however that ends. The file's text is for the one who waits.
+it, however that ends. The file's text tells waiting studies who holds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from golow.record import GolowError, Record
 
 
 class Holder(Record, frozen=True, kw_only=True):
-    """Who holds a lock: a study's name, the process and since when (UTC)."""
+    """The holder of a lock: the study's name, the process and since when (UTC)."""
 
     name: str
     process: int
@@ -30,9 +30,9 @@ class Holder(Record, frozen=True, kw_only=True):
 
 
 class DeviceLock:
-    """The right to measure on a device, from when `acquire` returns true.
+    """The right to measure on a device, once `acquire` has returned true.
 
-    device: a name that is the same for all who mean the device, and a name of a file.
+    device: a name that identifies the device in every process and is valid as a file name.
     """
 
     def __init__(self, device: str, cache: Path) -> None:
@@ -48,11 +48,11 @@ class DeviceLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object has it."""
+        """Whether this object holds the lock."""
         return self._handle is not None
 
     def acquire(self, name: str) -> bool:
-        """Take the lock in the name of a study, if it is free; does not wait."""
+        """Take the lock if it is free; does not wait. name: of the study."""
         if self._handle is not None:
             return True
         try:
@@ -61,7 +61,7 @@ class DeviceLock:
         except OSError as error:
             raise GolowError(
                 f"{self.file} cannot be opened: {error.strerror}",
-                "it says who measures on a device; name another folder with GOLOW_CACHE.",
+                "it records who measures on a device; set GOLOW_CACHE to use another folder.",
             ) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,14 +74,14 @@ class DeviceLock:
         return True
 
     def holder(self) -> str:
-        """Who holds it now, in words."""
+        """The current holder, in words."""
         try:
             return str(msgspec.json.decode(self.file.read_bytes(), type=Holder))
         except (OSError, msgspec.MsgspecError):
             return "another process"  # which has not written its name yet
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._handle is not None:
             _write(self._handle, b"")
             os.close(self._handle)
@@ -89,7 +89,7 @@ class DeviceLock:
 
 
 def _write(handle: int, text: bytes) -> None:
-    """The text is for people: a full disk must not cost the lock."""
+    """Write the file's text, which is only for people: a full disk must not cost the lock."""
     with contextlib.suppress(OSError):
         os.ftruncate(handle, 0)
         os.pwrite(handle, text, 0)

@@ -1,6 +1,6 @@
 """The loop of a study: measure the remaining cells, in order, until none is left or time is up.
 
-It knows cells and records only. An `Executor` decides where and how a cell is measured: on this
+It only knows cells and records. An `Executor` decides where and how a cell is measured: on this
 machine (`golow.study.local`) or on a Ray cluster (`golow.study.cluster`).
 """
 
@@ -25,7 +25,7 @@ from golow.study.observer import StudyObserver
 from golow.study.record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
 from golow.study.store import StudyFolder
 
-# A cell whose process is ended from outside is measured again, up to so many times in one run.
+# A cell whose process is ended from outside is tried again, up to so many attempts in one run.
 MOST_ATTEMPTS = 3
 
 
@@ -43,8 +43,8 @@ class Finished(NamedTuple):
 class Executor(Protocol):
     """Where cells are measured, several at a time if there is room.
 
-    environment and memory_bytes: of the places, which are alike. at_a_time: how many there are.
-    shared_devices: those whose memory the places share, None where each has its own.
+    environment and memory_bytes: of each place; all are alike. shared_devices: those whose memory
+    the places share, None if each place has its own.
     """
 
     environment: Environment
@@ -56,21 +56,21 @@ class Executor(Protocol):
         """How many cells can be measured at the same time."""
 
     def has_room(self, needs: int | None) -> bool:
-        """Whether a cell may be started now that will hold so many bytes of a device, or that needs
-        a device for itself (None)."""
+        """Whether a cell may start now. needs: bytes that it will hold on a device; None if it
+        needs a whole device."""
 
     def start(self, cell: Cell, needs: int | None) -> None:
-        """Begin to measure the cell."""
+        """Start to measure the cell."""
 
     def wait(self) -> Sequence[Finished]:
-        """Block until something has happened; the attempts that are over, if any."""
+        """Block until something happens; returns the finished attempts, if any."""
 
 
 class StudyRun:
     """One run of a study, in the environment of its executor.
 
-    asked: every cell, in order. skip: decide for each cell, also for those that an earlier run
-    skipped, whether it is certain to need too much memory; without it every cell is measured.
+    asked: every cell, in order. skip: skip cells that are certain to need too much memory; those
+    that an earlier run skipped are decided again. If false, every cell is measured.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class StudyRun:
         self._observer, self._skip, self._asked = observer, skip, asked
         self._allowed = limit_bytes(study.limits.memory, executor.memory_bytes)
         self._attempts: Counter[str] = Counter()
-        self._alone: set[str] = set()  # cells that ran out of memory beside others
+        self._alone: set[str] = set()  # cells that ran out of memory while others used the device
         there = folder.records(self.environment)
         self._records = {
             name: there[name]
@@ -101,7 +101,7 @@ class StudyRun:
         self._running: list[Cell] = []
 
     def run(self, seconds: float | None = None) -> None:
-        """Until nothing is left; after so many seconds no cell is begun any more."""
+        """Measure until nothing is left. seconds: after this time no further cell starts."""
         self._observer.outlook(self._outlook())
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._may_begin(deadline) or self._running:
@@ -117,8 +117,8 @@ class StudyRun:
         return bool(self._waiting) and (deadline is None or time.monotonic() < deadline)
 
     def _begin_next(self) -> bool:
-        """Begin the first cell that there is room for, and say whether there was one. A cell that
-        has to wait for room is overtaken by those that need not."""
+        """Start the first cell for which there is room; returns whether one started. Cells that
+        need not wait overtake a cell that waits for room."""
         if not self.executor.has_room(0):
             return False
         to_come = (*self._waiting, *self._running)
@@ -155,12 +155,12 @@ class StudyRun:
             brought = _unmeasured(cell, "failed", f"{brought.reason}, {MOST_ATTEMPTS} times")
         elif brought.out_of_memory and finished.in_company:
             self._alone.add(key(cell))
-            return self._again(finished, "memory ran out beside other cells")
+            return self._again(finished, "memory ran out while other cells used the device")
         name = self.folder.environment(finished.environment, self.study.device)
         return self._keep(brought, finished.draft, name)
 
     def _again(self, finished: Finished, reason: str) -> None:
-        """Have the cell measured once more, as the next one."""
+        """Measure the cell again, before all others."""
         self._waiting.appendleft(finished.cell)
         shutil.rmtree(finished.draft, ignore_errors=True)
         self._observer.lost(finished.cell, reason)

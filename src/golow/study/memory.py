@@ -1,8 +1,9 @@
 """How much memory a cell will need, and whether that is certain to be too much.
 
-What grows with a cell is what one iteration holds: activations and their gradients, in proportion
-to the pixels of a batch. So the bytes a pixel of measured cells tell of others, and a cell that is
-far above the limit by them is not tried. Only eager counts: without it nothing in a cell is timed.
+The memory of one iteration grows with the cell: activations and their gradients, in proportion to
+the pixels of a batch. So the bytes per pixel of measured cells predict other cells, and a cell
+whose prediction is far above the limit is not tried. Only eager counts: without it nothing in a
+cell is timed.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from golow.record import Mode
 from golow.study.cells import work
 from golow.study.record import Cell, CellRecord
 
-# Small pictures need more a pixel than large ones, so that this is not exact: only what is this
-# much above the limit is certain.
+# Small images need more bytes per pixel than large ones, so a prediction is not exact. Only a cell
+# predicted at more than this many times the limit is certain not to fit.
 MARGIN = 1.5
 
-# A cell tells of those that are up to this many times as large. What an operation takes for itself
-# does not grow with the pixels: eager holds 4 GiB in training on 1024 pictures of 8x8, and 0.2 on 8
-# of 128x128, which are twice the pixels.
+# A cell predicts cells up to this many times as large. What an operation takes for itself does not
+# grow with the pixels: in training, eager holds 4 GiB on 1024 images of 8x8 but 0.2 GiB on 8 images
+# of 128x128, which have twice the pixels.
 REACH = 16
 
-# What a worker holds on a card beside what an iteration needs: the context, the libraries and their
-# workspaces, and what the allocator keeps of the check. Generous: a cell that runs out of memory
-# beside others is measured once more alone.
+# What a worker holds on a GPU in addition to an iteration's memory: the context, the libraries and
+# their workspaces, and what the allocator keeps from the check. The values are generous; a cell
+# that runs out of memory beside others is measured again alone.
 WORKERS_OWN_BYTES = 2**30
 WORKERS_SHARE = 1.5
 
-# What is on the card while a level loads and is checked may be more than what it holds in the race.
+# A level may hold more on the GPU while it loads and is checked than it holds in the race.
 HELD_MARGIN = 1.1
 
-# Until two cells are measured: bytes a pixel of input, roughly ResNet-50's in float32, and bytes a
-# parameter. Training keeps every activation, gradients and momentum.
+# Until two cells are measured: bytes per pixel of input, roughly those of ResNet-50 in float32, and
+# bytes per parameter. Training keeps every activation, gradients and momentum.
 GUESSED_BYTES: dict[Mode, tuple[int, int]] = {"infer": (256, 4), "train": (2048, 12)}
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -47,8 +48,8 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]iB)")
 
 
 def limit_bytes(text: str, total: int | None) -> int | None:
-    """The bytes that a limit means on a device of so many; None for a text that is no limit, and
-    for a share of nobody knows what."""
+    """The bytes of a limit on a device of total bytes; None if the text is not a limit, or is a
+    share and the total is unknown."""
     if share := SHARE.fullmatch(text.strip()):
         return round(float(share[1]) / 100 * total) if total is not None else None
     if size := SIZE.fullmatch(text.strip()):
@@ -57,13 +58,13 @@ def limit_bytes(text: str, total: int | None) -> int | None:
 
 
 def family(cell: Cell) -> tuple[object, ...]:
-    """What two cells must share for one to say something of the other."""
+    """What two cells must have in common for one to predict the other."""
     return cell.model, cell.source, cell.mode, cell.precision, cell.device, cell.threads
 
 
 def relatives(cell: Cell, records: Iterable[CellRecord]) -> list[CellRecord]:
-    """The records of cells that differ from this one in nothing but batch and resolution, from the
-    smallest to the largest."""
+    """The records of cells that differ from this one only in batch and resolution, the smallest
+    first."""
     found = [record for record in records if family(record.cell) == family(cell)]
     return sorted(found, key=_pixels)
 
@@ -73,8 +74,8 @@ def _pixels(record: CellRecord) -> int:
 
 
 def expected_bytes(cell: Cell, records: Iterable[CellRecord]) -> int | None:
-    """What one iteration will hold, by the median of the bytes a pixel of the cells in whose reach
-    it is; None before there are two."""
+    """The memory of one iteration, predicted from the median bytes per pixel of the measured cells
+    within `REACH`; None if there are fewer than two."""
     pixels = work(cell.batch, cell.resolution)
     a_pixel = [
         record.needed_bytes / size
@@ -85,7 +86,7 @@ def expected_bytes(cell: Cell, records: Iterable[CellRecord]) -> int | None:
 
 
 def guessed_bytes(cell: Cell) -> int:
-    """A stated guess for a cell of a study of which nothing is known."""
+    """A fixed guess for a cell about which nothing is known yet."""
     entry = ZOO.get(cell.model)
     resolution = cell.resolution or (entry.resolution if entry else 224)
     a_pixel, a_parameter = GUESSED_BYTES[cell.mode]
@@ -94,12 +95,13 @@ def guessed_bytes(cell: Cell) -> int:
 
 
 def held_bytes(cell: Cell, records: Iterable[CellRecord]) -> int:
-    """What all workers of a cell will hold on its device at a time.
+    """The memory that all workers of a cell will hold on its device together.
 
-    By the line through what those of other cells with the same levels held over what eager needed
-    there, which knows what every worker holds for itself. One cell in which an operation takes
-    gigabytes must not decide: the slope is the median of those of all pairs (Theil 1950, Sen 1968;
-    here since scipy's takes a second to import). Before there are two by what eager needs.
+    Predicted by a line through measured cells with the same levels: memory held by all workers over
+    memory needed by eager. The line includes each worker's fixed share. Its slope is the median of
+    the slopes of all pairs, so that a single cell in which an operation takes gigabytes does not
+    decide (Theil 1950, Sen 1968; written here because scipy's takes a second to import). With fewer
+    than two such cells, the estimate comes from eager's memory alone.
     """
     records = list(records)
     eager = expected_bytes(cell, records) or guessed_bytes(cell)
@@ -115,23 +117,23 @@ def held_bytes(cell: Cell, records: Iterable[CellRecord]) -> int:
     one, other = np.triu_indices(len(alike), 1)
     slope = max(0.0, np.median((held[one] - held[other]) / (needed[one] - needed[other])))
     at_a_time = np.median(held) + slope * (eager - np.median(needed))
-    # Before the levels are there, the reference in float64 has twice what eager needs.
+    # Before the levels start, the reference in float64 holds twice what eager needs.
     return round(HELD_MARGIN * max(float(at_a_time), 2.0 * eager))
 
 
 def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> str:
-    """Why the cell is certain to need more memory than there is; empty if it is not certain."""
+    """Why the cell is certain to need more memory than allowed; empty if it is not certain."""
     records = list(records)
     for record in relatives(cell, records):
         if BASELINE in record.out_of_memory and _is_within(record.cell, cell):
             resolution = record.cell.resolution
             size = f" at {resolution}x{resolution}" if resolution else ""
-            return f"memory ran out at a batch of {record.cell.batch}{size} already"
+            return f"memory already ran out at a batch of {record.cell.batch}{size}"
     expected = expected_bytes(cell, records)
     if limit is not None and expected is not None and expected > MARGIN * limit:
         return (
-            f"an iteration of eager would hold about {expected / 2**30:.0f} GiB, by what smaller "
-            f"cells held; {limit / 2**30:.0f} GiB are allowed"
+            f"an iteration of eager would hold about {expected / 2**30:.0f} GiB, judging by "
+            f"smaller cells; {limit / 2**30:.0f} GiB are allowed"
         )
     return ""
 
@@ -139,8 +141,8 @@ def too_large(cell: Cell, records: Iterable[CellRecord], limit: int | None) -> s
 def too_early(
     cell: Cell, records: Iterable[CellRecord], to_come: Iterable[Cell], limit: int | None
 ) -> bool:
-    """Whether a guess says that the cell needs more memory than there is, while smaller cells of
-    its family, by which that will be known, have not ended."""
+    """Whether the cell should wait: the guess says that it needs more memory than allowed, and
+    smaller cells of its family, which will show whether it does, are not done."""
     if limit is None or guessed_bytes(cell) <= limit or expected_bytes(cell, records) is not None:
         return False
     size = work(cell.batch, cell.resolution)

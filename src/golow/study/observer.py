@@ -1,4 +1,4 @@
-"""What a study tells of its progress while it runs; the command line draws it."""
+"""The progress of a running study; the command line draws it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from golow.study.record import Cell, CellRecord
 
 
 class StudyObserver(Protocol):
-    """Is told how far a study has come."""
+    """Receives the progress of a study."""
 
     def outlook(self, outlook: Outlook) -> None:
-        """What is to come, before the first cell."""
+        """What remains to be done, before the first cell."""
 
     def waiting(self, device: str, holder: str) -> None:
         """Another study measures on the device."""
@@ -24,10 +24,10 @@ class StudyObserver(Protocol):
         """A step of the cell begins."""
 
     def lost(self, cell: Cell, reason: str) -> None:
-        """An attempt at the cell is void for that reason; the cell is measured again."""
+        """An attempt at the cell is lost for that reason; the cell is measured again."""
 
     def ended(self, record: CellRecord, outlook: Outlook) -> None:
-        """A cell has its record; what is still to come."""
+        """A cell has its record. outlook: what remains to be done."""
 
 
 class SilentStudy:

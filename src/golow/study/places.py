@@ -1,8 +1,8 @@
-"""Where cells are measured on this machine: on a card, or on a share of the cores.
+"""Where cells are measured on this machine: on a GPU, or on a share of the cores.
 
-A card has several places. Most of a cell's time is starting, building and checking, which one core
-does and the card hardly notices, so that several cells prepare beside one another, each on cores of
-its own, and take turns in being timed (`golow.worker.turn`).
+A GPU has several places. A cell spends most of its time starting, building and checking, which
+keeps one core busy and hardly uses the GPU. So several cells prepare in parallel, each on its own
+cores, and are timed in turn (`golow.worker.turn`).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from golow.study.record import Machine
 from golow.worker.process import thread_settings
 
 CORES_A_CELL = 3
-"""Hardware threads at least, of a place on a card: an eager training step keeps two busy."""
+"""Minimum hardware threads of a place on a GPU: an eager training step keeps two busy."""
 
 MOST_ON_A_CARD = 6
-"""Places on a card: being timed is an eighth of a cell, so that more would wait for their turn."""
+"""Most places on a GPU: timing takes an eighth of a cell, so more would wait for their turn."""
 
 TURNS = "GOLOW_STUDY_TURNS"
-"""The variable that tells a cell's process the folder by which those on its card take turns."""
+"""The environment variable with the folder through which the cells on a GPU take turns."""
 
 
 class Place(NamedTuple):
-    """Room for one cell at a time, on a card or on some cores.
+    """Room for one cell at a time, on a GPU or on some cores.
 
-    lock: the name of its device's lock. environment: of what is measured there, without the
-    settings that each cell makes for itself; its affinity is the cores of the place. variables:
-    added to those of the cell's process. memory_bytes: of the device; None
-    where the driver does not tell.
+    lock: the name of its device's lock. environment: of the measurements there, without the
+    settings that each cell makes itself; its affinity is the cores of the place. variables: added
+    to the environment of the cell's process. memory_bytes: of the device; None if the driver does
+    not report it.
     """
 
     lock: str
@@ -49,14 +49,14 @@ class Place(NamedTuple):
 
     @property
     def shares_its_card(self) -> bool:
-        """Whether there are other places on the card, which take turns with this one."""
+        """Whether there are other places on the GPU, which take turns with this one."""
         return TURNS in self.variables
 
 
 def places(device: Device, jobs: int = 1, most_on_a_card: int = MOST_ON_A_CARD) -> list[Place]:
-    """The places of so many cards of this machine, or so many disjoint shares of its cores.
+    """The places on this machine. jobs: how many GPUs, or disjoint shares of the cores.
 
-    Raises `GolowError` where there are not so many.
+    Raises `GolowError` if there are fewer than that.
     """
     if jobs < 1:
         raise GolowError(f"--jobs {jobs} measures nothing", "use --jobs 1 or more.")
@@ -71,13 +71,13 @@ def places(device: Device, jobs: int = 1, most_on_a_card: int = MOST_ON_A_CARD) 
 def _cards(found: Environment, jobs: int, most_on_a_card: int) -> list[Place]:
     host, cards = platform.node(), visible_cards()
     if not cards and jobs == 1:
-        # Nobody tells the cards apart: what is there is one place, and where nothing is there the
+        # GPUs cannot be told apart: whatever is there is one place, and if nothing is there, the
         # first cell says so.
         return [Place(f"cuda-{host}", Machine(host=host, device="GPU"), found, {}, None)]
     if jobs > len(cards):
         raise GolowError(
             f"--jobs {jobs} needs {jobs} GPUs, {len(cards)} can be seen here",
-            "use fewer; `golow doctor` says what is missing where cards are not seen.",
+            "use fewer; `golow doctor` says what is missing if a GPU is not seen.",
         )
     return [
         place
@@ -89,12 +89,12 @@ def _cards(found: Environment, jobs: int, most_on_a_card: int) -> list[Place]:
 def _on_card(
     card: CardFacts, found: Environment, cores: Sequence[int], most: int
 ) -> Iterator[Place]:
-    """The places on one card, which has these cores of the machine."""
+    """The places on one GPU, which gets these cores of the machine."""
     host = platform.node()
     fitting = (
         cut for count in range(most, 1, -1) if len((cut := shares(cores, count))[0]) >= CORES_A_CELL
     )
-    parts = next(fitting, [found.affinity])  # a cell alone on its card is bound to no cores
+    parts = next(fitting, [found.affinity])  # a cell alone on its GPU is not bound to cores
     variables = {"CUDA_VISIBLE_DEVICES": card.uuid}
     if len(parts) > 1:
         variables[TURNS] = str(default_cache() / "locks" / f"{card.uuid}.turns")
@@ -109,7 +109,7 @@ def _on_card(
 
 
 def _shares(found: Environment, jobs: int) -> list[Place]:
-    """All share one lock: two studies on disjoint cores still share the memory's bandwidth."""
+    """Places with one lock: two studies on disjoint cores still share the memory's bandwidth."""
     cores = len(found.affinity)
     if cores < jobs:
         raise GolowError(f"--jobs {jobs} needs {jobs} cores, there are {cores}", "use fewer.")
@@ -129,7 +129,7 @@ def _shares(found: Environment, jobs: int) -> list[Place]:
 
 
 def _memory_bytes(found: Environment) -> int:
-    """Of the machine, or of the container if that has less."""
+    """The memory of the machine, or of the container if that has less."""
     allowed = found.container_limits.get("memory.max")
     total = psutil.virtual_memory().total
     return min(total, int(allowed)) if allowed else int(total)

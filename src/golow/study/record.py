@@ -1,11 +1,11 @@
-"""The frozen records of a study: what is asked, one cell of it, what became of a cell.
+"""The frozen records of a study: the request, its cells, and the result of each cell.
 
 Format history (``FORMAT_VERSION`` is written into every cell's record and is part of its key):
 
 1   November 2026, the first: ``study.toml``, and ``cells/ENVIRONMENT/KEY/`` with one ``cell.json``
     and the comparison's folder.
 
-As in ``record.py`` nothing here imports torch; seconds and bytes are plain numbers.
+As in ``record.py``, nothing here imports torch; seconds and bytes are plain numbers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ FORMAT_VERSION = 1
 
 CellState = Literal["done", "failed", "skipped"]
 
-# Of a level's failed check: what the reason begins with when memory ran out.
+# The reason of a level's failed check begins with this if memory ran out.
 OUT_OF_MEMORY = "out of memory"
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- the request
 
 
 class StudyLimits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a cell may be measured and how much memory it may need.
 
     interval: relative width to which each ratio's 95% interval is narrowed, within ``seconds`` of
-    racing. cell_seconds: a cell that takes longer than that in all is ended. memory: of the device,
-    as ``80%`` or ``40 GiB``: cells that are certain to need more are skipped.
+    racing. cell_seconds: a cell that takes longer in total is ended. memory: of the device, such as
+    ``80%`` or ``40 GiB``; cells that are certain to need more are skipped.
     """
 
     interval: float = 0.02
@@ -40,11 +40,11 @@ class StudyLimits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Study(Record, frozen=True, kw_only=True):
-    """Axes and what is measured at each of their crossings.
+    """The axes, and what is measured at each point of their grid.
 
     resolution: side of the square images; empty means each model's own. threads: empty means
-    one a physical core; ``doubling`` means 1, 2, 4, ... and one a hardware thread. channels and
-    classes: of models of the zoo, None for their own.
+    one per physical core; ``doubling`` means 1, 2, 4, ... and one per hardware thread. channels and
+    classes: for models of the zoo; None means their own.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Study(Record, frozen=True, kw_only=True):
 
 
 class Cell(Record, frozen=True, kw_only=True):
-    """One crossing of the axes: what one `golow.compare` is asked.
+    """One point of the grid: the request for one `golow.compare`.
 
-    levels: by their own names (no alias), ``eager`` first, those of the study that can run in this
-    mode and on this device. resolution, channels, classes: None for the model's own. threads: None
-    for one a physical core. source: sha256 of the model's file, empty for a model of the zoo or a
-    package.
+    levels: those of the study that can run in this mode on this device, by their own names (no
+    alias), ``eager`` first. resolution, channels, classes: None means the model's own. threads:
+    None means one per physical core. source: sha256 of the model's file, empty for a model
+    of the zoo or a package.
     """
 
     model: str
@@ -86,8 +86,8 @@ class Cell(Record, frozen=True, kw_only=True):
 
 
 def asks(study: Study, cell: Cell) -> bool:
-    """Whether the cell lies on the study's axes and is measured as its limits say. Of levels and of
-    doubled thread counts nothing is said: they depend on the machine."""
+    """Whether the cell lies on the study's axes and has its limits. Levels and doubled thread
+    counts are not compared, because they depend on the machine."""
     threads = study.threads or (None,)
     return (
         cell.model in study.model
@@ -102,7 +102,7 @@ def asks(study: Study, cell: Cell) -> bool:
     )
 
 
-# ---------------------------------------------------------------- what became of it
+# ---------------------------------------------------------------- the result
 
 
 class Machine(Record, frozen=True, kw_only=True):
@@ -114,16 +114,16 @@ class Machine(Record, frozen=True, kw_only=True):
 
 
 class CellRecord(Record, frozen=True, kw_only=True):
-    """What became of one cell, whatever that was.
+    """The result of one cell, whether it was measured or not.
 
-    state: ``done``: its comparison is there, in which any level may have failed; ``failed``: there
-    is none, for the reason given; ``skipped``: it was certain to need more memory than allowed.
-    environment: the name of the folder that holds all cells measured alike. seconds: the cell's
-    whole time, most of it starts and checks. comparison: the name of the comparison's folder beside
-    this record, empty unless done. out_of_memory: the levels that ran out of memory. needed_bytes:
-    what one iteration of eager holds at most; held_bytes: what all levels held on the device beside
-    one another; None where it was not had. log: the end of what the cell wrote to standard error,
-    if it failed.
+    state: ``done``: it has a comparison, in which any level may have failed; ``failed``: it has
+    none, for the given reason; ``skipped``: it was certain to need more memory than allowed.
+    environment: the name of the folder that holds all cells measured in the same environment.
+    seconds: the cell's total time, mostly starts and checks. comparison: the name of the
+    comparison's folder beside this record, empty unless done. out_of_memory: the levels that ran
+    out of memory. needed_bytes: the most that one iteration of eager holds; held_bytes: what all
+    levels held on the device together; None if not measured. log: the end of the cell's standard
+    error, if it failed.
     """
 
     format_version: int
@@ -143,5 +143,5 @@ class CellRecord(Record, frozen=True, kw_only=True):
 
 
 def ran_out_of_memory(run: Run) -> bool:
-    """Whether that is why the level has no figures."""
+    """Whether the level has no figures because memory ran out."""
     return run.check.verdict == "failed" and run.check.reason.startswith(OUT_OF_MEMORY)

@@ -1,6 +1,6 @@
 """A study in one function: axes -> cells, and a comparison for each cell without a record.
 
-`run_study` reads as the table of contents: lay out the cells, find what is there, measure the rest.
+`run_study` is the table of contents: lay out the cells, find existing records, measure the rest.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STUDIES = Path("runs/studies")
 def run_study(
     study: Study, out: Path, settings: StudySettings, observer: StudyObserver
 ) -> StudyState:
-    """Measure every cell of a study that has no record yet; what happens to a cell is its record.
+    """Measure every cell of a study that has no record yet; an error in a cell becomes its record.
 
-    out: the folder of studies, in which this one has its folder. Calling it again goes on: after an
-    interruption the cell in flight is lost, and nothing else. Raises `GolowError` for what the
-    caller can fix, such as a full disk.
+    out: the folder of studies, in which this one has its own. Call it again to continue: an
+    interruption loses only the cells in progress. Raises `GolowError` for errors that the caller
+    can fix, such as a full disk.
     """
     folder = StudyFolder(out / study.name)
     with folder.held():
@@ -46,7 +46,7 @@ def run_study(
 
 
 def find_study(study: str | Path | Study, out: Path, device: Device | None = None) -> Study:
-    """The study of that name or file; the `GolowError` for an unknown one lists the studies."""
+    """The study with that name or file; the `GolowError` for an unknown one lists the studies."""
     if isinstance(study, Study):
         return study
     known = built_in()
@@ -60,7 +60,7 @@ def find_study(study: str | Path | Study, out: Path, device: Device | None = Non
     raise GolowError(
         f"there is no study {str(study)!r}",
         (f"did you mean {near[0]}? " if near else "")
-        + f"built in are {', '.join(known)}; your own is a file that ends with .toml.",
+        + f"built-in studies are {', '.join(known)}; your own is a file that ends with .toml.",
     )
 
 
@@ -68,16 +68,16 @@ def find_study(study: str | Path | Study, out: Path, device: Device | None = Non
 def executor(
     study: Study, folder: StudyFolder, settings: StudySettings, observer: StudyObserver
 ) -> Iterator[Executor]:
-    """Who measures the cells: this machine, or a Ray cluster."""
+    """What measures the cells: this machine, or a Ray cluster."""
     if settings.ray is not None:
         from golow.study.cluster import RayExecutor
 
         if settings.jobs != 1:
-            raise GolowError("--jobs is for this machine alone", "leave it out with --ray.")
+            raise GolowError("--jobs applies only to this machine", "leave it out with --ray.")
         with RayExecutor(settings.ray, study, folder.draft, settings.program) as cluster:
             yield cluster
         return
-    # A study of thread counts is about the cores: each cell has all that its card can have.
+    # A study of thread counts is about the cores: each cell gets all cores of its GPU.
     most_on_a_card = 1 if study.threads else MOST_ON_A_CARD
     with LocalExecutor(
         places(study.device, settings.jobs, most_on_a_card),

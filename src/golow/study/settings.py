@@ -10,10 +10,10 @@ from golow.study.attempt import PROGRAM
 
 @dataclass(frozen=True, kw_only=True)
 class StudySettings:
-    """jobs: how many cells at a time, on different GPUs or disjoint cores. ray: ``auto`` or the
-    address of a Ray cluster, which then measures. skip: cells that are certain to need too much
-    memory are not tried. budget: seconds after which no further cell is begun. program: what Python
-    runs for a cell."""
+    """jobs: how many GPUs, or disjoint sets of cores, to measure on. ray: ``auto`` or the address
+    of a Ray cluster that measures instead. skip: do not try cells that are certain to need too much
+    memory. budget: seconds after which no further cell starts. program: what Python runs for a
+    cell."""
 
     jobs: int = 1
     ray: str | None = None

@@ -1,4 +1,4 @@
-"""A study as far as it has come: what its folder holds of the cells that were asked for."""
+"""The state of a study: the requested cells and the records in its folder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from golow.study.store import StudyFolder
 class StudyState(NamedTuple):
     """A study in one environment.
 
-    asked: every cell, in the order of measuring. records: of the cells that have one, by key.
-    environments: of all cells in the folder, by name, with the number of cells of each.
+    asked: every cell, in measuring order. records: of the cells that have one, by key.
+    environments: every environment in the folder, name -> number of cells.
     """
 
     study: Study
@@ -36,8 +36,8 @@ class StudyState(NamedTuple):
 def read_state(folder: Path, environment: str | None = None) -> StudyState:
     """The study in that folder.
 
-    environment: the name of the one whose cells are wanted; the one with the most cells unless
-    given. Raises `GolowError` where there is no such study or environment.
+    environment: its name; None means the one with the most cells. Raises `GolowError` if there is
+    no such study or environment.
     """
     place = StudyFolder(folder)
     study = stored_study(folder)
@@ -54,7 +54,7 @@ def read_state(folder: Path, environment: str | None = None) -> StudyState:
 
 
 def stored_study(folder: Path) -> Study:
-    """What was asked in that folder last; raises `GolowError` where there is no study."""
+    """The latest request in that folder; raises `GolowError` if there is no study."""
     file = StudyFolder(folder).file
     if not file.is_file():
         raise GolowError(

@@ -1,8 +1,8 @@
-"""Studies on disk: a folder a cell, which is there whole or not at all.
+"""Studies on disk: one folder per cell, which is either complete or absent.
 
 ``NAME/study.toml``; ``NAME/cells/ENVIRONMENT/environment.json`` and, beside it, ``KEY/`` with
-``cell.json`` and the folder of its comparison. What is being measured lies in ``NAME/drafts/`` and
-is renamed when it is whole. Cells of unlike environments have different folders.
+``cell.json`` and the folder of its comparison. A cell in progress is in ``NAME/drafts/`` and is
+renamed when it is complete. Cells of different environments are in different folders.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from golow.measure.environment import unlike
 from golow.record import Comparison, Device, Environment, GolowError, encode
 from golow.study.record import FORMAT_VERSION, CellRecord, Study
 
-PATIENCE = 1.0  # seconds for which a study that is being run is asked for
+PATIENCE = 1.0  # seconds to wait for the lock of a study
 DIGEST_LENGTH = 8  # hexadecimal digits in the name of an environment's folder
 
 
@@ -40,17 +40,17 @@ class StudyFolder:
         self.cells, self.drafts = path / "cells", path / "drafts"
         self.file = path / "study.toml"
 
-    # ------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------ the request
 
     def write_study(self, study: Study) -> None:
-        """From now on this is asked; cells that are there and no longer asked for are kept."""
+        """Store the request; existing cells that it no longer includes are kept."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.file, to_toml(study).encode())
 
     def study(self) -> Study:
-        """What is asked, as it was written there. Raises `GolowError` where there is no study, or
-        none that can be read."""
+        """The request as stored. Raises `GolowError` if there is no study or it cannot be
+        read."""
         try:
             return msgspec.convert(tomllib.loads(self.file.read_text()), Study)
         except FileNotFoundError as error:
@@ -62,8 +62,8 @@ class StudyFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No other process may run this study meanwhile; it is free again however this ends. What
-        an earlier run left half done is removed."""
+        """Lock the study for this process; the lock is released however the block ends. Removes
+        what an earlier run left unfinished."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("w")
@@ -82,7 +82,7 @@ class StudyFolder:
     # ------------------------------------------------------------ where cells were measured
 
     def environments(self) -> dict[str, Environment]:
-        """Every environment of which there are cells, by the name of its folder."""
+        """Every environment that has cells, by the name of its folder."""
         found = {}
         for file in sorted(self.cells.glob("*/environment.json")):
             try:
@@ -92,8 +92,8 @@ class StudyFolder:
         return found
 
     def environment(self, machine: Environment, device: Device) -> str:
-        """The folder of what is measured in this environment: one that is there for one like it, or
-        a new one."""
+        """The name of the folder for this environment: that of a stored one like it, or a new
+        one."""
         for name, known in self.environments().items():
             if not unlike(known, machine, device):
                 return name
@@ -107,7 +107,7 @@ class StudyFolder:
     # ------------------------------------------------------------ cells
 
     def records(self, environment: str) -> dict[str, CellRecord]:
-        """Every cell that is there, by its key; what cannot be read is not there."""
+        """Every stored record, by its key, without those that cannot be read."""
         found = {}
         for file in sorted((self.cells / environment).glob("*/cell.json")):
             record = _read(file)
@@ -116,29 +116,29 @@ class StudyFolder:
         return found
 
     def comparison(self, record: CellRecord) -> Comparison:
-        """What was measured in a cell that is done."""
+        """The comparison of a cell that is done."""
         return store.load(self._place(record) / record.comparison)
 
     def draft(self) -> Path:
-        """A new folder for what is being measured."""
+        """Create a folder for a cell in progress."""
         with self._writing():
             self.drafts.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(dir=self.drafts))
 
     def keep(self, record: CellRecord, draft: Path) -> None:
-        """The draft is the cell, with this record; from now on it counts."""
+        """Make the draft the cell's folder, with this record; from now on the cell counts."""
         place = self._place(record)
         with self._writing():
             write_whole(draft / "cell.json", encode(record))
             draft.chmod(0o755)
-            if place.exists():  # it could not be read, or it would not have been measured again
+            if place.exists():  # unreadable or skipped, or it would not be measured again
                 shutil.rmtree(place)
             place.parent.mkdir(parents=True, exist_ok=True)
             draft.rename(place)
             _flush(place.parent)
 
     def _tidy(self) -> None:
-        """Remove what is half written, whoever left it."""
+        """Remove unfinished files and folders."""
         shutil.rmtree(self.drafts, ignore_errors=True)
         for file in (*self.path.glob(".study.toml.*"), *self.cells.glob("*/.environment.json.*")):
             file.unlink(missing_ok=True)
@@ -148,20 +148,20 @@ class StudyFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        hint = f"free some space; golow study resume {self.path.name} then goes on."
+        hint = f"free some space, then run golow study resume {self.path.name}."
         with writing(self.path, hint):
             yield
 
 
 def to_toml(study: Study) -> str:
-    """The study as a study file, every default written out."""
+    """The study as a study file, with every default written out."""
     fields = msgspec.to_builtins(study)
     limits = fields.pop("limits")
     return "\n".join([*_lines(fields), "", "[limits]", *_lines(limits), ""])
 
 
 def _lines(fields: dict[str, Any]) -> list[str]:
-    """Text, numbers and lists of them are written as in JSON; what is not given is left out."""
+    """Text, numbers and lists are written as in JSON; None and empty lists are left out."""
     return [
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
         for name, value in fields.items()
@@ -170,8 +170,8 @@ def _lines(fields: dict[str, Any]) -> list[str]:
 
 
 def _locked(handle: int) -> bool:
-    """Take the lock of a study's folder. A process that a killed study was just about to start has
-    the lock for a moment more."""
+    """Take the lock of a study's folder. Wait a moment if needed: a process that a killed study was
+    about to start may still hold it."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -193,7 +193,7 @@ def _read(file: Path) -> CellRecord | None:
 
 
 def _flush(folder: Path) -> None:
-    """Have the folder's list of names on the disk."""
+    """Write the folder's list of names through to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

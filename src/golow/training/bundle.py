@@ -1,7 +1,7 @@
-"""What all levels of a training get: two bundles, and the initial state of each start.
+"""What all levels of a training share: two bundles, and the initial state of each start.
 
-One bundle trains and one infers, with the weights of the first start. The other starts are states
-of the same workload, so nothing is built twice.
+One bundle is for training, one for inference; both have the weights of the first start. The other
+starts are states of the same workload, so nothing is built twice.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from golow.workload.prepare import BATCHES, Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.weights import fresh_module
 
-OWN = "own"  # the initialisation that a model's constructor does
+OWN = "own"  # the initialisation by the model's constructor
 
 
 class Start(NamedTuple):
-    """What a run begins from: the workload, with the words for its weights, and the state. first:
-    for every name in it the first that means the same tensor."""
+    """What a run begins from: the workload, which describes its weights, and the state. first: maps
+    every name in the state to the first name of the same tensor."""
 
     workload: Workload
     state: Path
@@ -43,13 +43,13 @@ class Start(NamedTuple):
 
 
 class TrainingBundles:
-    """Both bundles, in the folder. notes: what a reader of the record must know."""
+    """Both bundles, written to the folder. notes: what a reader of the record must know."""
 
     def __init__(
         self, plan: TrainingPlan, model: str | nn.Module, data: TrainingData, folder: Path
     ) -> None:
-        """Raises `GolowError` for a model that does not take these pictures and classes, and for a
-        batch size that would end an epoch with what batch norm cannot take."""
+        """Raises `GolowError` for a model that does not fit these images and classes, and for a
+        batch size that leaves a batch of one sample to a batch norm."""
         self._plan, self._model, self._data, self._folder = plan, model, data, folder
         prepared = self._prepared("train")
         _require_last_batch(prepared.module, plan)
@@ -67,7 +67,7 @@ class TrainingBundles:
         self._starts: dict[tuple[str, int], Start] = {}
 
     def start(self, initialisation: str, seed: int) -> Start:
-        """Where the runs of that initialisation and seed begin; made once, for every level."""
+        """The start of the runs with that initialisation and seed; made once for all levels."""
         if (initialisation, seed) not in self._starts:
             self._starts[initialisation, seed] = self._start(initialisation, seed)
         return self._starts[initialisation, seed]
@@ -96,7 +96,7 @@ class TrainingBundles:
         return how, module.state_dict()
 
     def _state(self, name: str, weights: Mapping[str, Tensor]) -> Path:
-        """As the protocol's ``save`` writes one, without momentum."""
+        """Write a state in the format of the protocol's ``save``, without momentum."""
         parameters = {name for name, _ in self._module.named_parameters(remove_duplicate=False)}
         file = self._folder / f"{name}.safetensors"
         state = {
@@ -107,7 +107,7 @@ class TrainingBundles:
         return file
 
     def _prepared(self, mode: Mode) -> Prepared:
-        """The workload on the first batches of the data set, which are the check's too."""
+        """The workload on the first batches of the data set, which the check uses too."""
         plan, seed = self._plan, self._plan.seeds[0]
         batches = self._data.batches(BATCHES, plan.batch, seed)
         zoo = isinstance(self._model, str) and self._model in models.ZOO
@@ -140,7 +140,7 @@ def _named(initialisation: str) -> str | None:
 
 
 def _cut(prepared: Prepared, rows: int) -> Prepared:
-    """The same workload with so many rows in a batch."""
+    """The same workload with batches of so many rows."""
     batches = tuple(
         Batch(tuple(t[:rows] for t in batch.inputs), tuple(t[:rows] for t in batch.targets))
         for batch in prepared.batches
@@ -159,14 +159,14 @@ def _with_rows(kind: TensorType, rows: int) -> TensorType:
 
 
 def _require_last_batch(module: nn.Module, plan: TrainingPlan) -> None:
-    """Batch norm has no variance to take from one sample of one pixel, and PyTorch refuses it."""
+    """Refuse batches of one sample: batch norm and PyTorch fail on one sample of one pixel."""
     samples = plan.dataset.train_samples
     if not any(isinstance(layer, _BatchNorm) for layer in module.modules()):
         return
     if samples % plan.batch == 1 or plan.batch == 1:
         fitting = (size for size in range(plan.batch, 1, -1) if samples % size != 1)
         raise GolowError(
-            f"with batches of {plan.batch} an epoch of {samples} samples has a batch of one, which "
-            "batch norm cannot learn from",
+            f"with a batch of {plan.batch}, an epoch of {samples} samples has a batch of one, "
+            "which batch norm cannot train on",
             f"use --batch {next(fitting, samples)}.",
         )

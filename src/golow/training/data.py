@@ -1,4 +1,4 @@
-"""A prepared data set as a training uses it: what goes into every worker's requests."""
+"""A prepared data set in the form that a training's requests to workers use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from golow.workload.batch import Batch
 
 
 class TrainingData(NamedTuple):
-    """The prepared files, what is known of them, and the two numbers a channel that make an input
-    of a pixel: ``x * scale + shift``."""
+    """The prepared files, the facts about them, and the two numbers per channel that turn a pixel
+    into an input: ``x * scale + shift``."""
 
     train: Path
     test: Path
@@ -31,8 +31,8 @@ class TrainingData(NamedTuple):
     shift: tuple[float, ...]
 
     def batches(self, count: int, batch: int, seed: int) -> tuple[Batch, ...]:
-        """The first batches of the seed's first epoch, without augmentation; from its beginning
-        again where it has not so many samples."""
+        """The first batches of the seed's first epoch, without augmentation. Samples repeat if the
+        epoch has too few."""
         labels, images, _ = open_images(self.train)
         rows = np.resize(epoch_order(len(labels), seed, 1), (count, batch))
         scale, shift = np.array(self.scale, np.float32), np.array(self.shift, np.float32)
@@ -45,7 +45,7 @@ class TrainingData(NamedTuple):
         )
 
     def write_order(self, file: Path, seed: int, epoch: int, changes: Augmentation) -> None:
-        """The order of that epoch, and what is done to each picture, for the workers."""
+        """Write the order of that epoch and each image's augmentation, for the workers."""
         samples = self.facts.train_samples
         shifts, flips = augmentation(samples, seed, epoch, changes.padding, changes.flip)
         write_order(file, epoch_order(samples, seed, epoch), shifts, flips)
@@ -61,10 +61,10 @@ def open_data(
     cache: Path,
     progress: Progress,
 ) -> TrainingData:
-    """Prepare the data set where it is not prepared yet, for this model.
+    """Prepare the data set for this model, unless that is done already.
 
-    resolution: side of the pictures; None is the data set's own, or the model's default where the
-    data set's is none or too small for a model of the zoo. Raises `GolowError` as
+    resolution: side of the images. None means the data set's own; a model of the zoo gets its
+    default if the data set has none or one that is too small. Raises `GolowError` as
     `prepare_dataset` does.
     """
     resolution = resolution or _needed(name, model, voc_label)
@@ -93,7 +93,7 @@ def open_data(
 
 
 def _needed(name: str, model: str, voc_label: VocLabel) -> int | None:
-    """The resolution to take where none is asked for; None is the data set's own."""
+    """The resolution to use if none is requested; None means the data set's own."""
     own, entry = find(name, voc_label).size, models.ZOO.get(model)
     if entry is None or (own is not None and min(own) >= entry.minimum_resolution):
         return None

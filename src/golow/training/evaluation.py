@@ -1,4 +1,4 @@
-"""Outputs and labels -> loss, accuracy and confusion matrix, by one arithmetic for all levels."""
+"""Outputs and labels -> loss, accuracy and confusion matrix, computed alike for all levels."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Evaluation(NamedTuple):
 def evaluate(
     outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int
 ) -> Evaluation:
-    """outputs [rows, scores], at least one score a class; labels [rows], from 0 to classes - 1.
+    """outputs: [rows, scores], at least one score per class. labels: [rows], 0 to classes - 1.
 
-    All is computed in float64. Among equal scores the first counts. Raises ValueError for outputs
-    of another shape.
+    Everything is computed in float64. Among equal scores the first one counts. Raises ValueError
+    if the outputs have another shape.
     """
     rows = len(labels)
     if outputs.ndim != 2 or outputs.shape[0] != rows or outputs.shape[1] < classes:
         raise ValueError(
-            f"the model gives an output of {list(outputs.shape)} for {rows} pictures of {classes} "
-            "classes, not one score a class and picture"
+            f"the model's output has the shape {list(outputs.shape)} for {rows} images of "
+            f"{classes} classes; it needs one score per class and image"
         )
     scores = log_softmax(outputs.astype(np.float64), axis=1)
-    predicted = outputs.argmax(1)  # not of the scores, which lose what is small beside the largest
+    predicted = outputs.argmax(1)  # from the outputs: log_softmax may round close values to equal
     confusion = np.zeros((classes, outputs.shape[1]), np.int64)
     np.add.at(confusion, (labels, predicted), 1)
     return Evaluation(

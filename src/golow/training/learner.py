@@ -1,7 +1,7 @@
-"""One run: one level from one start, epoch by epoch, by the level's two workers.
+"""One run: a level trains from one start, epoch by epoch, with its two workers.
 
-An error in the level becomes the run's failure, and the epochs before it are kept. What the user
-can fix, such as a full disk, is raised.
+An error in the level becomes the run's failure, and the epochs before it are kept. Errors that the
+user can fix, such as a full disk, are raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from golow.worker.client import Worker
 
 
 class Learner:
-    """One run of a training; it goes on after the epochs that the folder holds."""
+    """One run of a training; it continues after the epochs in the folder."""
 
     def __init__(self, workers: Workers, spec: RunSpec, observer: TrainingObserver) -> None:
         self.workers, self.spec, self.observer = workers, spec, observer
@@ -40,15 +40,15 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether every epoch is there, or the loss is no longer finite."""
+        """Whether every epoch is trained, or the loss is no longer finite."""
         finite = all(math.isfinite(loss) for epoch in self.epochs[-1:] for loss in epoch.losses)
         return len(self.epochs) >= self.spec.epochs or not finite
 
     def learn(self, standard: Standard | None, place: str) -> TrainingRun:
-        """Train the remaining epochs, by the workers that are there or by new ones.
+        """Train the remaining epochs, with the existing workers or new ones.
 
-        Raises `GolowError` for what ends the training as a whole, KeyboardInterrupt on Ctrl-C; the
-        epochs trained until then are on disk.
+        Raises `GolowError` for an error that ends the whole training, KeyboardInterrupt on Ctrl-C;
+        the epochs trained until then are on disk.
         """
         workers, plan = self.workers, self.spec.plan
         trainer = workers.ready(standard, plan.allow_differs, place)
@@ -102,7 +102,7 @@ class Learner:
         try:
             trainer.save(folder.draft())
         except WorkerFailure:
-            # A full disk is not the level's fault; where there is none, it is.
+            # A full disk is not the level's fault; any other cause is.
             folder.require_room(2 * self.spec.start.state.stat().st_size)
             raise
         complete(folder.draft(), self.spec.start.state, self.spec.start.first)
@@ -129,7 +129,7 @@ class Learner:
     # ------------------------------------------------------------ how it is done
 
     def _keep(self) -> TrainingRun:
-        """Write what is known of the run to its folder."""
+        """Write what is known about the run to its folder."""
         spec = self.spec
         run = TrainingRun(
             level=self.level.name,
@@ -147,7 +147,7 @@ class Learner:
         return run
 
     def _tell(self, number: int, batch: int, loss: float, seconds: float) -> None:
-        """seconds: of a batch, in training."""
+        """Report progress. seconds: per training batch."""
         spec, last = self.spec, self.epochs[-1] if self.epochs else None
         left = seconds * ((spec.epochs - number + 1) * spec.batches - batch)
         if last is not None and last.eval_seconds is not None:
@@ -170,7 +170,7 @@ class Learner:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        """Turn what goes wrong inside into the run's failure."""
+        """Turn an error inside into the run's failure."""
         try:
             yield
         except GolowError:
@@ -179,12 +179,12 @@ class Learner:
             self.failure = f"unsupported: {error.reason}"
         except WorkerFailure as error:
             self.failure, self.log = error.message, error.log
-        except Exception as error:  # a fault of the level's own code is its result too
+        except Exception as error:  # an error in the level's own code is its result too
             self.failure, self.log = f"{type(error).__name__}: {error}", traceback.format_exc()
 
 
 def state_dict(file: Path) -> dict[str, np.ndarray]:
-    """Parameters and buffers in a worker's state, under the state dict's names."""
+    """Parameters and buffers in a worker's state, with the state dict's names."""
     named = {name.partition("/"): array for name, array in load_file(file).items()}
     return {
         name: array for (kind, _, name), array in named.items() if kind in ("parameter", "buffer")

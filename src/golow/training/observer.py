@@ -1,4 +1,4 @@
-"""What a training tells of its progress while it runs; the command line draws it."""
+"""The progress of a running training; the command line draws it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from golow.observer import Observer, Silent
 
 
 class TrainingProgress(NamedTuple):
-    """How far a run is.
+    """How far a run has come.
 
     epoch: counts from 1. batch: how many of the epoch's batches are done. accuracy: of the last
     evaluation, None before the first. seconds_left: of this run.
@@ -28,10 +28,10 @@ class TrainingProgress(NamedTuple):
 
 
 class TrainingObserver(Observer, Protocol):
-    """Is told how far a training has come."""
+    """Receives the progress of a training."""
 
     def counted(self, what: str, done: int, total: int) -> None:
-        """So many samples of a part of the data set are prepared."""
+        """done of total samples are prepared. what: the part of the data set."""
 
     def trained(self, progress: TrainingProgress) -> None:
         """A piece of an epoch is done, or an epoch with its evaluation."""

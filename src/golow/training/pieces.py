@@ -1,4 +1,4 @@
-"""An epoch and its evaluation asked of a worker in pieces of about a second, for progress."""
+"""Run an epoch and its evaluation in pieces of about a second, to report progress."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from golow.worker.client import Worker
 from golow.worker.scheduling import ContentionMeter
 
 PIECE_SECONDS = 1.0
-FASTER = 8  # times as many batches as in the piece before, at most: the first one warms up
+FASTER = 8  # at most so many times the batches of the piece before: the first one warms up
 
 
 class Trained(NamedTuple):
     """The result of a training epoch. losses: of every batch, NaN where one is not finite.
-    wait_share: run-queue wait of the worker's threads over its seconds; None where the system does
-    not tell."""
+    wait_share: run-queue wait of the worker's threads over its seconds; None if the system does
+    not report it."""
 
     losses: tuple[float, ...]
     seconds: float
@@ -30,20 +30,20 @@ class Trained(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """Outputs for the whole test part [rows, scores], float32, and the seconds that they took."""
+    """Outputs for the whole test part [rows, scores], float32, and the seconds they took."""
 
     outputs: np.ndarray
     seconds: float
 
 
 class Pace:
-    """How many batches come to about `PIECE_SECONDS`."""
+    """How many batches take about `PIECE_SECONDS`."""
 
     def __init__(self) -> None:
         self.batches = 1
 
     def took(self, batches: int, seconds: float) -> None:
-        """That many batches took so long."""
+        """Adjust to a piece of so many batches that took so long."""
         fitting = PIECE_SECONDS * batches / max(seconds, 1e-9)
         self.batches = max(1, min(int(fitting), FASTER * batches))
 
@@ -57,7 +57,7 @@ def train_epoch(
 ) -> Trained:
     """Train on as many batches of the order as there are rates.
 
-    told hears of each piece: how many batches are done, the loss of the last, seconds a batch.
+    told: called after each piece with the batches done, the last loss and the seconds per batch.
     """
     losses: list[float] = []
     nanoseconds = checksum = 0
@@ -85,7 +85,7 @@ def train_epoch(
 
 
 def predict_all(worker: Worker, data: TrainingData, batch: int, file: Path) -> Predicted:
-    """Run the whole test part in batches of so many samples; file is where a piece is written."""
+    """Run the whole test part. batch: samples per batch. file: for the outputs of a piece."""
     batches = -(-data.facts.test_samples // batch)
     outputs: list[np.ndarray] = []
     done, nanoseconds, pace = 0, 0, Pace()

@@ -33,8 +33,8 @@ def choose(
     device: Device,
     precision: Precision,
 ) -> list[Choice]:
-    """The levels that train, eager first; unless named those of `DEFAULT_LEVELS`, but for one that
-    needs an extra that is not installed."""
+    """The levels that train, eager first. By default those of `DEFAULT_LEVELS`, without any whose
+    optional extra is not installed."""
     require_device(device, precision)
     if levels is None:
         usual = (ladder.choose(name, "train", device) for name in DEFAULT_LEVELS)
@@ -47,25 +47,25 @@ def choose(
 
 
 def require_possible(request: TrainingRequest) -> None:
-    """Raise `GolowError` for what cannot be trained."""
+    """Raise `GolowError` for a request that cannot be trained."""
     locate(request.model)
     epochs, seeds, padding = request.epochs, request.seeds, request.augmentation.padding
     if epochs < 1:
         raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise GolowError(f"the seeds {list(seeds)} are not different whole numbers from 0 on")
+        raise GolowError(f"the seeds {list(seeds)} must be different whole numbers from 0")
     for name in initialisations_of(request):
         if name not in INITIALISATIONS and name != OWN:
             known = ", ".join((*INITIALISATIONS, OWN))
             raise GolowError(f"there is no initialisation {name!r}", f"names: {known}.")
     if not 0 <= padding <= LARGEST_PADDING:
-        raise GolowError(f"a padding of {padding} is not 0 to {LARGEST_PADDING}")
+        raise GolowError(f"the padding must be 0 to {LARGEST_PADDING}, not {padding}")
     require_sense(request.schedule, epochs)
 
 
 def initialisations_of(request: TrainingRequest) -> tuple[str, ...]:
-    """The initialisations that were asked for. By default PyTorch's for a model of the zoo, and for
-    any other what its constructor does."""
+    """The requested initialisations. The default is PyTorch's for a model of the zoo, and that of
+    the constructor for any other model."""
     if request.initialisations:
         return tuple(request.initialisations)
     model = request.model
@@ -75,7 +75,7 @@ def initialisations_of(request: TrainingRequest) -> tuple[str, ...]:
 def make_plan(
     request: TrainingRequest, dataset: DatasetFacts, chosen: Sequence[Choice]
 ) -> TrainingPlan:
-    """The plan, of this moment and this machine."""
+    """The plan, with the current time and this machine's environment."""
     model, created = request.model, datetime.now(UTC)
     threads = request.threads or default_threads()
     title = model if isinstance(model, str) else type(model).__name__
@@ -111,7 +111,7 @@ def _batch(asked: int | None, dataset: DatasetFacts) -> int:
         return min(DEFAULT_BATCH, dataset.train_samples)
     if not 1 <= asked <= dataset.train_samples:
         raise GolowError(
-            f"a batch of {asked} cannot be had of {dataset.train_samples} training samples",
+            f"a batch of {asked} is impossible with {dataset.train_samples} training samples",
             f"use --batch 1 to {dataset.train_samples}.",
         )
     return asked

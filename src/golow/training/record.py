@@ -1,11 +1,11 @@
-"""The frozen records of a training: what was asked, what each epoch brought, what it means.
+"""The frozen records of a training: the plan, the epochs of each run, and the verdicts.
 
 Format history (``FORMAT_VERSION`` is written into every plan):
 
-1   November 2026, the first: ``plan.json``, one ``run.json`` a run, one file an epoch.
+1   November 2026, the first: ``plan.json``, one ``run.json`` per run, one file per epoch.
 
-As in ``record.py`` a number is a `Quantity`, seconds and bytes are plain, and nothing here imports
-torch.
+As in ``record.py``, a number is a `Quantity`, seconds and bytes are plain numbers, and nothing here
+imports torch.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ScheduleKind = Literal["constant", "step", "cosine"]
 CurveWord = Literal["same", "differs", "unclear"]
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- the request
 
 
 class DatasetFacts(Record, frozen=True, kw_only=True):
-    """A data set as it was prepared: what was read, and the checksums by which it is known again.
+    """A data set as it was prepared: what was read, and checksums that identify it.
 
-    shape: of one picture, (C, H, W). source: where it came from and what was done to it.
+    shape: of one image, (C, H, W). source: where it came from and what was done to it.
     """
 
     name: str
@@ -49,10 +49,10 @@ class DatasetFacts(Record, frozen=True, kw_only=True):
 
 
 class Schedule(Record, frozen=True, kw_only=True):
-    """How the learning rate goes from batch to batch; `golow.training.schedule` has the formulas.
+    """The learning rate from batch to batch; `golow.training.schedule` has the formulas.
 
-    warm_up_epochs: how long it rises to its full size. step_epochs and factor: for ``step``, by
-    what it is multiplied and how often.
+    warm_up_epochs: for how many epochs it rises to its full value. step_epochs and factor: with
+    ``step`` it is multiplied by ``factor`` every ``step_epochs`` epochs.
     """
 
     kind: ScheduleKind = "constant"
@@ -62,21 +62,21 @@ class Schedule(Record, frozen=True, kw_only=True):
 
 
 class Augmentation(Record, frozen=True, kw_only=True):
-    """What is done to each training picture at random: mirrored left-right half of the time,
-    padded by ``padding`` zeros and cut to its size again."""
+    """Random changes to each training image. flip: mirror it left-right half of the time. padding:
+    pad it with so many zeros on each side and crop it to its size at a random place."""
 
     flip: bool = False
     padding: int = 0
 
 
 class TrainingPlan(Record, frozen=True, kw_only=True):
-    """All that decides a training but the levels' own arithmetic; `golow train --resume` needs no
-    more than this.
+    """Everything that decides a training except the levels' own arithmetic; `golow train --resume`
+    needs nothing else.
 
-    model: as it was named. initialisations: names of golow's own, or ``own`` for what the model's
-    constructor does. data_root: where the data set's files lie, empty for the usual place.
-    voc_label: which object gives a picture of VOC its label. workers: commands of the user's own
-    levels, by name. live: the model was a module of a running program, which no file holds.
+    model: the name that was given. initialisations: names of golow's own, or ``own`` for what the
+    model's constructor does. data_root: the folder of the data set's files, empty for the default.
+    voc_label: which object of a VOC image gives its label. workers: commands of the user's own
+    levels, by name. live: the model was a module object in a running program, not in a file.
     """
 
     format_version: int
@@ -103,19 +103,19 @@ class TrainingPlan(Record, frozen=True, kw_only=True):
     live: bool = False
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- the results
 
 
 class Epoch(Record, frozen=True, kw_only=True):
-    """One epoch of one run, 1 the first.
+    """One epoch of one run. epoch: counts from 1.
 
     losses: of every batch, in order. train_seconds and eval_seconds: by the worker's clock.
-    confusion: row = true class, column = predicted class, counts. checksum: of the pixels and
+    confusion: counts, row = true class, column = predicted class. checksum: of the pixels and
     labels that the level consumed. learning_rate: of the last batch. wait_share: run-queue wait of
-    the worker's threads over its time in training; None where the system does not tell. device:
-    what a GPU did while it trained (``utilization`` as a share, ``energy`` J, ``power`` W,
+    the worker's threads over its training time; None if the system does not report it. device:
+    figures of the GPU during training (``utilization`` as a share, ``energy`` J, ``power`` W,
     ``clock`` MHz). memory: of the training worker (``resident`` B; on a GPU ``device_used`` B, or
-    ``device_added`` B where the driver does not tell programs apart).
+    ``device_added`` B if the driver does not distinguish programs).
     """
 
     epoch: int
@@ -135,10 +135,10 @@ class Epoch(Record, frozen=True, kw_only=True):
 
 
 class TrainingRun(Record, frozen=True, kw_only=True):
-    """One level with one initialisation and one seed, whatever became of it.
+    """One level with one initialisation and one seed, successful or not.
 
     life: ``build``, ``load`` and ``ready`` s. failure: why it ended early; empty if it did not.
-    log: the end of what its worker wrote, where it failed.
+    log: the end of its worker's output, if it failed.
     """
 
     level: str
@@ -156,8 +156,8 @@ class TrainingRun(Record, frozen=True, kw_only=True):
 class CurveVerdict(Record, frozen=True, kw_only=True):
     """Whether a level trained the same network as eager, over all seeds of an initialisation.
 
-    figures: the differences to eager and what was allowed, each with its 95% interval where seeds
-    give one.
+    figures: the differences from eager and the limits; differences have a 95% interval if there are
+    enough seeds.
     """
 
     level: str
@@ -170,8 +170,8 @@ class CurveVerdict(Record, frozen=True, kw_only=True):
 class Training(Record, frozen=True, kw_only=True):
     """A whole training: the plan, a run for each level, initialisation and seed, the verdicts.
 
-    roundings: the baseline's first epochs once more, from weights a few roundings away, one run for
-    each initialisation: by how far rounding alone takes two curves apart. No level among others.
+    roundings: the baseline's first epochs, trained again from weights a few roundings away, one run
+    per initialisation. They show how far rounding alone separates two curves; they are not a level.
     """
 
     plan: TrainingPlan

@@ -1,4 +1,4 @@
-"""What a training is asked to do. Importing this imports no torch."""
+"""The request for a training. Importing this imports no torch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """A training as its user describes it; `golow.training.plan` checks it and plans it.
+    """A training as its user describes it; `golow.training.plan` checks and plans it.
 
     model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module. dataset: a name
-    that `golow data list` shows, or ``folder:PATH``. levels: names; None is what trains by default.
+    that `golow data list` shows, or ``folder:PATH``. levels: names; None means the default levels.
     workers: commands of the user's own levels, by name. seeds: each decides the initial weights and
-    the order of the samples. batch: 128 unless given, or all samples where there are fewer.
-    resolution: side of the pictures. initialisations: names of golow's, or ``own``; None is the
-    model's usual one. threads: of every level; None is one a physical core. data_root: where the
-    data set's files are, None for golow's folder. allow_differs: also train levels that fail the
-    check.
+    the order of the samples. batch: by default 128, or all samples if there are fewer.
+    resolution: side of the images. initialisations: names of golow's, or ``own``; None means the
+    model's default. threads: of every level; None means one per physical core. data_root: folder of
+    the data set's files; None means golow's own folder. allow_differs: also train levels that fail
+    the check.
     """
 
     model: str | nn.Module

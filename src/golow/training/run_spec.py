@@ -1,4 +1,4 @@
-"""What one run of a training is about."""
+"""The description of one run of a training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golow.training.store import ROUNDING, RunFolder
 
 
 class RunSpec(NamedTuple):
-    """A run from one start; the same for every level but for the folder.
+    """A run from one start; only the folder differs between levels.
 
     epochs: how many of the plan's epochs to train. scratch: a folder for temporary files.
     """
@@ -30,12 +30,12 @@ class RunSpec(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """What tells the run from others of its level, initialisation and seed."""
+        """What distinguishes the run from others of its level, initialisation and seed."""
         return " (rounding)" if self.folder.path.name == ROUNDING else ""
 
     @property
     def batches(self) -> int:
-        """Batches of an epoch, a smaller last one included."""
+        """Batches per epoch, including a smaller last one."""
         return -(-self.plan.dataset.train_samples // self.plan.batch)
 
     def rates(self, epoch: int) -> tuple[float, ...]:
@@ -47,11 +47,11 @@ class RunSpec(NamedTuple):
         )
 
     def write_order(self, epoch: int) -> Path:
-        """Write the epoch's order; returns the file, which the next epoch's replaces."""
+        """Write the epoch's order and return the file, which the next epoch overwrites."""
         file = self.scratch / "order.safetensors"
         try:
             self.data.write_order(file, self.seed, epoch, self.plan.augmentation)
         except GolowError as error:
-            hint = f"free some space; golow train --resume {self.folder.training} goes on."
+            hint = f"free some space, then run golow train --resume {self.folder.training}."
             raise GolowError(error.message, hint) from error
         return file

@@ -1,4 +1,4 @@
-"""A prepared training: level by level, each from every start, then the verdicts."""
+"""Runs a prepared training: each level from every start, then the verdicts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from golow.training.verdict import verdicts
 from golow.training.workers import Workers
 
 ROUNDING_STEPS = 200
-"""Steps for which eager is trained a second time, in whole epochs, to see what rounding does: all
-of a small training, a small part of a long one."""
+"""Steps of eager's second run, which measures the effect of rounding; rounded up to whole epochs.
+This is all of a small training and a small part of a long one."""
 
 
 @dataclass
 class Session:
-    """A training and what it is run with. scratch: a folder for temporary files."""
+    """A training and what it needs to run. scratch: a folder for temporary files."""
 
     plan: TrainingPlan
     data: TrainingData
@@ -48,7 +48,7 @@ class Session:
     notes: list[str] = field(default_factory=list)
 
     def run(self, chosen: Sequence[Choice]) -> tuple[Training, bool]:
-        """The training, and whether Ctrl-C ended it."""
+        """Run the levels; returns the training, and whether Ctrl-C ended it."""
         interrupted = False
         with ExitStack() as stack:
             stack.enter_context(training_store.held(self.folder))
@@ -68,26 +68,26 @@ class Session:
             return self._conclude(), interrupted
 
     def require_same_start(self) -> None:
-        """Raise `GolowError` if the model has changed since the training began; note what else
-        has."""
+        """Raise `GolowError` if the model has changed since the training began; note changes of
+        the environment."""
         plan = self.plan
         there = next((run for run in self._stored()), None)
         if there is not None and not plan.live:
             start = self.bundles.start(there.initialisation, there.seed)
             if start.workload.digest != there.workload.digest:
                 raise GolowError(
-                    f"{plan.model} is not what it was when the training began",
-                    "put its source back as it was, or train anew.",
+                    f"{plan.model} has changed since the training began",
+                    "restore its source, or start a new training.",
                 )
         now = environment_of(self.bundles.workload.source, plan.threads)
         changed = unlike(plan.environment, now, plan.device)
         if changed:
-            self._note([f"it went on in another environment: {'; '.join(changed)}"])
+            self._note([f"it continued in another environment: {'; '.join(changed)}"])
 
     # ------------------------------------------------------------ how it is done
 
     def _train(self, workers: Workers, standard: Standard | None, places: Iterator[int]) -> None:
-        """A level, from every start from which it is not trained yet."""
+        """Train a level from every start from which it is not fully trained yet."""
         for spec in self._specs(workers.level.name):
             learner, place = Learner(workers, spec, self.observer), next(places)
             if not learner.done:
@@ -95,7 +95,7 @@ class Session:
                 self._conclude()
 
     def _specs(self, level: str) -> Iterator[RunSpec]:
-        """Every run of a level. After its first run of an initialisation, eager trains a second
+        """Every run of a level. After its first run with an initialisation, eager trains a second
         time, from weights that are a few roundings away."""
         plan = self.plan
         for initialisation in plan.initialisations:
@@ -124,8 +124,8 @@ class Session:
 
     @property
     def _rounding_tells(self) -> bool:
-        """Whether a second run shows what rounding does. Not where random layers make two runs
-        differ from the first step on, nor where there is no level to judge."""
+        """Whether a second run of eager is useful. It is not if random layers make two runs differ
+        from the first step on, or if there is no level to judge."""
         return len(self.plan.levels) > 1 and not self.bundles.workload.random_layers
 
     @property
@@ -145,7 +145,7 @@ class Session:
         )
 
     def _standard(self, known: Mapping[str, Check]) -> Standard | None:
-        """What the levels are checked against; None where every level has its verdict."""
+        """What the levels are checked against; None if every level already has a verdict."""
         if set(self.plan.levels) <= set(known):
             return None
         self.observer.stage("computing the float64 reference")
@@ -162,7 +162,7 @@ class Session:
         return training_store.load(self.folder).runs
 
     def _conclude(self) -> Training:
-        """Judge the training as far as it is on disk; the verdicts are written too."""
+        """Judge the part of the training that is on disk, and write the verdicts."""
         training = training_store.load(self.folder)
         plan = self.plan
         found = verdicts(training.runs, training.roundings, BASELINE, plan.epochs)

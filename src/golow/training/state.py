@@ -1,7 +1,7 @@
-"""What a level that runs the captured graph leaves out of a state, put back.
+"""Restore the tensors that a level running the captured graph leaves out of a state.
 
-Such a level knows the tensors that its graph reads. A parameter that no step reads is none of them,
-and of two names of one tensor the graph has the first.
+Such a level knows only the tensors that its graph reads. A parameter that no step reads is missing,
+and a tensor with two names is saved under the first alone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from safetensors.numpy import load_file, save_file
 
 
 def complete(state: Path, start: Path, first: Mapping[str, str]) -> None:
-    """Add to a saved state what it lacks of the start's: the tensor of the same name's first name,
-    or, for what was never read, the start's own."""
+    """Add to a saved state the tensors that it lacks from the start. Such a tensor is the one saved
+    under its first name or, if it was never read, the start's own."""
     with safe_open(start, "numpy") as file, safe_open(state, "numpy") as saved:
         lacking = set(file.keys()) - set(saved.keys())
     if not lacking:

@@ -1,16 +1,16 @@
-"""A training on disk: a folder that a kill at any moment leaves whole.
+"""A training on disk: a folder that stays consistent if golow is killed at any moment.
 
     runs/ID/plan.json                           what was asked
     runs/ID/training.json                       verdicts and notes
     runs/ID/LEVEL/INITIALISATION/seed-0/
         run.json                                the check, the life cycle, what went wrong
         epoch-0001.json ...                     one epoch each
-        state-0001.safetensors                  all that the next epoch needs, of the latest epoch
+        state-0001.safetensors                  all that the next epoch needs, of the latest
         weights.safetensors, best.safetensors   the state dict after the latest and the best epoch
-    runs/ID/eager/INITIALISATION/rounding/      the same for the run that shows what rounding does
+    runs/ID/eager/INITIALISATION/rounding/      the same for the run that measures rounding
 
-An epoch counts when both its record and its state are there. The state is written first, the one
-before is removed last, so that a kill costs the epoch in flight and no other.
+An epoch counts if both its record and its state exist. The state is written first, and the previous
+state is removed last, so a kill loses only the epoch in progress.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Kind = TypeVar("Kind", bound=Record)
 
 
 class Findings(Record, frozen=True, kw_only=True):
-    """``training.json``: what is said of the runs together."""
+    """``training.json``: the verdicts and notes on all runs together."""
 
     verdicts: tuple[CurveVerdict, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 class RunFolder:
-    """The files of one run. Every write raises `GolowError` when the disk does not take it."""
+    """The files of one run. Every write raises `GolowError` if the disk is full or fails."""
 
     def __init__(self, training: Path, level: str, initialisation: str, last: str) -> None:
         """last: ``seed-0`` and so on, or `ROUNDING`."""
@@ -60,7 +60,7 @@ class RunFolder:
         self.path = training / level.replace(":", "-") / initialisation / last
 
     def read(self) -> TrainingRun | None:
-        """What is there, with the epochs from the first on; None where the run was not begun."""
+        """The stored run, with its epochs from the first on; None if the run has not begun."""
         file = self.path / "run.json"
         if not file.is_file():
             return None
@@ -68,8 +68,8 @@ class RunFolder:
         return msgspec.structs.replace(run, epochs=tuple(self._epochs()))
 
     def resumable(self) -> tuple[Epoch, ...]:
-        """The epochs after which the training can go on. What lies beyond them is removed, and what
-        a kill has left half written."""
+        """The epochs after which the training can continue. Removes records of later epochs, and
+        unfinished files that a kill left."""
         epochs = tuple(self._epochs())
         states = [e.epoch for e in epochs if _is_whole(self.state(e.epoch))]
         counting = epochs[: max(states, default=0)]
@@ -79,27 +79,27 @@ class RunFolder:
         return counting
 
     def write(self, run: TrainingRun) -> None:
-        """Everything but the epochs, which have files of their own."""
+        """Write everything except the epochs, which have their own files."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             whole = msgspec.structs.replace(run, epochs=())
             write_whole(self.path / "run.json", encode(whole))
 
     def state(self, epoch: int) -> Path:
-        """Where the state after that epoch lies."""
+        """The path of the state after that epoch."""
         return self.path / f"state-{epoch:04}.safetensors"
 
     def draft(self) -> Path:
-        """Where a worker writes a state that is not yet one."""
+        """The path for a worker's state until `keep_state` makes it count."""
         return self.path / ".state.safetensors"
 
     def keep_state(self, epoch: int) -> None:
-        """The draft is the state after that epoch."""
+        """Make the draft the state after that epoch."""
         with self._writing():
             move_into_place(self.draft(), self.state(epoch))
 
     def write_weights(self, weights: Tensors, epoch: int, best: bool) -> None:
-        """The checkpoints, under the state dict's names."""
+        """Write the checkpoints, with the state dict's names."""
         data = save(dict(weights), {"format": "pt", "epoch": str(epoch)})
         with self._writing():
             write_whole(self.path / "weights.safetensors", data)
@@ -107,7 +107,7 @@ class RunFolder:
                 write_whole(self.path / "best.safetensors", data)
 
     def add(self, epoch: Epoch) -> None:
-        """The epoch's record; from now on it counts, and the state before it does not."""
+        """Write the epoch's record, so that it counts, and remove the previous state."""
         with self._writing():
             write_whole(self._epoch(epoch.epoch), encode(epoch))
             for file in self.path.glob("state-*.safetensors"):
@@ -115,7 +115,7 @@ class RunFolder:
                     file.unlink()
 
     def require_room(self, size: int) -> None:
-        """Raise `GolowError` unless the disk takes so many bytes more."""
+        """Raise `GolowError` unless the disk has room for so many more bytes."""
         with self._writing():
             write_whole(self.path / ".room", bytes(size))
             (self.path / ".room").unlink()
@@ -139,7 +139,7 @@ class RunFolder:
 
 
 def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
-    """A new folder for the training, with its plan; two of one second get different names."""
+    """Create the training's folder with its plan; two of the same second get different names."""
     with _writing(parent):
         for number in range(1, 1000):
             folder = parent / (plan.id if number == 1 else f"{plan.id}-{number}")
@@ -154,12 +154,12 @@ def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
 
 
 def is_training(folder: Path) -> bool:
-    """Whether a training lies there."""
+    """Whether the folder holds a training."""
     return (folder / "plan.json").is_file()
 
 
 def read_plan(folder: Path) -> TrainingPlan:
-    """The plan of a training's folder; raises `GolowError` where there is none."""
+    """The plan of a training's folder; raises `GolowError` if there is none."""
     file = folder / "plan.json"
     if not is_training(folder):
         raise GolowError(
@@ -176,19 +176,19 @@ def read_plan(folder: Path) -> TrainingPlan:
 
 
 def write_findings(folder: Path, findings: Findings) -> None:
-    """What is said of all runs so far."""
+    """Write the verdicts and notes on all runs so far."""
     with _writing(folder):
         write_whole(folder / "training.json", encode(findings))
 
 
 def read_findings(folder: Path) -> Findings:
-    """The last of them; empty where none were written yet."""
+    """The latest findings; empty if none have been written yet."""
     file = folder / "training.json"
     return _decoded(file, _json(file), Findings) if file.is_file() else Findings()
 
 
 def load(place: str | Path) -> Training:
-    """The training in that folder, as far as it has come. Raises `GolowError` for any other."""
+    """The training in that folder, as far as it has come; raises `GolowError` if there is none."""
     folder = Path(place)
     plan, findings = read_plan(folder), read_findings(folder)
     runs = [run_folder(folder, *start).read() for start in starts(plan)]
@@ -206,7 +206,7 @@ def load(place: str | Path) -> Training:
 
 
 def starts(plan: TrainingPlan) -> Iterator[tuple[str, str, int]]:
-    """Level, initialisation and seed of every run, in the order in which they are listed."""
+    """Level, initialisation and seed of every run, in the order of the record."""
     for initialisation in plan.initialisations:
         for seed in plan.seeds:
             for level in plan.levels:
@@ -214,13 +214,13 @@ def starts(plan: TrainingPlan) -> Iterator[tuple[str, str, int]]:
 
 
 def run_folder(training: Path, level: str, initialisation: str, seed: int) -> RunFolder:
-    """Where that run lies."""
+    """The folder of that run."""
     return RunFolder(training, level, initialisation, f"seed-{seed}")
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """No other process may train in this folder meanwhile; it is free again however this ends."""
+    """Lock the folder for this process; the lock is released however the block ends."""
     with _writing(folder):
         file = (folder / ".lock").open("w")
     with file:
@@ -237,7 +237,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether it is a safetensors file of the length that its header says."""
+    """Whether it is a safetensors file of the length given in its header."""
     try:
         with safe_open(file, "numpy"):
             return True
@@ -256,11 +256,11 @@ def _decoded(file: Path, data: dict[str, Any], kind: type[Kind]) -> Kind:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise GolowError(f"{file} is no record of a training: {error}") from error
+        raise GolowError(f"{file} is not a record of a training: {error}") from error
 
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    hint = f"free some space; golow train --resume {folder} goes on after the last whole epoch."
+    hint = f"free some space; golow train --resume {folder} continues after the last whole epoch."
     with writing(folder, hint):
         yield

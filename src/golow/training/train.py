@@ -1,8 +1,8 @@
 """Training at every level: the same bytes in the same order from the same start.
 
-`train` reads as the table of contents: choose the levels, prepare the data, plan, prepare the
-workload, and then what `session.py` does: train each level from each start, and judge. Every result
-is written to disk before the observer is told of it, and `resume` goes on from there.
+`train` is the table of contents: choose the levels, prepare the data, plan, and prepare the
+workload. `session.py` then trains each level from each start and judges the curves. Every result is
+on disk before the observer hears of it, and `resume` continues from there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from golow.worker.limits import Limits
 
 
 class TrainingOutcome(NamedTuple):
-    """The record, the folder that it lies in, and whether Ctrl-C ended the training."""
+    """The record, its folder, and whether Ctrl-C ended the training."""
 
     training: Training
     folder: Path
@@ -49,12 +49,11 @@ def train(
     cache: Path | None = None,
     limits: Limits | None = None,
 ) -> TrainingOutcome:
-    """Train the model at every level on the same batches; say whether they trained the same.
+    """Train the model at every level on the same batches, and judge whether the curves agree.
 
-    out: the folder in which the training gets a folder of its own. cache: where builds and prepared
-    data are kept, golow's own folder unless given. limits: how long workers may take to answer.
-    Raises `GolowError` for what the caller can fix. What goes wrong in a level is that level's
-    result.
+    out: the parent folder, in which the training gets its own. cache: folder for builds and
+    prepared data; None means golow's own. limits: how long workers may take to answer. Raises
+    `GolowError` for errors that the caller can fix. An error in a level is that level's result.
     """
     cache = cache or default_cache()
     chosen = choose(request.levels, request.workers, request.device, request.precision)
@@ -87,16 +86,16 @@ def resume(
     cache: Path | None = None,
     limits: Limits | None = None,
 ) -> TrainingOutcome:
-    """Go on with the training in that folder, each run after its last whole epoch.
+    """Continue the training in that folder, each run after its last whole epoch.
 
-    What had failed is tried again. model: the module, where the training began with a live one.
-    Raises as `train` does; also where the model or the data set is not what it was.
+    Failed runs are tried again. model: the module, needed if the training began with a live one.
+    Raises as `train` does, and also if the model or the data set has changed.
     """
     cache = cache or default_cache()
     plan = store.read_plan(folder)
     if plan.live and model is None:
         raise GolowError(
-            f"{plan.model} was a module of a running program, which no file holds",
+            f"{plan.model} was a module object in a running program, not in a file",
             f"in Python: golow.resume({str(folder)!r}, model=the_module).",
         )
     named = [level for level in plan.levels if level not in plan.workers]
@@ -131,8 +130,8 @@ def _run(session: Session, chosen: Sequence[Choice]) -> TrainingOutcome:
 def _require_same_data(plan: TrainingPlan, data: TrainingData) -> None:
     if msgspec.structs.replace(data.facts, source=plan.dataset.source) != plan.dataset:
         raise GolowError(
-            f"the data set {plan.dataset.name} is not what it was when the training began",
-            "put its files back as they were, or train anew.",
+            f"the data set {plan.dataset.name} has changed since the training began",
+            "restore its files, or start a new training.",
         )
 
 

@@ -16,7 +16,7 @@ from golow.workload.bundle import Bundle
 
 
 class Workers:
-    """Both workers of a level; they end with the block. inference: the bundle that evaluates."""
+    """Both workers of a level; leaving the block ends them. inference: the evaluator's bundle."""
 
     def __init__(self, level: CheckedLevel, inference: Bundle) -> None:
         self.level = level
@@ -30,7 +30,7 @@ class Workers:
         self.close()
 
     def ready(self, standard: Standard | None, allow_differs: bool, place: str) -> Worker | None:
-        """The worker that trains, a new one unless both are there; None where the level may not
+        """The worker that trains, a new one unless both are alive; None if the level may not
         train."""
         if self._live:
             return self.trainer
@@ -39,11 +39,11 @@ class Workers:
 
     @property
     def trainer(self) -> Worker | None:
-        """The level as it trains, while there is a worker."""
+        """The worker that trains; None if there is none."""
         return self.level.worker
 
     def evaluator(self) -> Worker:
-        """The level as it infers: the same variant, or its plain form where that only trains."""
+        """The worker that infers: the same variant, or the plain level if that only trains."""
         if self._evaluator is None:
             level, variant = choice = self.level.choice
             if "infer" not in choice.modes:
@@ -56,7 +56,7 @@ class Workers:
         return self._evaluator
 
     def close(self) -> None:
-        """End both; the next run begins with new ones."""
+        """End both workers; the next run starts new ones."""
         self.level.close()
         if self._evaluator is not None:
             self._evaluator.close()
@@ -64,6 +64,6 @@ class Workers:
 
     @property
     def _live(self) -> bool:
-        """Whether both are there. One that has ended by itself since the last run has no memory."""
+        """Whether both are alive. One that has ended since the last run reports no memory."""
         there = [worker for worker in (self.trainer, self._evaluator) if worker is not None]
         return len(there) == 2 and all("resident" in worker.resident_bytes() for worker in there)

@@ -1,4 +1,4 @@
-"""A batch of tensors: what a model is given and what its loss compares with."""
+"""A batch of tensors: the inputs of a model and the targets of its loss."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Bundle:
     """A bundle on disk; reading the description and the graph needs no framework.
 
-    Each file is read when it is first asked for, and once. Who writes into the folder by other
-    means than this file opens the bundle anew.
+    Each file is read once, when it is first needed. Code that writes into the folder without this
+    class must open the bundle again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,13 +36,13 @@ class Bundle:
 
     @cached_property
     def graph(self) -> Graph | None:
-        """The captured graph, None where capture failed."""
+        """The captured graph; None if capture failed."""
         path = self.file("graph.json")
         return decode_graph(path.read_bytes()) if path.exists() else None
 
     @cached_property
     def last(self) -> Bundle | None:
-        """The bundle for the last, smaller batch of an epoch; None where every batch is whole."""
+        """The bundle for the last, smaller batch of an epoch; None if every batch is full."""
         last = Bundle(self.file("last"))
         return last if last.file("workload.json").exists() else None
 
@@ -59,10 +59,10 @@ class Bundle:
 
 
 def write_bundle(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
-    """Write everything but the graph; returns the workload with its digest filled in.
+    """Write everything except the graph; returns the workload with its digest filled in.
 
-    The digest covers what the numbers depend on: the model's source, weights, batches and the
-    workload's own description.
+    The digest covers everything on which the numbers depend: the model's source, the weights, the
+    batches and the workload's own description.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _save(prepared.module.state_dict(), folder / "weights.safetensors")
@@ -70,8 +70,8 @@ def write_bundle(prepared: Prepared, folder: Path) -> tuple[Bundle, Prepared]:
 
 
 def write_last(prepared: Prepared, bundle: Bundle) -> Bundle:
-    """Give the bundle its ``last/``, a bundle of its own with the same weights, for the last batch
-    of an epoch. prepared: the same workload with that smaller batch; its graph is added later."""
+    """Add ``last/`` to the bundle: a bundle with the same weights for an epoch's smaller last
+    batch. prepared: the same workload with that batch; its graph is added later."""
     folder = bundle.file("last")
     folder.mkdir()
     os.link(bundle.file("weights.safetensors"), folder / "weights.safetensors")
@@ -101,7 +101,7 @@ def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Pre
 
 
 def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
-    """A live module or loss goes by cloudpickle, which also carries what a notebook defined."""
+    """Write a live module or loss with cloudpickle, which also carries notebook definitions."""
     source = prepared.workload.source
     if source.kind == "pickle":
         data = _pickle(prepared.module, "the module")
@@ -113,7 +113,7 @@ def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
 
 
 def _is_named(loss: object, name: str) -> bool:
-    """Whether a worker finds the loss by its name in torch.nn.functional."""
+    """Whether a worker can find the loss by its name in torch.nn.functional."""
     from torch.nn import functional
 
     return getattr(functional, name, None) is loss
@@ -126,7 +126,7 @@ def _pickle(live: object, what: str) -> bytes:
         data: bytes = cloudpickle.dumps(live)
     except Exception as error:
         raise GolowError(
-            f"{what} cannot be carried to another process: {type(error).__name__}: {error}",
+            f"{what} cannot be sent to another process: {type(error).__name__}: {error}",
             "put it into a file and name it as file.py:Name.",
         ) from error
     return data

@@ -1,4 +1,4 @@
-"""The graph of a prepared workload, and its way into the bundle."""
+"""Captures the graph of a prepared workload and writes it into the bundle."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def capture(prepared: Prepared) -> Captured:
 def write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
     """Write the cleaned graph into the bundle.
 
-    Returns the notes for the record: one where the model cannot be captured, and then the bundle
-    has no graph.
+    Returns notes for the record. If the model cannot be captured, there is one, and the bundle has
+    no graph.
     """
     try:
         captured = capture(prepared)

@@ -33,7 +33,7 @@ BATCHES = 4
 
 
 class Prepared(NamedTuple):
-    """A workload with what it describes: the module with its weights, the batches, the loss."""
+    """A workload and what it describes: the module with its weights, the batches, the loss."""
 
     workload: Workload
     module: nn.Module
@@ -44,8 +44,9 @@ class Prepared(NamedTuple):
 def prepare(request: Request, on_device: AbstractContextManager[None] | None = None) -> Prepared:
     """Build the model, its weights and its batches, and try one forward pass on the device.
 
-    on_device: entered while the model is tried there. Module and batches are on the CPU, whatever
-    the device. Raises `GolowError` with what to type next when any of it does not fit.
+    on_device: a context that is active while the model is tried on the device. Module and batches
+    are on the CPU, whatever the device. Raises `GolowError` with what to type next if something
+    does not fit.
     """
     _require_sense(request)
     source = locate(
@@ -86,8 +87,8 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
             try_inference(module, tried, output, source.name, request.device)
         else:
             try_step(module, tried, loss, source.name, request.device)
-        give_back_memory(request.device)  # what the tries took, the levels need
-    # The others after that: what does not fit on the device should not fill the host first.
+        give_back_memory(request.device)  # the levels need what the tries took
+    # The other batches come later: what does not fit on the device must not fill the host first.
     batches = with_targets((first, *made), output)
 
     workload = Workload(
@@ -114,7 +115,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
 
 
 def _require_sense(request: Request) -> None:
-    """Raise `GolowError` for what cannot be run, whatever the model is."""
+    """Raise `GolowError` for a request that no model can run."""
     if request.mode not in ("infer", "train"):
         raise GolowError(f"there is no mode {request.mode!r}", "modes are infer and train.")
     if request.batch is not None and request.batch < 1:
@@ -132,7 +133,7 @@ def _require_sense(request: Request) -> None:
 def _sample_shape(source: ModelSource, request: Request) -> tuple[int, ...]:
     input_shape, resolution = request.input_shape, request.resolution
     if input_shape is not None and resolution is not None:
-        raise GolowError("--input and --resolution both say the shape", "give one of them.")
+        raise GolowError("--input and --resolution both give the shape", "use only one of them.")
     if input_shape is not None:
         if not input_shape or any(size < 1 for size in input_shape):
             raise GolowError(f"the input shape {input_shape} is empty", "write it as 3x224x224.")
@@ -152,7 +153,7 @@ def _sample_shape(source: ModelSource, request: Request) -> tuple[int, ...]:
 
 
 def _fit(source: ModelSource, shape: tuple[int, ...] | None) -> ModelSource:
-    """A zoo model built for the input that it will get."""
+    """The source of a zoo model, with the arguments for the input that it will get."""
     if source.kind != "zoo" or shape is None:
         return source
     if len(shape) != 3 or shape[1] != shape[2]:
@@ -170,10 +171,10 @@ def _image_batches(shape: tuple[int, ...], batch: int, seed: int) -> Iterator[Ba
 
 
 def _example_batches(request: Request) -> Iterator[Batch]:
-    """The caller's batch, and more made of it, because a level must not see one batch only.
+    """The caller's batch, and more made from it, because a level must not see only one batch.
 
-    Samples change places (the elements of a single one do), and floating point inputs are scaled a
-    little, so that every batch has another right answer.
+    Samples are rotated (or the elements of a single one), and floating-point inputs are scaled
+    slightly, so that every batch has a different correct output.
     """
     given, batch = _tensors(request.example_inputs, "example_inputs"), request.batch
     wanted = _tensors(request.targets, "targets")
@@ -216,7 +217,7 @@ def resolve_loss(loss: str | Loss | None, mode: Mode) -> tuple[str, Loss | None]
     if found is None or not inspect.isroutine(found):
         raise GolowError(
             f"torch.nn.functional has no loss {name!r}",
-            "try cross_entropy, nll_loss, mse_loss or l1_loss; in Python any function will do.",
+            "try cross_entropy, nll_loss, mse_loss or l1_loss; in Python any function works.",
         )
     return name, found
 
@@ -224,8 +225,8 @@ def resolve_loss(loss: str | Loss | None, mode: Mode) -> tuple[str, Loss | None]
 def _fit_targets(
     batches: tuple[Batch, ...], output: Any, loss: str, made_up: bool, seed: int
 ) -> tuple[Batch, ...]:
-    """Targets that fit the model's output: the images' labels where the loss takes classes, else
-    seeded numbers of the output's shape. The caller's own targets stay as they are."""
+    """Targets that fit the model's output: the images' labels if the loss takes classes, otherwise
+    seeded random numbers of the output's shape. The caller's own targets stay as they are."""
     if made_up and (batches[0].targets or loss not in dir(nn.functional)):
         return batches
     first = pytree.tree_leaves(output)[0]
@@ -236,7 +237,7 @@ def _fit_targets(
             targets = torch.randn(first.shape, generator=generator)
         elif first.dim() < 2:
             raise GolowError(
-                f"{loss} needs one score a class, but the model's output has the shape "
+                f"{loss} needs one score per class, but the model's output has the shape "
                 f"{tuple(first.shape)}",
                 "name another loss: --loss mse_loss.",
             )

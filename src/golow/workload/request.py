@@ -1,4 +1,4 @@
-"""What is asked for: the model, its inputs, and how it is run. Importing this imports no torch."""
+"""The request: a model, its inputs, and how to run it. Importing this imports no torch."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ Loss = Callable[..., "Tensor"]
 
 @dataclass(frozen=True)
 class Request:
-    """A workload as its user describes it; `golow.workload.prepare` checks it and makes it.
+    """A workload as its user describes it; `golow.workload.prepare` checks and builds it.
 
     model: a name of the zoo, ``file.py:Name``, ``package.module:name``, ``file.pt2`` or a module.
-    example_inputs and targets: tensors with the batch dimension first, where the model does not
-    take images; golow's own images and their labels are used without them. batch: 8 unless given.
-    input_shape: of one sample, without the batch; resolution: the side of a square image.
-    channels, classes: of a model of the zoo. weights: a .safetensors file of the state dict.
-    initialisation: a name of `golow.models.initialise`. loss: a name of torch.nn.functional, or a
-    function of the output and the targets. seed: of weights and order of images. threads: of every
-    level.
+    example_inputs and targets: tensors with the batch dimension first, for models that do not take
+    images; without them golow uses its own images and labels. batch: 8 by default. input_shape: of
+    one sample, without the batch. resolution: side of a square image. channels, classes: for a
+    model of the zoo. weights: a .safetensors file of the state dict. initialisation: a name of
+    `golow.models.initialise`. loss: a name of torch.nn.functional, or a function of the output and
+    the targets. seed: for weights and order of images. threads: for every level.
     """
 
     model: str | nn.Module

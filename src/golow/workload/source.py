@@ -1,4 +1,4 @@
-"""Where a model comes from, and the module itself: what every worker repeats for itself.
+"""Finds a model's source and builds the module, which every worker does again.
 
 A model is a name of the zoo, ``file.py:Name``, ``package.module:name``, a ``.pt2`` program or a
 live module that golow carries in the bundle.
@@ -33,7 +33,7 @@ def locate(
     classes: int | None = None,
     resolution: int | None = None,
 ) -> ModelSource:
-    """Where the model comes from; raises `GolowError` when there is no such thing."""
+    """Where the model comes from; raises `GolowError` if it does not exist."""
     given = {"in_channels": channels, "classes": classes, "resolution": resolution}
     arguments = {name: value for name, value in given.items() if value is not None}
     if isinstance(model, nn.Module):
@@ -42,7 +42,7 @@ def locate(
         return ModelSource(kind="zoo", name=model, arguments=arguments)
     if channels is not None or classes is not None:
         raise GolowError(
-            f"--channels and --classes are for the zoo; {model} decides that itself",
+            f"--channels and --classes are for models of the zoo; {model} sets them itself",
             "give the input with --input CxHxW.",
         )
     path, _, attribute = model.rpartition(":")
@@ -65,10 +65,10 @@ def locate(
 
 
 def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
-    """The module, with whatever weights its own code gives it.
+    """The module, with the weights that its own code gives it.
 
-    folder is the bundle, where a live module was written to. Raises `GolowError` with the
-    shortened traceback of the user's own code where that fails.
+    folder: the bundle, which holds a live module. Raises `GolowError` with a shortened traceback of
+    the user's own code if that fails.
     """
     if source.kind == "zoo":
         try:
@@ -103,12 +103,12 @@ def _load_program(source: ModelSource) -> nn.Module:
     except Exception as error:
         last = str(error).strip().splitlines()[:1]
         raise GolowError(
-            f"{source.name} is no exported program that torch {torch.__version__} can read: "
+            f"{source.name} is not an exported program that torch {torch.__version__} can read: "
             f"{type(error).__name__}: {' '.join(last)}",
             "write it with torch.export.save.",
         ) from error
-    # It has no mode but the one that it was exported in, and refuses to be asked for one. Here it
-    # may be asked, as any module is, which then changes nothing.
+    # An exported program keeps the mode of its export, and its own train() and eval() raise. Once
+    # they are removed, the module accepts these calls like any other, and they change nothing.
     for name in ("train", "eval"):
         vars(module).pop(name, None)
     return module.eval()
@@ -125,26 +125,26 @@ def _import_file(source: ModelSource) -> ModuleType:
     if spec is None or spec.loader is None:
         raise GolowError(f"{path} cannot be imported as a Python file")
     module = importlib.util.module_from_spec(spec)
-    # The model's file may import its neighbours, as it does when it is run.
+    # The model's file may import files beside it, as when it is run directly.
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script may end itself
-        raise GolowError(f"{path} does not import:\n{short_traceback(error)}") from error
+    except (Exception, SystemExit) as error:  # a script may call sys.exit
+        raise GolowError(f"{path} cannot be imported:\n{short_traceback(error)}") from error
     return module
 
 
 def _import_dotted(source: ModelSource) -> ModuleType:
-    # A command line tool does not have the current folder on its path; its user expects it.
+    # A command-line tool does not have the current folder on its path, but users expect it.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(source.name)
     except (Exception, SystemExit) as error:
         raise GolowError(
-            f"the module {source.name} does not import:\n{short_traceback(error)}",
+            f"the module {source.name} cannot be imported:\n{short_traceback(error)}",
             "run golow from the folder that holds the package, or install it.",
         ) from error
 
@@ -164,12 +164,12 @@ def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
             found = found()
         except Exception as error:
             raise GolowError(
-                f"{source.attribute}() does not build:\n{short_traceback(error)}",
-                "golow calls it without arguments; write a function that does the rest.",
+                f"{source.attribute}() failed:\n{short_traceback(error)}",
+                "golow calls it without arguments; write a function that passes them.",
             ) from error
     if not isinstance(found, nn.Module):
         raise GolowError(
-            f"{source.attribute} gives a {type(found).__name__}, not a torch.nn.Module"
+            f"{source.attribute} returns a {type(found).__name__}, not a torch.nn.Module"
         )
     return found
 
@@ -180,7 +180,7 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
     if folder is None:
         raise GolowError("a live module can only be built from its bundle")
     data = (folder / "module.pkl").read_bytes()
-    # Unpickling runs code: only the very bytes that golow wrote are read.
+    # Unpickling runs code: only the exact bytes that golow wrote are read.
     if hashlib.sha256(data).hexdigest() != source.sha256:
         raise GolowError("the bundle's module is not the one that golow wrote")
     module = cloudpickle.loads(data)
@@ -190,8 +190,8 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
 
 
 def short_traceback(error: BaseException, lines: int = 12) -> str:
-    """The end of the user's own traceback: without golow's frames, and without torch's as long
-    as any other is left."""
+    """The end of the user's own traceback, without golow's frames, and without torch's unless no
+    others are left."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -207,7 +207,7 @@ def _is_within(file: str, folder: Path) -> bool:
 
 
 def random_layers(module: nn.Module) -> list[str]:
-    """Paths of the dropout layers that drop something."""
+    """Paths of the dropout layers with a probability above 0."""
     return [
         path
         for path, child in module.named_modules()
@@ -217,7 +217,7 @@ def random_layers(module: nn.Module) -> list[str]:
 
 @contextmanager
 def random_layers_off(module: nn.Module) -> Iterator[None]:
-    """Dropout with probability 0 for the time of the block."""
+    """Set the probability of all dropout layers to 0 within the block."""
     layers = [m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     before = [layer.p for layer in layers]
     for layer in layers:

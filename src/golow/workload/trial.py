@@ -1,6 +1,6 @@
-"""The first try of a module on the workload's device: it takes its batch and repeats its result.
+"""Tries a module on the workload's device: it must accept its batch and repeat its result.
 
-The module stays on the CPU and keeps its state; what runs are copies.
+The module stays on the CPU and keeps its state; copies run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from golow.record import Device, GolowError, Precision
 from golow.workload.batch import Batch
 from golow.workload.source import random_layers_off, short_traceback
 
-# A GPU may add in another order each time, which a network amplifies. Relative to the largest
-# element; randomness of a person's making is far above it.
+# A GPU may sum in another order each time, which a network amplifies. Relative to the largest
+# element; intended randomness is far above it.
 REORDERED = 1e-3
 
 
@@ -43,16 +43,16 @@ def require_device(device: Device, precision: Precision) -> None:
     elif not torch.cuda.is_available():
         raise GolowError(
             "PyTorch finds no GPU that it can use here",
-            "look at the driver and at CUDA_VISIBLE_DEVICES; `golow doctor` says what is there.",
+            "check the driver and CUDA_VISIBLE_DEVICES; `golow doctor` says what is there.",
         )
 
 
 def give_back_memory(device: Device) -> None:
-    """Return to the device what PyTorch keeps of it for a next time.
+    """Return PyTorch's cached memory to the device.
 
-    A workspace of cuBLAS may lie in a large block of that, which it would keep, hence the call that
-    PyTorch's notes on CUDA name. Not for a process that has captured a graph: the graph goes on to
-    use the workspaces that it was captured with.
+    A cuBLAS workspace may lie in a large cached block and keep it from being returned, hence the
+    first call, which PyTorch's notes on CUDA name. Do not call this in a process that has captured
+    a CUDA graph: the graph still uses the workspaces of its capture.
     """
     if device == "cuda":
         torch._C._cuda_clearCublasWorkspaces()
@@ -60,13 +60,13 @@ def give_back_memory(device: Device) -> None:
 
 
 def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
-    """One forward pass without gradients; the output, on the CPU."""
+    """Run a forward pass without gradients; returns the output, on the CPU."""
     output = _forward(module, batch, name, device)
     return pytree.tree_map_only(Tensor, Tensor.cpu, output)
 
 
 def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> None:
-    """A second forward pass, whose output must be the first's."""
+    """Run a second forward pass, whose output must repeat the first."""
     again = try_forward(module, batch, name, device)
     _require_repeatable(name, "inference", first, again, device)
 
@@ -74,7 +74,7 @@ def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device
 def try_step(
     module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
 ) -> None:
-    """One forward pass with the loss, twice: training must be possible and repeatable."""
+    """Run a forward pass with the loss twice: training must be possible and repeatable."""
     with random_layers_off(module):
         first, second = (_loss_once(module, batch, loss, name, device) for _ in range(2))
     _require_repeatable(name, "training", first, second, device)
@@ -91,26 +91,26 @@ def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
             output = functional_call(module, _state(module, device), inputs)
     except torch.OutOfMemoryError as error:
         raise GolowError(
-            f"the GPU has no memory for a forward pass of {name} on {shapes}",
+            f"the GPU has too little memory for a forward pass of {name} on {shapes}",
             "use a smaller --batch or --resolution.",
         ) from error
     except Exception as error:
         raise GolowError(
-            f"{name} does not take an input of {shapes}:\n{short_traceback(error, 3)}",
-            "say the shape of one sample with --input, or the size with --resolution.",
+            f"{name} does not accept an input of {shapes}:\n{short_traceback(error, 3)}",
+            "give the shape of one sample with --input, or the size with --resolution.",
         ) from error
     leaves = pytree.tree_leaves(output)
     if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
         raise GolowError(
-            f"the output of {name} is no tensor: it gives {kinds}",
+            f"the output of {name} is not a tensor: it contains {kinds}",
             "return a tensor, or a tuple, list or dict of tensors.",
         )
     return output
 
 
 def _state(module: nn.Module, device: Device) -> dict[str, Tensor]:
-    """The buffers, copied since a try must not move running statistics; on a GPU all tensors."""
+    """Copied buffers, because a try must not change running statistics; on a GPU all tensors."""
     state = {name: buffer.to(device, copy=True) for name, buffer in module.named_buffers()}
     if device != "cpu":
         state |= {name: weight.to(device) for name, weight in module.named_parameters()}
@@ -127,7 +127,7 @@ def _loss_once(
         raise
     except Exception as error:
         raise GolowError(
-            f"the loss does not take the output of {name}:\n{short_traceback(error, 3)}",
+            f"the loss does not accept the output of {name}:\n{short_traceback(error, 3)}",
             "name another with --loss, or give loss= and targets= in Python.",
         ) from error
     if not isinstance(value, Tensor) or value.numel() != 1:

@@ -1,4 +1,4 @@
-"""The weights that a module starts with: of a file, of an initialisation, or its constructor's."""
+"""A module's initial weights: from a file, an initialisation, or its constructor."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ def fresh_module(
     initialisation: str | None,
     seed: int,
 ) -> tuple[nn.Module, str]:
-    """The module, with the weights that it starts with, and words for the record of how it got
-    them. model: the caller's own module, which is copied, or any name; source says where it is."""
+    """The module with its initial weights, and a description of them for the record.
+
+    model: the caller's own module, which is copied, or a name. source: where a named model is.
+    """
     torch.manual_seed(seed)
     module = _copy(model) if isinstance(model, nn.Module) else build_module(source)
     return module, _give_weights(module, source, weights, initialisation, seed)
 
 
 def _copy(module: nn.Module) -> nn.Module:
-    """The caller's module stays in its own mode, with its own weights, on its own device."""
+    """Copy the caller's module, which keeps its mode, weights and device."""
     try:
         return copy.deepcopy(module).cpu()
     except Exception as error:
@@ -47,7 +49,7 @@ def _give_weights(
     initialisation: str | None,
     seed: int,
 ) -> str:
-    """Fill in the weights; returns the words for the record."""
+    """Set the weights; returns their description for the record."""
     if weights is not None:
         _load_weights(module, Path(weights))
         return f"weights of {Path(weights).name}"

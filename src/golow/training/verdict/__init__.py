@@ -1,12 +1,12 @@
-"""Did a level train the same network as eager? Judged from the curves; docs/training.md says why.
+"""Did a level train the same network as eager? Judged from the curves; see docs/training.md.
 
-A verdict comes from the first of these that has something to say:
+The first of these criteria that decides gives the verdict:
 
-* the check of the first steps, where it says ``differs``;
-* what was consumed: the checksums of every epoch must be eager's;
-* the steps that rounding explains (``steps.py``): ``differs`` for a curve that leaves eager's by
-  more, ``same`` for one that stays near it to the end;
-* the spread that seeds give (``seeds.py``).
+* the check of the first steps, if it says ``differs``;
+* the consumed data: the checksum of every epoch must equal eager's;
+* the distance that rounding explains, step by step (``steps.py``): ``differs`` if the curve leaves
+  eager's by more, ``same`` if it stays near eager's to the end;
+* the spread over seeds (``seeds.py``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["Pair", "curves", "verdicts"]
 def verdicts(
     runs: Sequence[TrainingRun], roundings: Sequence[TrainingRun], baseline: str, epochs: int
 ) -> tuple[CurveVerdict, ...]:
-    """One for each initialisation and level but the baseline, in the order of the runs.
+    """One verdict per initialisation and level except the baseline, in the order of the runs.
 
-    roundings: the baseline from weights a few roundings away, one an initialisation at most.
-    epochs: how many a whole run has.
+    roundings: runs of the baseline from weights a few roundings away, at most one per
+    initialisation. epochs: how many a complete run has.
     """
     groups = dict.fromkeys((run.initialisation, run.level) for run in runs)
     found = []
@@ -51,10 +51,10 @@ def verdicts(
 
 
 def curves(pairs: Sequence[Pair], twin: TrainingRun | None, epochs: int) -> Judgement:
-    """What the curves alone say of a level.
+    """What the curves alone say about a level.
 
-    pairs: one a seed, each with an epoch at least. twin: eager from weights a few roundings away,
-    from the start of one of the seeds; None where there is none.
+    pairs: one per seed, each with at least one epoch. twin: eager from weights a few roundings
+    away from the start of one of the seeds; None if there is no such run.
     """
     fault = _consumed_otherwise(pairs) or _not_finite(pairs)
     if fault is not None:
@@ -72,7 +72,7 @@ def curves(pairs: Sequence[Pair], twin: TrainingRun | None, epochs: int) -> Judg
         return Judgement("unclear", reason, figures)
     if all(map(stays_near, pairs)):
         steps = sum(len(epoch.losses) for epoch in pairs[0].level.epochs)
-        near = f"stay within {farthest:.1g} of eager's" if farthest else "are eager's"
+        near = f"stay within {farthest:.1g} of eager's" if farthest else "equal eager's"
         return Judgement("same", f"its losses {near} for {steps} steps", figures)
     judged = by_seeds(pairs)
     return judged._replace(figures=figures + judged.figures)
@@ -106,7 +106,7 @@ def _consumed_otherwise(pairs: Sequence[Pair]) -> Judgement | None:
         for one, other in zip(pair.level.epochs, pair.eager.epochs, strict=False):
             if one.checksum != other.checksum or len(one.losses) != len(other.losses):
                 where = f"epoch {one.epoch} of seed {pair.seed}"
-                reason = f"it consumed other samples, or in another order, in {where}"
+                reason = f"it consumed other samples, or the same in another order, in {where}"
                 return Judgement("differs", reason)
     return None
 
@@ -117,7 +117,7 @@ def _not_finite(pairs: Sequence[Pair]) -> Judgement | None:
             reason = f"eager's own loss is not finite with seed {pair.seed}"
             return Judgement("unclear", reason)
         if not pair.level_is_finite:
-            reason = f"its loss is not finite with seed {pair.seed}, and eager's is"
+            reason = f"its loss is not finite with seed {pair.seed}, but eager's is"
             return Judgement("differs", reason)
     return None
 

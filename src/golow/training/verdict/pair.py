@@ -1,4 +1,4 @@
-"""What is compared, and what is said of it."""
+"""The pair of runs that is compared, and the judgement on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 class Judgement(NamedTuple):
-    """A word with its reason, and the figures that it rests on."""
+    """A verdict with its reason and the figures behind it."""
 
     word: CurveWord
     reason: str
@@ -30,23 +30,23 @@ class Pair(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """Of both."""
+        """The seed of both runs."""
         return self.level.seed
 
     @property
     def level_is_finite(self) -> bool:
-        """Whether all losses of the level are numbers."""
+        """Whether all losses of the level are finite."""
         return _finite(self.level)
 
     @property
     def eager_is_finite(self) -> bool:
-        """Whether all of eager's are."""
+        """Whether all losses of eager are finite."""
         return _finite(self.eager)
 
     @property
     def least_distance(self) -> float:
-        """What the losses of two right levels may be apart at once: both may be off from float64
-        by what the check allows the first loss."""
+        """How far apart the losses of two correct levels may be from the first step on: each may
+        differ from float64 by what the check allows for the first loss."""
         for tensor in self.level.check.tensors:
             if tensor.name.endswith("/loss/loss"):
                 return 2 * tensor.limit
@@ -59,8 +59,8 @@ def step_losses(run: TrainingRun) -> Numbers:
 
 
 def resolution(epoch: Epoch) -> float:
-    """Standard error of an accuracy on a test part of that size; of one that is 0 or 1 too, as if
-    one more sample had been right and one more wrong."""
+    """Standard error of the accuracy on a test part of this size. One right and one wrong sample
+    are added, so that it is above 0 for an accuracy of 0 or 1 too."""
     rows = epoch.eval_samples + 2
     share = ((epoch.eval_accuracy or 0.0) * epoch.eval_samples + 1) / rows
     return math.sqrt(share * (1 - share) / rows)

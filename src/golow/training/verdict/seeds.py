@@ -1,9 +1,9 @@
-"""A level's numbers over seeds against eager's: equal as far as the seeds can tell?
+"""Compare a level's numbers with eager's over several seeds: equal as far as the seeds can tell?
 
-Of each number the means are compared. The 95% interval of their difference is held against a
-tolerance: as far as two runs are apart that differ in nothing but the seed, in 98 of 100 cases.
-``same`` is what lies within it as a whole, ``differs`` what lies outside as a whole. How far seeds
-lie apart is taken from both levels together.
+The means of each number are compared. The 95% interval of their difference is held against a
+tolerance: two runs that differ only in their seed stay within it in 98 of 100 cases. ``same`` means
+that the whole interval lies within the tolerance, ``differs`` that all of it lies outside. The
+spread over seeds is estimated from both levels together.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from golow.training.record import TrainingRun
 from golow.training.verdict.pair import Judgement, Pair, resolution
 
 LEAST_SEEDS = 3
-"""With fewer, equal levels are hardly told from others: the spread is not known well enough."""
+"""With fewer seeds the spread is too poorly known to tell equal levels from others."""
 
 WIDEST_ACCURACY = 0.1
-"""Where the seeds leave more than this open, no level can be called the same."""
+"""If the tolerance of the accuracy is larger than this, no level is called the same."""
 
 _TWO_SIDED_95, _TWO_SIDED_98, _UNLIKE = 0.975, 0.99, 0.99
 
 
 class Measure(NamedTuple):
-    """One number of a run, and the least spread over seeds that can be believed of it."""
+    """One number of a run, and the smallest credible spread of it over seeds."""
 
     name: str
     of: Callable[[TrainingRun], float]
@@ -38,8 +38,8 @@ class Measure(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The difference of the means with its 95% interval, the tolerance, and whether the level's
-    seeds are farther apart than eager's by more than chance."""
+    """The difference of the means, its 95% interval, the tolerance, and whether the level's seeds
+    are farther apart than eager's by more than chance."""
 
     value: float
     low: float
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
     erratic: bool
 
     def figures(self, name: str) -> tuple[Quantity, Quantity]:
-        """The difference of that number and the tolerance, for the record."""
+        """The difference and the tolerance for the record; name: of the measured number."""
         low, high = self.low, self.high
         return (
             Quantity(name=f"{name}_difference", unit="", value=self.value, low=low, high=high),
@@ -57,10 +57,10 @@ class Difference(NamedTuple):
 
 
 def by_seeds(pairs: Sequence[Pair]) -> Judgement:
-    """Mean loss of the last epoch, loss and accuracy on the test part at the end."""
+    """Compare the last epoch's mean loss, and the final loss and accuracy on the test part."""
     if len(pairs) < LEAST_SEEDS:
-        count = "one seed gives no spread" if len(pairs) == 1 else "two seeds give hardly a spread"
-        return Judgement("unclear", f"its curve leaves eager's, and {count}; --seeds 3")
+        count = "one seed gives no spread" if len(pairs) == 1 else "two give hardly any spread"
+        return Judgement("unclear", f"its curve leaves eager's, and {count}; use --seeds 3")
     figures: list[Quantity] = []
     judged: list[Judgement] = []
     for measure in _measures(pairs):
@@ -76,7 +76,7 @@ def by_seeds(pairs: Sequence[Pair]) -> Judgement:
 
 
 def compared(pairs: Sequence[Pair], measure: Measure) -> Difference:
-    """One number of the level's runs and of eager's; at least two pairs."""
+    """Compare one number of the level's runs with eager's; needs at least two pairs."""
     level = np.array([measure.of(pair.level) for pair in pairs])
     eager = np.array([measure.of(pair.eager) for pair in pairs])
     count, freedom = len(pairs), 2 * len(pairs) - 2

@@ -1,8 +1,8 @@
-"""Two curves step by step, as long as rounding leaves them near one another.
+"""Compare two curves step by step, as long as rounding keeps them near each other.
 
-What rounding does is measured: eager is trained a little once more, from weights that are a few
-roundings away (the twin). Where the twin is near eager, a right level is too. A distance is the
-root mean square of the differences of the losses up to a step.
+The effect of rounding is measured: eager trains its first epochs again, from weights that are a
+few roundings away (the twin). While the twin is near eager, a correct level is too. A distance is
+the root mean square of the differences of the losses up to a step.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from golow.training.record import TrainingRun
 from golow.training.verdict.pair import Numbers, Pair, resolution, step_losses
 
 FACTOR = 10.0
-"""Times the twin's distance that a level may have. The twin is moved by eight roundings of every
-weight, where another order of summation is worth about four; two right curves part at rates that
-vary by a few times."""
+"""A level may be this many times as far from eager as the twin. The twin is moved by eight
+roundings of every weight; another order of summation amounts to about four. The rates at which two
+correct curves part vary by a few times."""
 
 NEAR = 0.01
-"""Share of what a training moves its loss by (its standard deviation over the steps) from which on
-two right trainings say nothing of one another: by then they are separate trainings, which only
-their spread can tell apart. Not of the loss itself, which hardly moves where nothing is learnt."""
+"""Two curves are near each other up to this share of the standard deviation of eager's loss over
+the steps. Beyond it, two correct trainings are independent, and only the spread over seeds can
+judge them. It is not a share of the loss itself, which hardly changes if nothing is learnt."""
 
 
 def left_by_more_than_rounding(pair: Pair, twin: TrainingRun) -> str:
-    """Why the level's curve cannot be eager's with other roundings; empty where it can be."""
+    """Why the level's curve cannot be eager's with other roundings; empty if it can be."""
     curves = [step_losses(run) for run in (pair.eager, pair.level, twin)]
     eager, level, moved = (curve[: min(map(len, curves))] for curve in curves)
     rounding, found = _running_distance(moved, eager), _running_distance(level, eager)
@@ -40,7 +40,8 @@ def left_by_more_than_rounding(pair: Pair, twin: TrainingRun) -> str:
 
 
 def stays_near(pair: Pair) -> bool:
-    """Whether losses, evaluations and accuracy are eager's to the end, but for `NEAR`."""
+    """Whether training and test losses stay within `NEAR` of eager's to the end, and the final
+    accuracy within its standard error."""
     near = _near(pair)
     if distance(pair) > near:
         return False
@@ -56,7 +57,7 @@ def stays_near(pair: Pair) -> bool:
 
 
 def distance(pair: Pair) -> float:
-    """Of the two curves, as far as both go."""
+    """The distance of the two curves over the steps that both have."""
     eager, level = step_losses(pair.eager), step_losses(pair.level)
     steps = min(len(eager), len(level))
     return float(_running_distance(level[:steps], eager[:steps])[-1])
@@ -67,10 +68,10 @@ def _near(pair: Pair) -> float:
 
 
 def _evaluated_otherwise(pair: Pair, twin: TrainingRun, apart: Numbers) -> str:
-    """The same of the loss on the test part, as long as the twin's weights are near eager's.
+    """The same for the loss on the test part, as long as the twin's weights are near eager's.
 
-    apart: the twin's distance up to each step. Where its curve has left eager's, their test losses
-    may be alike by luck: they are of two trainings.
+    apart: the twin's distance up to each step. Once its curve has left eager's, the two are
+    separate trainings, and their test losses may agree by luck.
     """
     rounding, steps = 0.0, 0
     for level, eager, moved in zip(pair.level.epochs, pair.eager.epochs, twin.epochs, strict=False):
@@ -81,7 +82,7 @@ def _evaluated_otherwise(pair: Pair, twin: TrainingRun, apart: Numbers) -> str:
             continue
         rounding = max(rounding, abs(moved.eval_loss - eager.eval_loss))
         found = abs(level.eval_loss - eager.eval_loss)
-        # Statistics that are not warmed up yet can make a test loss many times the first loss.
+        # Running statistics that are not warmed up can make a test loss many times the first loss.
         allowed = FACTOR * rounding + pair.least_distance * max(1.0, eager.eval_loss)
         if rounding < _near(pair) and found > allowed:
             return (
@@ -92,6 +93,6 @@ def _evaluated_otherwise(pair: Pair, twin: TrainingRun, apart: Numbers) -> str:
 
 
 def _running_distance(losses: Numbers, eager: Numbers) -> Numbers:
-    """Up to each step."""
+    """The distance up to each step."""
     found: Numbers = np.sqrt(np.cumsum((losses - eager) ** 2) / np.arange(1, len(eager) + 1))
     return found
