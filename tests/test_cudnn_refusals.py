@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[Operator, tuple[Value | None, ...], tuple[int, ...], st
     ),
     "a sum over axes apart": (
         Reduce(function="sum", x=X, axes=(0, 2), keep=False),
-        (value("y", 8, 6),), IMAGE, "not neighbours",
+        (value("y", 8, 6),), IMAGE, "not adjacent",
     ),
     "a sum for too many rows": (
         Reduce(function="sum", x=X, axes=(1,), keep=False),

@@ -1,7 +1,7 @@
-"""oneDNN's C API through ctypes: what golow uses of it, under the library's own names.
+"""oneDNN's C API through ctypes: the part that golow uses, under the library's own names.
 
-Every object of the library is owned by one Python object and destroyed with it. The version is
-checked when the library is loaded. Nothing here imports a framework.
+Each object of the library has one Python owner and is destroyed with it. The version is checked
+when the library is loaded. Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Dims = c_int64 * MAX_DIMENSIONS
 
 
 class OneDnnError(Exception):
-    """A call of the library that did not succeed, with the library's own word for it."""
+    """A call of the library failed; the message has the library's name for the error."""
 
     def __init__(self, call: str, status: int) -> None:
         super().__init__(f"{call}: {STATUS.get(status, status)}")
@@ -63,7 +63,7 @@ class ExecArg(ctypes.Structure):
 
 
 def find_library() -> Path | None:
-    """The shared library that the package brought; None where it is not installed."""
+    """Return the path of the package's shared library; None if it is not installed."""
     try:
         files = distribution(PACKAGE).files or []
     except PackageNotFoundError:
@@ -76,7 +76,7 @@ def find_library() -> Path | None:
 
 @cache
 def library() -> ctypes.CDLL:
-    """The loaded library. Raises OSError where it is missing or of another major version."""
+    """Return the loaded library. Raises OSError if it is missing or has another major version."""
     path = find_library()
     if path is None:
         raise OSError(f"the package {PACKAGE} is not installed")
@@ -95,7 +95,7 @@ def library() -> ctypes.CDLL:
 
 
 class ChannelBlock(NamedTuple):
-    """Channels that lie together in a blocked layout, and its format tag."""
+    """Number of channels in a block of a blocked layout, and its format tag."""
 
     size: int
     tag: int
@@ -103,14 +103,15 @@ class ChannelBlock(NamedTuple):
 
 @cache
 def channel_block() -> ChannelBlock:
-    """The blocks in which this CPU's convolutions compute: as many channels as a register holds.
-    For others oneDNN has its reference code alone, which is hundreds of times slower."""
+    """Return the block in which this CPU's convolutions compute: as many channels as a register
+    holds. For other blocks oneDNN has only its reference code, which is hundreds of times slower.
+    """
     wide = library().dnnl_get_effective_cpu_isa() & AVX_512
     return ChannelBlock(16, BLOCKED_BY_16) if wide else ChannelBlock(8, BLOCKED_BY_8)
 
 
 def version() -> str:
-    """Version of the loaded library, as 3.2.0."""
+    """Return the version of the loaded library, for example 3.2.0."""
     found = library().dnnl_version().contents
     return f"{found.major}.{found.minor}.{found.patch}"
 
@@ -131,13 +132,13 @@ class Owned:
         self.handle = handle
 
     def __del__(self) -> None:
-        # At the interpreter's end the module may be gone before the object.
+        # At exit the module may be gone before the object.
         if self.handle and library is not None:
             getattr(library(), self.destroy)(self.handle)
 
 
 class Engine(Owned):
-    """The CPU as oneDNN sees it, with the one stream that golow uses."""
+    """The CPU as a oneDNN engine, with the one stream that golow uses."""
 
     destroy = "dnnl_engine_destroy"
 
@@ -165,7 +166,7 @@ class Descriptor(Owned):
 
     @classmethod
     def plain(cls, shape: Sequence[int], dtype: str = "float32") -> Descriptor:
-        """Row-major, as PyTorch's contiguous tensors are; a scalar is one element."""
+        """Row-major, as PyTorch's contiguous tensors; a scalar is one element."""
         strides, step = [], 1
         for size in reversed(shape):
             strides.append(step)

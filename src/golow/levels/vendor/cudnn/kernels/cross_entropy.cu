@@ -1,13 +1,13 @@
-// nll of log softmax, and its gradient (softmax - [column = t]) * g / weight, at once. Sums over rows
-// are of float64. A target outside the columns is never read: its loss is NaN.
+// nll of log softmax, and its gradient (softmax - [column = t]) * g / weight, in one kernel. Sums
+// over rows are float64. A target outside the columns is never used as an index: its loss is NaN.
 
-// What the blocks of one launch have summed, and how many are done. The last one adds up in the
-// order of the blocks and leaves the count at 0 for the next launch: one launch at a time.
+// The sums of the blocks of one launch, and how many blocks are done. The last block adds the sums
+// in the order of the blocks and resets the count to 0. Only one launch may run at a time.
 constexpr int MOST_BLOCKS = 1024;
 __device__ double block_loss[MOST_BLOCKS];
 __device__ unsigned blocks_done;
 
-// Whether this block is the last one to come here with its sum.
+// Whether this block is the last one to deliver its sum.
 __device__ inline bool is_last(double sum) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
@@ -20,7 +20,7 @@ __device__ inline bool is_last(double sum) {
   return last;
 }
 
-// dlogits and the loss together; each block counts the targets for itself.
+// Computes dlogits and the loss; each block counts the targets itself.
 template <typename T, int THREADS>
 __global__ void cross_entropy(
     const T* logits, const long long* target, const float* gradient, float* loss, T* dlogits,

@@ -1,4 +1,4 @@
-"""Cross entropy of rows of logits with its gradient, in one kernel."""
+"""Cross entropy of rows of logits and its gradient, in one kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cross_entropy(source: str, rows: int, columns: int, mean: bool, ignored: int
     """Pointers: logits [rows, columns] of ``source``, target [rows] (int64), gradient (float32
     scalar: that of the loss, times any loss scale) -> loss (float32 scalar), dlogits of ``source``.
 
-    The kernel keeps its blocks' sums in the module: never launch it on two streams at once.
+    The sums of the blocks are stored in the module: never launch it on two streams at once.
     """
     require_floating(source=source)
     require_positive(rows=rows, columns=columns)
