@@ -116,9 +116,9 @@ REFUSED: dict[str, tuple[Operator, tuple[Value | None, ...], tuple[int, ...], st
         ActivateBackward(gradient=X, value=X, activation=Activation(name="gelu"), from_result=True),
         (value("y", *IMAGE),), IMAGE, "gelu has no gradient from its result",
     ),
-    "arithmetic that widens both": (
+    "arithmetic that broadcasts both": (
         Binary(function="add", a=X, b=Ref(name="other")),
-        (value("y", 2, 8, 6, 6),), (2, 1, 6, 6), "widens both",
+        (value("y", 2, 8, 6, 6),), (2, 1, 6, 6), "broadcasts both",
     ),
     "softmax over rows of an image": (
         Softmax(x=X, axis=2, log=False), (value("y", *IMAGE),), IMAGE, "axis in the middle",

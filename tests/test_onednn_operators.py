@@ -245,11 +245,11 @@ REFUSED = {
     "a widened first argument": Refused(
         Binary(function="subtract", a=Y, b=X),
         Binary(function="add", a=Y, b=X),
-        "golow.binary that widens",
+        "golow.binary that broadcasts",
         {"y": ((16, 1, 1), "float32")},
     ),
     "two widened arguments": Refused(
-        Binary(function="add", a=X, b=Y), None, "golow.binary that widens",
+        Binary(function="add", a=X, b=Y), None, "golow.binary that broadcasts",
         {"x": ((2, 16, 1, 4), "float32"), "y": ((16, 4, 1), "float32")},
     ),
     "an average with a divisor": Refused(
@@ -313,7 +313,7 @@ REFUSED = {
     "a norm's gradient after another operator": Refused(
         BatchNormBackward(**{**NORM_GRADIENT, "mean": Ref(name="out_0")}),
         None,
-        "golow.batch_norm_backward of what golow.permute has made",
+        "golow.batch_norm_backward of a result of golow.permute",
         before=(Permute(x=V, order=(0,)),),
     ),
     "a loss with weights": Refused(

@@ -259,8 +259,7 @@ class Gpu:
         self.forget(event)
 
     def time(self, enqueue: Callable[[], None], runs: int) -> float:
-        """Return the nanoseconds of the fastest of ``runs`` replays of what the function enqueues.
-        """
+        """Replay what the function enqueues ``runs`` times; return the shortest time, in ns."""
         graph, first, second = self.capture(enqueue), self.event(), self.event()
         times = []
         for _ in range(runs):

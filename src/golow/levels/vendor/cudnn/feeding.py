@@ -72,8 +72,7 @@ class Intake:
         self._next = 0
 
     def run(self, fed: Fed, feed: Feed) -> None:
-        """Enqueue an iteration on this batch. Its last row is repeated if the plan has more rows.
-        """
+        """Enqueue an iteration on this batch; its last row fills up a plan with more rows."""
         index = self._next
         self._next = (index + 1) % len(self._slots)
         slot, gpu = self._slots[index], self._gpu

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 0) -> None:
-    """Define the current node's value: a row-major copy that reads the tensor with these strides.
-    """
+    """Define the current node's value: a row-major copy, read with these strides."""
     shape, layout = build.output().shape, Layout(tensor.dtype)
     result = build.new(build.output().name, shape, layout)
     target = layout.strides(shape)

@@ -20,8 +20,7 @@ GROUPS: tuple[Group, ...] = ("vectors", "weights")
 
 
 class TrainingState:
-    """The parameters of one plan. new: allocates memory for a value in a place, as `Builder.new`.
-    """
+    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`."""
 
     def __init__(self, types: Types, new: New) -> None:
         self._types, self._new = types, new

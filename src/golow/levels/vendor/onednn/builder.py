@@ -273,8 +273,7 @@ class Builder:
     def array_call(
         self, function: Callable[..., None], reads: Sequence[Tensor], writes: Sequence[Tensor]
     ) -> None:
-        """Add a function of row-major NumPy arrays as a step; it takes ``reads``, then ``writes``.
-        """
+        """Add a function of row-major NumPy arrays as a step; it gets ``reads``, ``writes``."""
         call = ArrayCall(function, (*reads, *writes))
         self._add(call, reads, writes, self._operation, "numpy")
 

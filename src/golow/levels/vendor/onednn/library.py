@@ -177,7 +177,7 @@ class Descriptor(Owned):
     def strided(
         cls, shape: Sequence[int], strides: Sequence[int], dtype: str = "float32"
     ) -> Descriptor:
-        """With these strides, in elements."""
+        """With the given strides, in elements."""
         shape, strides = (shape, strides) if len(shape) else ((1,), (1,))
         made = cls(c_void_p())
         arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], Dims(*strides))
@@ -186,7 +186,7 @@ class Descriptor(Owned):
 
     @classmethod
     def tagged(cls, shape: Sequence[int], tag: int = ANY, dtype: str = "float32") -> Descriptor:
-        """In a layout that the library names; ANY leaves the choice to the primitive."""
+        """In a layout that the library names; with ANY, the primitive chooses."""
         made = cls(c_void_p())
         arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], tag)
         call("dnnl_memory_desc_create_with_tag", byref(made.handle), *arguments)
@@ -194,20 +194,20 @@ class Descriptor(Owned):
 
     @classmethod
     def copied(cls, handle: int) -> Descriptor:
-        """An own copy of a descriptor that belongs to someone else."""
+        """Copy a descriptor that has another owner."""
         made = cls(c_void_p())
         call("dnnl_memory_desc_clone", byref(made.handle), c_void_p(handle))
         return made
 
     def reshaped(self, shape: Sequence[int]) -> Descriptor:
-        """The same bytes under another shape. Raises `OneDnnError` where the layout forbids it."""
+        """The same bytes with another shape. Raises `OneDnnError` if the layout forbids it."""
         made = Descriptor(c_void_p())
         shape = shape if len(shape) else (1,)
         call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
         return made
 
     def permuted(self, order: Sequence[int]) -> Descriptor:
-        """The same bytes with the axes in another order: axis i of the result is order[i] here."""
+        """The same bytes with permuted axes: axis i of the result is axis order[i] here."""
         made = Descriptor(c_void_p())
         where = [list(order).index(axis) for axis in range(len(order))]
         places = (c_int * len(where))(*where)
@@ -215,7 +215,7 @@ class Descriptor(Owned):
         return made
 
     def part(self, shape: Sequence[int], offsets: Sequence[int]) -> Descriptor:
-        """A box of that shape within the same bytes, from these offsets on."""
+        """A box of that shape in the same bytes, starting at these offsets."""
         made = Descriptor(c_void_p())
         arguments = (self.handle, Dims(*shape), Dims(*offsets))
         call("dnnl_memory_desc_create_submemory", byref(made.handle), *arguments)
@@ -223,7 +223,7 @@ class Descriptor(Owned):
 
     @property
     def bytes(self) -> int:
-        """Size in memory, padding included."""
+        """Size in memory, including padding."""
         return int(library().dnnl_memory_desc_get_size(self.handle))
 
     @property
@@ -233,12 +233,12 @@ class Descriptor(Owned):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Distance between neighbours (for a blocked axis: between its blocks), in elements."""
+        """Distance from one index to the next (for a blocked axis: between blocks), in elements."""
         return self._dimensions(QUERY_STRIDES)
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """The inner blocks as (axis, size), outermost first; none where the layout is strided."""
+        """The inner blocks as (axis, size), outermost first; empty for a strided layout."""
         count = c_int()
         call("dnnl_memory_desc_query", self.handle, QUERY_INNER_COUNT, byref(count))
         if not count.value:
@@ -261,7 +261,7 @@ class Descriptor(Owned):
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        """The layout as oneDNN writes it: ``abcd`` is row-major, ``aBcd16b`` blocked by 16."""
+        """The layout in oneDNN's notation: ``abcd`` is row-major, ``aBcd16b`` blocked by 16."""
         axes = "abcdefghijkl"
         blocks = self.blocks
         blocked = {axis for axis, _ in blocks}

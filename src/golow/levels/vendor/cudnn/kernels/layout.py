@@ -78,8 +78,7 @@ def narrow(file: Path, name: str, n: int, scalars: tuple[int, ...], code: str = 
 
 
 def tile_grid(n: int, rows: int, columns: int) -> Grid:
-    """One block for each tile of n matrices. Raises ValueError if a grid cannot have that many.
-    """
+    """One block for each tile of n matrices. Raises ValueError if they exceed a grid."""
     blocks = n * -(-rows // TILE) * -(-columns // TILE)
     if blocks > LARGEST_INT:
         raise ValueError(f"{n} matrices of {rows} by {columns} are more than one launch can take")

@@ -25,8 +25,7 @@ AVERAGES = POOLING + (FOLDER / "averages.cuh").read_text()
 
 
 class Window(NamedTuple):
-    """Kernel, stride, padding before (top, left) and dilation of a pooling, each (height, width).
-    """
+    """Kernel, stride, padding before (top, left) and dilation of a pooling: (height, width)."""
 
     kernel: Pair
     stride: Pair

@@ -82,7 +82,7 @@ def _refuse_shapes(a: Ref, b: Ref | None, question: Question) -> str:
     if output is None:
         return ""
     if output.shape not in given:
-        return f"{question.node.op} that widens both arguments"
+        return f"{question.node.op} that broadcasts both arguments"
     narrow = [shape for shape in given if shape != output.shape]
     rank = len(output.shape)
     if rank > AXES and any(_long_axes(s, output.shape) not in ([], [rank - 1]) for s in narrow):
@@ -91,8 +91,7 @@ def _refuse_shapes(a: Ref, b: Ref | None, question: Question) -> str:
 
 
 def _counts(arguments: Binary, question: Question) -> bool:
-    """Whether it adds one to a counter of the state, or to a counter that was incremented before.
-    """
+    """Whether it adds one to a counter of the state, or to the result of such an addition."""
     if arguments.function != "add" or type(arguments.b) is not int or arguments.b != 1:
         return False
     name = arguments.a.name

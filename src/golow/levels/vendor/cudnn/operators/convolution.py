@@ -1,5 +1,4 @@
-"""Convolution forward and backward, in one kernel with bias, residual and activation if possible.
-"""
+"""Convolution forward and backward; bias, residual and activation are fused where possible."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ MOST_TILE_WORK = 16  # 3x3 windows with stride 2; more would not fit in the regi
 
 
 class Taps(NamedTuple):
-    """A note that replaces the indices: the position of each maximum in its window, one byte each.
-    """
+    """A note instead of the indices: the position of each maximum in its window, in one byte."""
 
     tensor: Tensor
 
