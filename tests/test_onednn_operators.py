@@ -255,12 +255,12 @@ REFUSED = {
     "an average with a divisor": Refused(
         AveragePool(x=X, **WINDOW, ceil=False, with_padding=True, divisor=3),
         AveragePool(x=X, **WINDOW, ceil=False, with_padding=True, divisor=None),
-        "golow.average_pool with a divisor",
+        "golow.average_pool with divisor_override",
     ),
     "an average's gradient with a divisor": Refused(
         AveragePoolBackward(gradient=Y, x=X, **WINDOW, ceil=False, with_padding=True, divisor=3),
         AveragePoolBackward(gradient=Y, x=X, **WINDOW, ceil=False, with_padding=True, divisor=None),
-        "golow.average_pool_backward with a divisor",
+        "golow.average_pool_backward with divisor_override",
     ),
     "an average of ceil that counts": Refused(
         AveragePool(x=X, **WINDOW, ceil=True, with_padding=True, divisor=None),
@@ -298,7 +298,7 @@ REFUSED = {
         before=(BatchNorm(**NORM),),
     ),
     "a norm's gradient for a residual": Refused(
-        BatchNormBackward(**NORM_GRADIENT), None, "golow.batch_norm_backward that hands",
+        BatchNormBackward(**NORM_GRADIENT), None, "golow.batch_norm_backward with a gradient",
         before=(BatchNorm(**NORM),), read=(0, 3),
     ),
     "a norm's gradient of another activation": Refused(

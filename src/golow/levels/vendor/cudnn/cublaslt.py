@@ -150,7 +150,7 @@ class Problem:
         if min(self.m, self.n, self.k, self.batch) < 1:
             yield f"sizes and batch must be at least 1, the batch is {self.batch}"
         if self.dtype not in DATA_TYPES:
-            yield f"dtype {self.dtype!r} is none of {', '.join(DATA_TYPES)}"
+            yield f"dtype {self.dtype!r} is not one of {', '.join(DATA_TYPES)}"
         if self.result not in (self.dtype, "float32"):
             yield f"result {self.result!r} must be {self.dtype} or float32"
         allowed = ("ieee", "tf32") if self.dtype == "float32" else ("half",)
@@ -388,7 +388,7 @@ class Matmul:
                 raise ValueError(f"the address of {name} is {'not wanted' if place else 'missing'}")
             if place % problem.alignment:
                 raise ValueError(
-                    f"the address {place:#x} of {name} is no multiple of {problem.alignment}; "
+                    f"the address {place:#x} of {name} is not a multiple of {problem.alignment}; "
                     "give the problem a smaller alignment"
                 )
         if algorithm.workspace and (not workspace or workspace % BEST_ALIGNMENT):

@@ -29,4 +29,4 @@ def refuse_many_axes(arguments: object, question: Question) -> str:
     value = question.output()
     if value is None or len(value.shape) <= AXES:
         return ""
-    return f"{question.node.op} of {len(value.shape)} axes; {AXES} at most"
+    return f"{question.node.op} of {len(value.shape)} axes; the limit is {AXES}"
