@@ -105,7 +105,7 @@ template <typename T, int V, int X, int Y, Mask MASK>
 __device__ Sums sums_of_block(const Images<T, V, MASK>& images, T* dresidual,
                               const float* inverse_deviation, const Walk& at, int channels) {
   float shift[V] = {}, scale[V] = {};
-  // One row at a time: loading two ahead needs so many registers that fewer blocks fit.
+  // One row at a time: the registers for two would cost more in blocks than they save in waiting.
   for (int row = at.first; at.channel < channels && row < at.last; row += at.step) {
     const size_t place = (size_t)row * channels + at.channel;
     const Row<T, V> read = images.read(place);
