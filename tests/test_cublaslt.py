@@ -47,7 +47,7 @@ def loaded() -> None:
     [
         ({"k": 0}, r"2 x 3 x 0: sizes and batch must be at least 1"),
         ({"batch": 0}, "the batch is 0"),
-        ({"dtype": "float64"}, "dtype 'float64' is none of float32, float16, bfloat16"),
+        ({"dtype": "float64"}, "dtype 'float64' is not one of float32, float16, bfloat16"),
         ({"result": "bfloat16"}, "result 'bfloat16' must be float32 or float32"),
         ({"arithmetic": "half"}, "arithmetic 'half' must be ieee or tf32 for float32"),
         ({"dtype": "float16", "arithmetic": "tf32"}, "arithmetic 'tf32' must be half for float16"),
@@ -276,7 +276,7 @@ def test_calls_reach_the_library() -> None:
         ({}, {"bias": 512}, "the address of bias is not wanted"),
         ({"residual": True}, {}, "the address of c is missing"),
         ({"bias_gradient": True}, {}, "the address of bias is missing"),
-        ({}, {"b": 528}, "the address 0x210 of b is no multiple of 256; give the problem a smal"),
+        ({}, {"b": 528}, "the address 0x210 of b is not a multiple of 256; give the problem a s"),
         ({}, {"workspace": 0}, "needs 4096 bytes of workspace at a multiple of 256, not at 0x0"),
         ({}, {"workspace": 264}, "at a multiple of 256, not at 0x108"),
         ({}, {"algorithm": Algorithm(b"abc", 0, 1.0)}, "64 bytes of data, not 3"),

@@ -116,16 +116,16 @@ REFUSED: dict[str, tuple[Operator, tuple[Value | None, ...], tuple[int, ...], st
         ActivateBackward(gradient=X, value=X, activation=Activation(name="gelu"), from_result=True),
         (value("y", *IMAGE),), IMAGE, "gelu has no gradient from its result",
     ),
-    "arithmetic that widens both": (
+    "arithmetic that broadcasts both": (
         Binary(function="add", a=X, b=Ref(name="other")),
-        (value("y", 2, 8, 6, 6),), (2, 1, 6, 6), "widens both",
+        (value("y", 2, 8, 6, 6),), (2, 1, 6, 6), "broadcasts both",
     ),
     "softmax over rows of an image": (
         Softmax(x=X, axis=2, log=False), (value("y", *IMAGE),), IMAGE, "axis in the middle",
     ),
     "a sum over axes apart": (
         Reduce(function="sum", x=X, axes=(0, 2), keep=False),
-        (value("y", 8, 6),), IMAGE, "not neighbours",
+        (value("y", 8, 6),), IMAGE, "not adjacent",
     ),
     "a sum for too many rows": (
         Reduce(function="sum", x=X, axes=(1,), keep=False),

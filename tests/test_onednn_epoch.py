@@ -236,7 +236,7 @@ def test_the_check_and_the_clock_know_nothing_of_data_sets(
 
 
 def test_pictures_of_another_size_are_refused(program: OneDnn, tmp_path: Path) -> None:
-    words = r"pictures are \[1, 30, 30\], the workload's \[1, 28, 28\]"
+    words = r"images are \[1, 30, 30\], the workload's \[1, 28, 28\]"
     with pytest.raises(GolowError, match=words):
         program.predict(short_feed(tmp_path, side=30))
 

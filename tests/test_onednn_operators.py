@@ -245,22 +245,22 @@ REFUSED = {
     "a widened first argument": Refused(
         Binary(function="subtract", a=Y, b=X),
         Binary(function="add", a=Y, b=X),
-        "golow.binary that widens",
+        "golow.binary that broadcasts",
         {"y": ((16, 1, 1), "float32")},
     ),
     "two widened arguments": Refused(
-        Binary(function="add", a=X, b=Y), None, "golow.binary that widens",
+        Binary(function="add", a=X, b=Y), None, "golow.binary that broadcasts",
         {"x": ((2, 16, 1, 4), "float32"), "y": ((16, 4, 1), "float32")},
     ),
     "an average with a divisor": Refused(
         AveragePool(x=X, **WINDOW, ceil=False, with_padding=True, divisor=3),
         AveragePool(x=X, **WINDOW, ceil=False, with_padding=True, divisor=None),
-        "golow.average_pool with a divisor",
+        "golow.average_pool with divisor_override",
     ),
     "an average's gradient with a divisor": Refused(
         AveragePoolBackward(gradient=Y, x=X, **WINDOW, ceil=False, with_padding=True, divisor=3),
         AveragePoolBackward(gradient=Y, x=X, **WINDOW, ceil=False, with_padding=True, divisor=None),
-        "golow.average_pool_backward with a divisor",
+        "golow.average_pool_backward with divisor_override",
     ),
     "an average of ceil that counts": Refused(
         AveragePool(x=X, **WINDOW, ceil=True, with_padding=True, divisor=None),
@@ -298,7 +298,7 @@ REFUSED = {
         before=(BatchNorm(**NORM),),
     ),
     "a norm's gradient for a residual": Refused(
-        BatchNormBackward(**NORM_GRADIENT), None, "golow.batch_norm_backward that hands",
+        BatchNormBackward(**NORM_GRADIENT), None, "golow.batch_norm_backward with a gradient",
         before=(BatchNorm(**NORM),), read=(0, 3),
     ),
     "a norm's gradient of another activation": Refused(
@@ -313,7 +313,7 @@ REFUSED = {
     "a norm's gradient after another operator": Refused(
         BatchNormBackward(**{**NORM_GRADIENT, "mean": Ref(name="out_0")}),
         None,
-        "golow.batch_norm_backward of what golow.permute has made",
+        "golow.batch_norm_backward of a result of golow.permute",
         before=(Permute(x=V, order=(0,)),),
     ),
     "a loss with weights": Refused(

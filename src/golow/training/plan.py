@@ -52,8 +52,10 @@ def require_possible(request: TrainingRequest) -> None:
     epochs, seeds, padding = request.epochs, request.seeds, request.augmentation.padding
     if epochs < 1:
         raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise GolowError(f"the seeds {list(seeds)} must be different whole numbers from 0")
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
+        raise GolowError(
+            f"the seeds {list(seeds)} must be different whole numbers from 0 to 2^64 - 1"
+        )
     for name in initialisations_of(request):
         if name not in INITIALISATIONS and name != OWN:
             known = ", ".join((*INITIALISATIONS, OWN))

@@ -1,4 +1,4 @@
-"""What a worker without a framework reads of a bundle and of a saved state, as arrays of NumPy."""
+"""Reads bundles and saved states as NumPy arrays, for workers without a framework."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ STATE = ("parameter", "buffer", "momentum")
 
 @contextmanager
 def weights(bundle: Bundle) -> Iterator[Read]:
-    """What reads a parameter, buffer or constant by its kind and name. The files are open only
-    meanwhile, or every page of them that was read would count as the level's memory."""
+    """Yield a function that reads a parameter, buffer or constant by its kind and name.
+
+    The files are open only inside this context. Otherwise every page that was read would count as
+    memory of the level.
+    """
     with ExitStack() as stack:
         files = {
             name: stack.enter_context(safe_open(bundle.file(name), framework="numpy"))
@@ -41,11 +44,11 @@ def weights(bundle: Bundle) -> Iterator[Read]:
 def saved_state(
     file: Path, bundle: Bundle, inputs: Iterable[GraphInput]
 ) -> Iterator[tuple[Read, dict[str, np.ndarray]]]:
-    """What reads like `weights`, but parameters, buffers and momentum (zero where there is none)
-    from a saved state; and the state of loss scaling, empty where there is none.
+    """Yield a reader like that of `weights`, and the state of loss scaling (empty if absent).
 
-    Raises `GolowError`, before anything is read, unless it has what a graph with these inputs
-    needs.
+    The reader takes parameters, buffers and momentum from a saved state; absent momentum is zero.
+    Raises `GolowError`, before it reads any array, if the file is unreadable or does not have what
+    a graph with these inputs needs.
     """
     wanted = {f"{item.kind}/{item.target}": item.value.shape for item in inputs}
     try:
@@ -74,13 +77,13 @@ def _require(file: Path, name: str, shape: tuple[int, ...], state: Any, names: s
     if name not in names:
         if name.startswith("momentum/"):
             return
-        raise GolowError(f"{file}: it has no {name}", "a state goes back into the model it is of.")
+        raise GolowError(f"{file}: it has no {name}", "the state must come from the same model.")
     if (found := tuple(state.get_slice(name).get_shape())) != shape:
         raise GolowError(f"{file}: {name} is {list(found)}, the model's is {list(shape)}")
 
 
 def batches(bundle: Bundle, number: int) -> list[Batch]:
-    """The arrays of each batch, by kind (input or target) and position."""
+    """Return the arrays of each batch, by kind (input or target) and position."""
     found: list[Batch] = [{} for _ in range(number)]
     with safe_open(bundle.file("batches.safetensors"), framework="numpy") as file:
         for name in file.keys():  # noqa: SIM118 (it is no dictionary)

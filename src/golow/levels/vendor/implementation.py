@@ -1,8 +1,8 @@
-"""What a vendor level has for an operator: how it is built, and what of it the level cannot do.
+"""What a vendor level has for an operator: how to build it, and what of it the level cannot run.
 
-A level's ``operators/`` folder has a file for each operator, found by looking into the folder; a
-file lists its `Implementation` under ``IMPLEMENTATIONS``. Whether a graph can run is a question
-that is asked before anything is built: `refusals`.
+A level's ``operators/`` folder has a file for each operator, found by listing the folder. A file
+declares its `Implementation` under ``IMPLEMENTATIONS``. Whether a graph can run is checked before
+anything is built: `refusals`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from golow.record import Unsupported
 
 
 class Question(NamedTuple):
-    """A node that a level is asked about. values: every value of the graph, by name."""
+    """A question about a node. values: every value of the graph, by name."""
 
     graph: Graph
     node: Node
     values: Mapping[str, Value]
 
     def value(self, reference: Ref) -> Value:
-        """Shape and dtype of an argument."""
+        """Return name, shape and dtype of an argument."""
         return self.values[reference.name]
 
     def output(self, index: int = 0) -> Value | None:
-        """Shape and dtype of a result; None for one that nobody reads."""
+        """Return name, shape and dtype of a result; None if nothing reads it."""
         return self.node.outputs[index]
 
 
 def refuse_nothing(operator: Any, question: Question) -> str:
-    """For an operator that the level runs whatever its arguments."""
+    """For an operator that the level runs with any arguments."""
     return ""
 
 
@@ -41,8 +41,8 @@ class Implementation(NamedTuple):
     """One operator at one level.
 
     build(builder, arguments) adds its steps. refuse(arguments, question) says what of this node the
-    level cannot do, in words that end the sentence "the level does not support ..."; an empty text
-    where it can. It looks at shapes and dtypes alone, and needs neither library nor device.
+    level cannot do, in words that complete the sentence "the level does not support ...", or an
+    empty text. It only looks at the graph, shapes and dtypes, and needs neither library nor device.
     """
 
     operator: type[Operator]
@@ -51,7 +51,7 @@ class Implementation(NamedTuple):
 
 
 def implementations(package: ModuleType) -> dict[str, Implementation]:
-    """Every implementation in the package's folder and below it, by the name that nodes have."""
+    """Return every implementation in the package's folder and below, by its name in nodes."""
     found: dict[str, Implementation] = {}
     for module in modules_in(package):
         for item in getattr(module, "IMPLEMENTATIONS", ()):
@@ -60,7 +60,7 @@ def implementations(package: ModuleType) -> dict[str, Implementation]:
 
 
 def functions(package: ModuleType) -> dict[str, Any]:
-    """What the files of the package's folder have for each activation, by the activation's name."""
+    """Collect ``ACTIVATIONS`` from the files in the package's folder, by activation name."""
     found: dict[str, Any] = {}
     for module in modules_in(package):
         found |= getattr(module, "ACTIVATIONS", {})
@@ -70,9 +70,9 @@ def functions(package: ModuleType) -> dict[str, Any]:
 def refusals(
     level: str, graph: Graph, known: Mapping[str, Implementation], dtypes: Collection[str]
 ) -> Iterator[Unsupported]:
-    """Every node of the graph that the level cannot run, with the reason, in the graph's order.
+    """Yield every node of the graph that the level cannot run, with the reason, in graph order.
 
-    dtypes: those that the level has values of.
+    dtypes: those that the level supports for values.
     """
     values = graph.values()
     for node in graph.nodes:

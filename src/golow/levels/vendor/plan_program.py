@@ -1,4 +1,4 @@
-"""What the two levels that run a plan share in the worker: a workload served from a lowered graph.
+"""The worker code that both vendor levels share: it serves a workload from a lowered graph.
 
 Nothing here imports a framework.
 """
@@ -20,26 +20,26 @@ from golow.record import GolowError, LayerTime, Workload
 from golow.worker.feed import Fed, Feed
 from golow.workload.bundle import Bundle
 
-Key = tuple[str, str]  # of what enters and leaves the graph: its kind, and its target
+Key = tuple[str, str]  # kind and target of an input or output of the graph
 WEIGHTS = ("parameter", "buffer")
 
 
 class Collector(Protocol):
-    """What stood under one key after each of several runs."""
+    """Collects the output of one key from several runs."""
 
     def take(self, execution: Any) -> None:
-        """Keep what this execution's last run gave."""
+        """Keep the output of this execution's last run."""
 
     def arrays(self) -> list[np.ndarray]:
-        """All that was kept, in PyTorch's order, once everything has run."""
+        """Return all that was kept, in PyTorch's order, after everything has run."""
 
 
 class PlanProgram:
-    """A workload run by a plan; a level builds the plan and overrides what runs it.
+    """Runs a workload by a plan. Each level builds its plan and overrides what runs it.
 
-    execution is the plan of the workload's batch, in memory. tail is that of the smaller batch, of
-    so many rows, with which an epoch ends, where there is one. Each has a state of its own, and
-    `_executing` moves it to where the next step needs it.
+    execution is the plan of the workload's batch, in memory. tail is the plan of the smaller batch
+    that ends an epoch, if there is one; it has tail_rows rows. Each has its own state, and
+    `_executing` moves the state to the plan that the next step needs.
     """
 
     bundle: Bundle
@@ -49,62 +49,63 @@ class PlanProgram:
     tail: Any = None
     tail_rows = 0
 
-    _holder: Any = None  # the execution that has the state
+    _holder: Any = None  # the execution that has the current state
     _position = 0
     _restored = False
 
     # ------------------------------------------------------------ what a level overrides
 
     def run_batch(self, index: int) -> None:
-        """One iteration on the bundle's batch of that number, or its enqueuing."""
+        """Run or enqueue one iteration on the bundle's batch with that index."""
         raise NotImplementedError
 
     def run_timed(self, index: int) -> list[tuple[Step, int]]:
-        """The same, and the nanoseconds of every step."""
+        """Run the same; return every step with its nanoseconds."""
         raise NotImplementedError
 
     def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
-        """The same, and what then stands under these keys."""
+        """Run the same and return the results under these keys."""
         raise NotImplementedError
 
     def run_fed(self, execution: Any, fed: Fed, feed: Feed) -> None:
-        """One iteration on a batch of a data set, whose last row fills a plan for more rows."""
+        """Run one iteration on a batch of a data set. Its last row is repeated if the plan has more
+        rows."""
         raise NotImplementedError
 
     def collect(self, key: Key, count: int) -> Collector:
-        """What keeps this of so many runs."""
+        """Return what collects this result of ``count`` runs."""
         raise NotImplementedError
 
     def result(self, key: Key) -> np.ndarray:
-        """What the last iteration left under that key."""
+        """Return what the last iteration wrote under that key."""
         raise NotImplementedError
 
     def derive(self, read: Read) -> None:
-        """Compute anew, in inference, whatever the plan derives of weights."""
+        """In inference, compute again what the plan derives from weights."""
         raise NotImplementedError
 
     def set_learning_rate(self, execution: Any, rate: float) -> None:
-        """Of its next iterations."""
+        """Set the learning rate of this execution's next iterations."""
         raise NotImplementedError
 
     def set_dropout(self, active: bool) -> None:
-        """Whether random layers are on."""
+        """Switch random layers on or off."""
         raise NotImplementedError
 
     def state_changed(self) -> None:
-        """Parameters were written from outside: follow, where more depends on them."""
+        """Update what depends on the parameters, after they were written from outside."""
 
     def scaler(self) -> dict[str, np.ndarray]:
-        """Loss scale and good steps, where the loss is scaled."""
+        """Return loss scale and good steps; empty if the loss is not scaled."""
         return {}
 
     def set_scaler(self, scaler: dict[str, np.ndarray]) -> None:
-        """Go on with this loss scale; with that of the start where nothing is given."""
+        """Continue with this loss scale; if it is empty, with the initial one."""
 
     # ------------------------------------------------------------ the protocol's requests
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
-        """Run the batches from the bundle's weights, random layers off; write the tensors."""
+        """Run the batches from the bundle's weights, without random layers; write the tensors."""
         self.reset()
         self.set_dropout(active=False)
         self.set_learning_rate(self.execution, learning_rate)
@@ -117,15 +118,15 @@ class PlanProgram:
         self.reset()
 
     def iterate(self) -> None:
-        """One forward pass or training step on the next batch; on a GPU it is enqueued."""
+        """Run one forward pass or training step on the next batch; on a GPU, enqueue it."""
         self.run_batch(self._next())
 
     def last(self) -> float:
-        """The loss, or the first element of the first output."""
+        """Return the loss, or the first element of the first output."""
         return float(self.result(("loss", "loss") if self.train else ("output", "0")).flat[0])
 
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
-        """Every step's time in each of so many iterations."""
+        """Return the time of every step in each of ``iterations`` iterations."""
         samples = [self.run_timed(self._next()) for _ in range(iterations)]
         return tuple(
             LayerTime(
@@ -138,32 +139,32 @@ class PlanProgram:
         )
 
     def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
-        """Train on each batch of the feed with its own learning rate; the losses."""
+        """Train on each batch of the feed with its own learning rate; return the losses."""
         return [float(loss.flat[0]) for loss in self._over(feed, ("loss", "loss"), rates)]
 
     def predict(self, feed: Feed) -> np.ndarray:
-        """The first output for every row of the feed, float32 [rows, ...]."""
+        """Return the first output for every row of the feed, float32 [rows, ...]."""
         arrays = self._over(feed, ("output", "0"))
         rows = [array[:size] for array, size in zip(arrays, feed.sizes, strict=True)]
         return np.concatenate(rows).astype(np.float32, copy=False)
 
     def save(self, file: Path) -> None:
-        """Write parameters, buffers and momentum; a momentum of zeros is none."""
+        """Write parameters, buffers and momentum; momentum that is all zero is left out."""
         save_file(dict(self._state()) | self.scaler(), file)
 
     def restore(self, file: Path) -> None:
-        """Go on from what `save` wrote. Raises `GolowError` for the state of another model, before
-        anything has changed."""
+        """Continue from what `save` wrote. Raises `GolowError` for the state of another model,
+        before anything changes."""
         with bundle_arrays.saved_state(file, self.bundle, self.graph.inputs) as (read, scaler):
             self._take(read, STATE)
             self.set_scaler(scaler)
         self._restored = True
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ implementation
 
     def begin(self, bundle: Path, graphs: Sequence[Path]) -> list[tuple[Bundle, Graph]]:
-        """Take up a bundle, of which these files are the lowered graphs. Returns the bundle and, in
-        training, that of the smaller last batch where there is one, each with its graph."""
+        """Open a bundle with these files as its lowered graphs. Return the bundle and, in training,
+        the bundle of the smaller last batch if there is one, each with its graph."""
         self.bundle = Bundle(bundle)
         self.workload = self.bundle.workload
         self.tail, self._holder, self._restored = None, None, False
@@ -182,7 +183,7 @@ class PlanProgram:
         return self.workload.mode == "train"
 
     def reset(self) -> None:
-        """Back to the bundle's weights and to zero momentum, with random layers on."""
+        """Return to the bundle's weights and zero momentum, with random layers on."""
         self._position = 0
         if self.train or self._restored:
             with bundle_arrays.weights(self.bundle) as read:
@@ -204,7 +205,7 @@ class PlanProgram:
         return index
 
     def _select_keys(self, first: bool, last: bool) -> list[Key]:
-        """What the check wants of a step."""
+        """Return the keys that the check needs of a step."""
         kinds = {"output", "loss", "buffer"}
         kinds |= {"gradient"} if first else set()
         kinds |= {"parameter"} if last else set()
@@ -212,7 +213,7 @@ class PlanProgram:
         return [key for key in self.execution.built.outputs if key[0] in kinds]
 
     def fill(self, execution: Any, read: Read, kinds: tuple[str, ...] = WEIGHTS) -> None:
-        """Give an execution that trains its state: of these kinds what is read, else zeros."""
+        """Write the state of an execution that trains: these kinds from ``read``, zero momentum."""
         execution.clear_momentum()
         for (kind, target), tensor in execution.built.inputs.items():
             if kind in kinds:
@@ -231,13 +232,13 @@ class PlanProgram:
         with bundle_arrays.weights(self.bundle) as read:
             for kind, target in ((i.kind, i.target) for i in self.graph.inputs if i.kind in STATE):
                 tensor = inputs.get((kind, target))
-                # What no step changes may be a constant of the plan.
+                # A value that no step changes may be a constant of the plan.
                 array = read(kind, target) if tensor is None else self.execution.read(tensor)
                 if kind in WEIGHTS or (momentum and array.any()):
                     yield f"{kind}/{target}", array
 
     def _over(self, feed: Feed, key: Key, rates: Sequence[float] = ()) -> list[np.ndarray]:
-        """Run every batch of the feed; what then stood under the key."""
+        """Run every batch of the feed; return what each run wrote under the key."""
         collector = self.collect(key, len(feed.sizes))
         for step, fed in enumerate(feed):
             self._require_fitting(fed)
@@ -250,7 +251,7 @@ class PlanProgram:
         return collector.arrays()
 
     def _executing(self, rows: int) -> Any:
-        """The plan for a batch of so many rows, with the state in it."""
+        """Return the plan for a batch of that many rows, holding the current state."""
         if not self.train or rows == self.workload.batch:
             wanted = self.execution
         elif self.tail is not None and rows == self.tail_rows:
@@ -265,9 +266,9 @@ class PlanProgram:
     def _require_fitting(self, fed: Fed) -> None:
         inputs = self.workload.inputs
         if len(inputs) != 1 or inputs[0].dtype != "float32":
-            raise GolowError("a data set has one input a row, and the model takes others")
+            raise GolowError("a data set has one float32 input, and the model takes others")
         if (wanted := inputs[0].shape[1:]) != fed.pixels.shape[1:]:
             raise GolowError(
-                f"the data set's pictures are {list(fed.pixels.shape[1:])}, "
+                f"the data set's images are {list(fed.pixels.shape[1:])}, "
                 f"the workload's {list(wanted)}"
             )

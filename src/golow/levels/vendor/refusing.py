@@ -1,5 +1,5 @@
-"""What operators of both vendor levels ask before anything is built. An answer is the reason for a
-refusal, and empty where there is none."""
+"""Checks that operators of both vendor levels make before anything is built. The answer is the
+reason for a refusal, or an empty text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from golow.lower.operator import Operator
 
 
 def refuse_integers(arguments: object, question: Question) -> str:
-    """For what is computed with float32 alone."""
+    """Refuse all types but float32, for what is computed only in float32."""
     return not_floating(question, *(Ref(name=name) for name in question.node.references()))
 
 
 def not_floating(question: Question, *given: Ref | None) -> str:
-    """Where one of these is no float32."""
+    """Refuse if one of these values is not float32."""
     for reference in given:
         if reference is not None and (dtype := question.value(reference).dtype) != "float32":
             return f"{question.node.op} on {dtype}"
@@ -22,16 +22,16 @@ def not_floating(question: Question, *given: Ref | None) -> str:
 
 
 def not_made_by(question: Question, reference: Ref, kind: type[Operator]) -> str:
-    """Where a gradient reads what another operator than its own has made."""
+    """Refuse a gradient that reads the result of another operator than its own."""
     for node in question.graph.nodes:
         if any(value is not None and value.name == reference.name for value in node.outputs):
-            return "" if node.op == kind.op() else f"{question.node.op} of what {node.op} has made"
+            return "" if node.op == kind.op() else f"{question.node.op} of a result of {node.op}"
     return f"{question.node.op} of an input of the graph"
 
 
 def read_by_others(question: Question, index: int, kind: type[Operator]) -> str:
-    """Where a result of that index, which the level leaves in a form of its own, is read by anybody
-    but operators of that kind."""
+    """Refuse if other operators than ``kind``, or the graph's outputs, read the result of that
+    index, because the level stores it in its own form."""
     value = question.output(index)
     if value is None:
         return ""

@@ -1,5 +1,5 @@
-"""What is computed from weights alone, once, when a plan for inference is loaded: by NumPy, in
-float64, rounded once. `lower/operators/` says what each means."""
+"""What is computed from weights alone, once, while a plan for inference is loaded: with NumPy, in
+float64, rounded once. `lower/operators/` defines each operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def folded_weight(weight: Array, scale: Array | None, variance: Array, epsilon: 
     """weight * scale / sqrt(variance + epsilon), over the first axis."""
     factor = _factor(scale, variance, epsilon).reshape(-1, *[1] * (weight.ndim - 1))
     result = np.empty_like(weight)
-    # One channel after another: float64 copies of all would double what loading needs.
+    # Channel by channel: float64 copies of all would double the memory that loading needs.
     for channel in range(len(weight)):
         result[channel] = weight[channel].astype(np.float64) * factor[channel]
     return result
@@ -40,12 +40,12 @@ def folded_bias(
 
 
 def trimmed_weight(weight: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-    """The taps of a kernel in these ranges of rows and columns."""
+    """Cut out the taps of a kernel in these ranges of rows and columns."""
     return weight[:, :, slice(*rows), slice(*columns)]
 
 
 def blocked_weight(weight: Array, top: int, left: int) -> Array:
-    """The weights for an image in blocks of 2x2 pixels."""
+    """Return the weights for an image in blocks of 2x2 pixels."""
     filters, channels, rows, columns = weight.shape
     before = (top % 2, left % 2)
     sides = [(b, (b + size) % 2) for b, size in zip(before, (rows, columns), strict=True)]
@@ -60,7 +60,7 @@ def _factor(scale: Array | None, variance: Array, epsilon: float) -> Any:
     return factor if scale is None else factor * scale.astype(np.float64)
 
 
-# By the operator's name in a graph; called with its fields, arrays in place of references.
+# By the operator's name in a graph; called with its fields, with arrays instead of references.
 ARITHMETIC: dict[str, Callable[..., Array]] = {
     FoldedWeight.op(): folded_weight,
     FoldedBias.op(): folded_bias,

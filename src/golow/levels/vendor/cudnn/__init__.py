@@ -1,5 +1,5 @@
-"""cuDNN, cuBLASLt and own kernels: the plan of the lowered graph by direct calls, in one CUDA
-graph; no framework."""
+"""Runs the plan of the lowered graph by direct calls of cuDNN, cuBLASLt and golow's own kernels, in
+one CUDA graph and without a framework."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
-GRAPH = "graph.json"  # in the folder of the cache
+GRAPH = "graph.json"  # in the cache folder
 
 
 def probe() -> Probe:
-    """A GPU and the packages; nothing of them is loaded for the answer."""
+    """Look for a GPU and the packages, without loading any of them."""
     if not gpu.has_gpu():
         return Probe(False, "there is no NVIDIA GPU", "run it on a machine with one")
     for package in PACKAGES:
@@ -37,9 +37,11 @@ def probe() -> Probe:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Lower the graph, and that of an epoch's smaller last batch, whose engines are never timed.
-    The worker builds the plans from them and, at its first start, compiles kernels and chooses
-    engines; these are kept by source, shapes, GPU and library."""
+    """Lower the graph, and the graph of an epoch's smaller last batch, whose engines are not timed.
+
+    The worker builds the plans from these graphs. On its first start it compiles kernels and
+    chooses engines, and caches both by source, shapes, GPU and library.
+    """
     folders = [_write_lowered(bundle, variant, cache)]
     if bundle.last is not None:
         folders.append(_write_lowered(bundle.last, "", cache))
@@ -53,8 +55,8 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
-    """What both vendor levels do to the captured graph, and the fusions that only a GPU has
-    kernels for."""
+    """Return the passes that both vendor levels apply to the captured graph, and the fusions that
+    have kernels only on a GPU."""
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
     from golow.lower.stem import block_first_convolution
     from golow.lower.vendor import vendor_passes
@@ -66,8 +68,9 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 
 
 def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
-    """The plan of a lowered graph, with the engines that an earlier start chose here, else with
-    those that the library prefers. Needs the GPU, which decides what engines there are."""
+    """Return the plan of a lowered graph. Its engines are those that an earlier start chose here,
+    otherwise those that the library prefers. Needs the GPU, since it decides which engines exist.
+    """
     from golow.levels.vendor.cudnn.device import Gpu
     from golow.levels.vendor.cudnn.engines import Engines
     from golow.levels.vendor.cudnn.planning import build_plan
@@ -79,8 +82,8 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
 
 
 def _write_lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
-    """The folder of the cache with the bundle's lowered graph in it. Raises `Unsupported` for what
-    the level cannot run, as far as that is known without its libraries."""
+    """Write the bundle's lowered graph and return its cache folder. Raises `Unsupported` for what
+    the level cannot run, as far as this is known without its libraries."""
     from golow.levels.vendor.cudnn.planning import require_runnable
     from golow.lower.passes import apply
 
@@ -93,7 +96,7 @@ def _write_lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
 
 
 def _write_graph(graph: Graph, workload: Workload, variant: str, cache: Path) -> Path:
-    """The folder of the cache for this graph, precision and variant, with the graph in it."""
+    """Write the graph into the cache folder for this graph, precision and variant; return it."""
     data = encode_graph(msgspec.structs.replace(graph, history=()))
     versions = " ".join(version(package) for package in PACKAGES)
     key = f"{versions} {workload.precision} {variant}".encode()

@@ -1,4 +1,4 @@
-"""Steps that run beside the ones that follow them, and where they have to join again."""
+"""Steps that run on the side stream, and where the main stream waits for them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from golow.lower.plan import Step
 
 
 def runs_beside(call: Call) -> bool:
-    """Whether the call is enqueued beside the rest."""
+    """Whether the call is enqueued on the side stream."""
     return isinstance(call, EngineCall) and call.side
 
 
 def joins(calls: Sequence[Call], steps: Sequence[Step]) -> list[list[int]]:
-    """For every step the steps beside it that have to be done before it begins.
+    """For every step, return the side steps that must be done before it begins.
 
-    Those are the ones whose results it reads, whose operands it writes (in place: the arena keeps
-    them from being overwritten by others for as long as the window), and those started a window
-    ago. A step over whole places waits for all.
+    These are the side steps whose results it reads or whose operands it writes, and those that
+    started a window ago. The window matters because the arena protects the operands of a side step
+    from being overwritten only that long. A step over whole places waits for all of them.
     """
     found: list[list[int]] = []
     open_: list[int] = []
@@ -38,7 +38,7 @@ def joins(calls: Sequence[Call], steps: Sequence[Step]) -> list[list[int]]:
 
 
 def _conflict(beside: Step, step: Step) -> bool:
-    """Whether either writes what the other one reads or writes."""
+    """Whether one of them writes what the other reads or writes."""
     wrote = {operand.buffer for operand in beside.writes}
     touched = wrote | {operand.buffer for operand in beside.reads}
     return any(operand.buffer in wrote for operand in step.reads) or any(

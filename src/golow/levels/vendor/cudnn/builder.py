@@ -1,5 +1,5 @@
-"""From a graph to steps on the GPU: where values lie, in which layout and type, and which kernel or
-engine makes them. What each operation does is in ``operators/``."""
+"""Turns a graph into steps on the GPU: where each value is stored, in which layout and type, and
+which kernel or engine computes it. ``operators/`` has what each operation does."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine, Engines
 
 LEVEL = "cudnn"
-ALIGNMENT = 256  # bytes; what cuBLASLt wants of a workspace
-CELL_BYTES = 12  # the largest of the small structures that kernels share
+ALIGNMENT = 256  # bytes; what cuBLASLt requires of a workspace
+CELL_BYTES = 12  # size of the largest small structure that kernels share
 
 
 Note = TypeVar("Note")
 
 
 class Sgd(NamedTuple):
-    """What all parameters of a training step are updated with."""
+    """The SGD settings that all parameters of a training step share."""
 
     momentum: float
     weight_decay: float
 
 
 class Builder(StepList):
-    """Builds the steps of one graph, node after node."""
+    """Builds the steps of one graph, node by node."""
 
     def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
         super().__init__()
@@ -76,8 +76,8 @@ class Builder(StepList):
     def build(
         self, implemented: Mapping[str, Implementation], finish: Callable[[Builder], None]
     ) -> Built:
-        """All steps; ``finish`` adds those at the end of a training step. Raises `Unsupported` for
-        what there is no engine for, and for sizes beyond what a kernel takes."""
+        """Build all steps; ``finish`` adds those at the end of a training step. Raises
+        `Unsupported` if an operation has no engine or a size exceeds what its kernel takes."""
         for position, node in enumerate(self.graph.nodes):
             self.position, self.node = position, node
             try:
@@ -104,28 +104,28 @@ class Builder(StepList):
         )
 
     def unsupported(self, reason: str) -> Unsupported:
-        """The error that names the current node."""
+        """Return the error, with the name of the current node."""
         return Unsupported(LEVEL, reason, self.node.name, self.node.module)
 
     # ------------------------------------------------------------ values
 
     def value(self, reference: Ref) -> Value:
-        """What the graph says of a value."""
+        """Return what the graph says about a value: its name, shape and dtype."""
         return self._all_values[reference.name]
 
     def output(self, index: int = 0) -> Value:
-        """The current node's value of that index, which somebody reads."""
+        """Return the current node's value of that index, which must have a reader."""
         found = self.node.outputs[index]
         if found is None:
-            raise LookupError(f"nobody reads value {index} of {self.node.name}")
+            raise LookupError(f"value {index} of {self.node.name} has no reader")
         return found
 
     def is_read(self, index: int) -> bool:
-        """Whether anybody reads the current node's value of that index."""
+        """Whether any node or graph output reads the current node's value of that index."""
         return self.node.outputs[index] is not None
 
     def tensor(self, reference: Ref) -> Tensor:
-        """A value where and how it was made; of what comes from outside, as it is computed with."""
+        """Return a value as it was made; one from outside the graph in the computing type."""
         if reference.name not in self._values:
             value = self._all_values[reference.name]
             item = self._sources.get(reference.name)
@@ -138,7 +138,7 @@ class Builder(StepList):
         return self._values[reference.name][0]
 
     def wanted(self, reference: Ref, layout: Layout) -> Tensor:
-        """A value in this layout, copied (once for all who want it so) where it is not."""
+        """Return a value in this layout, copied if needed (once for all its readers)."""
         name = reference.name
         made = self._values.setdefault(name, [])
         for tensor in made:
@@ -151,22 +151,22 @@ class Builder(StepList):
         return new
 
     def rows(self, reference: Ref) -> Tensor:
-        """A value in PyTorch's order, in the type in which it was made."""
+        """Return a value in PyTorch's order, in the type in which it was made."""
         return self.wanted(reference, Layout(self.tensor(reference).dtype))
 
     def image(self, reference: Ref) -> Tensor:
-        """A value [N, C, H, W] with its channels together, in the type of activations."""
+        """Return a value [N, C, H, W] as NHWC, in the type of activations."""
         shape = self.value(reference).shape
         return self.wanted(reference, Layout(self.types.computed, "channels_last", shape[1]))
 
     def copied(self, tensor: Tensor, layout: Layout) -> Tensor:
-        """A copy in another layout, without padding that the tensor has not."""
+        """Return a copy in another layout; it must not add padding."""
         copy = self.new(self._buffers[tensor.buffer].name, tensor.shape, layout)
         self.copy(tensor, copy)
         return copy
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Copy into a tensor of the same shape, in whatever layout."""
+        """Copy into a tensor of the same shape; the layouts may differ."""
         if target.elements != source.elements and target.layout.order == "channels_last":
             raise self.unsupported("a copy into padded channels")
         shape = source.shape
@@ -174,8 +174,8 @@ class Builder(StepList):
         self.kernel(strided_copy(source.dtype, target.dtype, shape, *strides), [source], [target])
 
     def repeated(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """A copy of the shape and layout of another, repeated along the axes that it lacks or in
-        which it has one element, as PyTorch broadcasts."""
+        """Return a copy with the shape and layout of ``like``, broadcast as in PyTorch: repeated
+        along axes that the tensor lacks or in which it has one element."""
         lack = len(like.shape) - len(tensor.shape)
         pairs = zip(tensor.shape, tensor.layout.strides(tensor.shape), strict=True)
         strides = [*[0] * lack, *(0 if size == 1 else stride for size, stride in pairs)]
@@ -188,17 +188,17 @@ class Builder(StepList):
     def new(
         self, name: str, shape: Sequence[int], layout: Layout, place: Place = "arena"
     ) -> Tensor:
-        """Memory for a value."""
+        """Allocate memory for a value."""
         self._buffers.append(Buffer(name, layout.bytes(shape), place))
         return Tensor(len(self._buffers) - 1, tuple(shape), layout)
 
     def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
-        """Memory for the current node alone."""
+        """Allocate memory that only the current node uses."""
         return self.new(f"{self.node.name}.scratch", (elements,), Layout(dtype))
 
     def result(self, index: int, layout: Layout) -> Tensor:
-        """Memory for the current node's value of that index: a gradient's own place where it is
-        the gradient of a parameter."""
+        """Return memory for the current node's value of that index. For the gradient of a
+        parameter this is the place that the plan keeps for it."""
         value = self.output(index)
         shape, target = value.shape, self._gradient_of.get(value.name)
         if target is not None:
@@ -211,30 +211,30 @@ class Builder(StepList):
         return self.new(value.name, shape, layout)
 
     def define(self, index: int, tensor: Tensor) -> None:
-        """The current node's value of that index is this tensor."""
+        """Make this tensor the current node's value of that index."""
         value = self.node.outputs[index]
         if value is not None:
             self._values[value.name] = [tensor._replace(shape=value.shape)]
 
     def note(self, reference: str, note: object) -> None:
-        """Leave something beside a value for the node that computes the gradient."""
+        """Attach a note to a value, for the node that computes the gradient."""
         self._notes[(reference, type(note))] = note
 
     def noted(self, reference: Ref, kind: type[Note]) -> Note:
-        """The note of that kind beside a value. Raises LookupError where there is none."""
+        """Return the note of that kind on a value. Raises LookupError if there is none."""
         found = self._notes.get((reference.name, kind))
         if not isinstance(found, kind):
             raise LookupError(f"{reference.name} was made without a {kind.__name__}")
         return found
 
     def dies(self, reference: Ref) -> bool:
-        """Whether nobody needs the value's memory after the current node."""
+        """Whether the value's memory is free after the current node."""
         group = self._groups.get(reference.name, reference.name)
         in_arena = self._buffers[self.tensor(reference).buffer].place == "arena"
         return in_arena and self._last_reads.get(group, -1) <= self.position
 
     def cell(self, cell: Cell) -> Tensor:
-        """Memory for what steps share."""
+        """Return the memory of a small structure that steps share."""
         if cell not in self._cells:
             self._cells[cell] = self.new(str(cell), (CELL_BYTES,), Layout("uint8"), "state")
         return self._cells[cell]
@@ -245,21 +245,21 @@ class Builder(StepList):
         return item is not None and item.kind == "input"
 
     def is_gradient(self, name: str) -> bool:
-        """Whether the value, or what looks at it, is the gradient of a parameter."""
+        """Whether the value, or a view of it, is the gradient of a parameter."""
         return name in self._gradient_of
 
     def number(self, value: float) -> Tensor:
-        """A number in the GPU's memory, known now."""
+        """Return a float32 constant in GPU memory."""
         tensor = self.new(f"{value:g}", (), Layout("float32"), "constant")
         self._fills.append(Fill(value, tensor))
         return tensor
 
     def compute_when_loading(self, operator: Operator) -> None:
-        """The current node's value depends on weights alone: no step computes it."""
+        """Compute the current node's value while loading: it depends only on weights."""
         self._constants[self.output().name] = operator
 
     def engine_for(self, operation: Convolution | Problem) -> Engine:
-        """Raises `Unsupported` where no library has one."""
+        """Return the engine. Raises `Unsupported` if no library has one."""
         engine = self.engines.choose(operation)
         if engine is None:
             raise self.unsupported(f"no library has an engine for {self.node.op} of these shapes")
@@ -268,7 +268,7 @@ class Builder(StepList):
     # ------------------------------------------------------------ the end of a training step
 
     def count(self, reference: Ref) -> None:
-        """Let an integer counter of the state go up at the end of the iteration."""
+        """Increment an integer counter of the state at the end of the iteration."""
         tensor = self.state(reference)
         if tensor.buffer in self.counted:  # a layer that runs twice
             self.kernel(count(1), [tensor], [])
@@ -276,30 +276,30 @@ class Builder(StepList):
         self.define(0, tensor)
 
     def has_place(self, place: Place) -> bool:
-        """Whether anything lies there."""
+        """Whether any buffer is in this place."""
         return any(buffer.place == place for buffer in self._buffers)
 
     @property
     def cells(self) -> dict[Cell, Tensor]:
-        """Those of `cell` that there are."""
+        """The cells that exist so far."""
         return dict(self._cells)
 
     def learning_rate(self) -> Tensor:
-        """The number that SGD reads."""
+        """The learning rate that SGD reads."""
         return self._inputs[("learning_rate", "")]
 
     # ------------------------------------------------------------ what comes from outside
 
     def state(self, reference: Ref) -> Tensor:
-        """What a step changes in place: running statistics."""
+        """Return a tensor that a step changes in place, such as running statistics."""
         return self.wanted(reference, Layout(self.value(reference).dtype))
 
     def _is_outside(self, name: str) -> bool:
         return name in self._sources or name in self._constants
 
     def _bring_in(self, name: str, layout: Layout) -> Tensor | None:
-        """Memory for a value from outside in this layout; None where it exists in another one and
-        has to be copied."""
+        """Allocate memory for a value from outside in this layout. None if the value exists in
+        another layout and must be copied."""
         value = self._all_values[name]
         item = self._sources.get(name)
         if item is None or item.kind == "constant":
@@ -308,7 +308,7 @@ class Builder(StepList):
             return self._fetch(item, layout)
         if item.kind == "parameter" and self.trains and item.target in self._trained:
             found = self.training.parameter(item.target, value, layout)
-            if found is None:  # two layers share it and want it differently
+            if found is None:  # two layers share it and need different layouts
                 found = self.copied(self.training.masters[item.target], layout)
             return found
         if item.kind in ("parameter", "buffer") and not (self.trains and item.kind == "buffer"):
@@ -326,7 +326,7 @@ class Builder(StepList):
         return tensor
 
     def _fetch(self, item: GraphInput, layout: Layout) -> Tensor:
-        """A step that takes the current batch out of all that lie in memory."""
+        """Add a step that takes the current batch from all batches in memory."""
         value, source, position = item.value, self._all_batches(item), self.cell(POSITION)
         result = self.new(value.name, value.shape, layout)
         if layout.order == "channels_last":
@@ -339,7 +339,8 @@ class Builder(StepList):
         return result
 
     def fetched_blocks(self, reference: Ref, channels: int) -> Tensor:
-        """The current node's value: an input image in blocks of 2x2 pixels, so many channels."""
+        """Define the current node's value: an input image in 2x2 pixel blocks, with ``channels``
+        channels."""
         item = self._sources[reference.name]
         source, value = self._all_batches(item), item.value
         layout = Layout(self.types.computed, "channels_last", channels)
@@ -367,7 +368,7 @@ class Builder(StepList):
         return found | {("momentum", target): tensor for target, tensor in state.momenta.items()}
 
     def _place_end(self, item: GraphOutput) -> Tensor:
-        """Where something that leaves the graph is; a gradient that lies elsewhere is copied."""
+        """Return where an output of the graph is; a gradient elsewhere is copied to its place."""
         if item.kind == "gradient":
             tensor, target = self.tensor(Ref(name=item.name)), self._gradient(item.target)
             if tensor.buffer != target.buffer:

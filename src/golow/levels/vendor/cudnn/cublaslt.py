@@ -1,8 +1,8 @@
 """cuBLASLt's C API through ctypes: matrix products with bias, residual and relu in one kernel.
 
-What golow uses of ``cublasLt.h``, under the library's own names. Every object of the library is
-owned by one Python object and destroyed with it. Importing this loads nothing; the library is
-loaded, and its version checked, with the first object.
+It binds the part of ``cublasLt.h`` that golow uses, under the library's own names. Each object of
+the library has one Python owner and is destroyed with it. Importing this module loads nothing; the
+first object loads the library and checks its version.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 
-OLDEST = 12_00_00  # major, minor and patch as cublasLtGetVersion writes them
-BEST_ALIGNMENT = 256  # bytes; what cuMemAlloc gives, and what a workspace must have
+OLDEST = 12_00_00  # major, minor and patch, as cublasLtGetVersion encodes them
+BEST_ALIGNMENT = 256  # bytes; what cuMemAlloc returns and a workspace requires
 
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}  # cudaDataType: CUDA_R_32F, 16F, 16BF
-# cublasComputeType_t: CUBLAS_COMPUTE_32F, which multiplies and adds in float32 (products of halves
-# are exact in it), and CUBLAS_COMPUTE_32F_FAST_TF32, which rounds the factors.
+# cublasComputeType_t: CUBLAS_COMPUTE_32F, which multiplies and adds in float32 (products of 16-bit
+# floats are exact in it), and CUBLAS_COMPUTE_32F_FAST_TF32, which rounds the factors.
 COMPUTE_TYPES = {"ieee": 68, "tf32": 77, "half": 68}
 TRANSPOSED = 1  # cublasOperation_t: CUBLAS_OP_T
 
-# cublasLtEpilogue_t; bias and relu may be added to one another.
+# cublasLtEpilogue_t; bias and relu may be combined by adding them.
 EPILOGUE_DEFAULT, EPILOGUE_RELU, EPILOGUE_BIAS, EPILOGUE_BGRADB = 1, 2, 4, 512
 
 # cublasLtMatmulDescAttributes_t
@@ -35,25 +35,25 @@ LAYOUT_BATCH_COUNT, LAYOUT_STRIDED_BATCH_OFFSET = 5, 6
 # cublasLtMatmulPreferenceAttributes_t; the alignments are those of A, B, C and D
 PREF_MAX_WORKSPACE_BYTES, PREF_REDUCTION_SCHEME_MASK = 1, 3
 PREF_MIN_ALIGNMENT_BYTES = (5, 6, 7, 8)
-# cublasLtReductionScheme_t: parts of a sum that was split are kept in float32 and added in a fixed
-# order. The other schemes round them to the result's type, or add them in the order of arrival.
+# cublasLtReductionScheme_t: the parts of a split sum stay in float32 and are added in fixed order.
+# The other schemes round them to the result's type, or add them in the order of arrival.
 REDUCTION_SCHEME_COMPUTE_TYPE = 2
 
 
 class CublasLtError(RuntimeError):
-    """A call of the library that did not succeed. status: the library's own name for it."""
+    """A call of the library failed. status: the library's own name for the error."""
 
     def __init__(self, call: str, status: str) -> None:
         super().__init__(f"{call}: {status}")
         self.status = status
 
 
-# ---------------------------------------------------------------- what is to be computed
+# ---------------------------------------------------------------- the problem
 
 
 class Strides(NamedTuple):
-    """Elements from one row of a matrix to the next as it is stored, and from one matrix of a
-    batch to the next; None where they follow on one another without a gap."""
+    """Elements from one stored row of a matrix to the next, and from one matrix of a batch to the
+    next; None where there is no gap between them."""
 
     row: int | None = None
     batch: int | None = None
@@ -63,7 +63,7 @@ CONTIGUOUS = Strides()
 
 
 class Matrix(NamedTuple):
-    """A row-major matrix as it is stored, batch after batch; the strides in elements."""
+    """A row-major matrix as stored, with its batch; strides in elements."""
 
     rows: int
     columns: int
@@ -71,7 +71,7 @@ class Matrix(NamedTuple):
     batch: int
 
     def extent(self, batch: int) -> int:
-        """Elements from the first to the last of so many."""
+        """Elements from the first to the last of a batch of this size."""
         return (batch - 1) * self.batch + (self.rows - 1) * self.row + self.columns
 
 
@@ -81,16 +81,16 @@ class Problem:
 
     op(A) is [m, k] and op(B) [k, n]; A is stored [k, m] with transpose_a, B [n, k] with
     transpose_b. D and C are [m, n]. dtype: storage of A and B; result: storage of C, D and the
-    bias, which is dtype or float32. arithmetic: "ieee" or "tf32" for float32, "half" for halves;
-    sums are always float32.
+    bias, which is dtype or float32. arithmetic: "ieee" or "tf32" for float32, "half" for 16-bit
+    floats; sums are always float32.
 
-    residual: C is there; D may be its own C, if their strides are the same. bias: a vector [n],
-    the same in every row and batch. bias_gradient: a vector [m] is written, the sums of op(A)'s
-    rows: for dW = dY^T X it is the gradient of the bias. alignment: bytes that every address is a
-    multiple of. Operands in this order: A, B[, bias or its gradient][, C], D.
+    residual: whether there is a C; D may be the same memory as C if their strides are equal. bias:
+    a vector [n], the same for every row and batch. bias_gradient: also write a vector [m], the sums
+    of op(A)'s rows; for dW = dY^T X it is the gradient of the bias. alignment: every address is a
+    multiple of so many bytes. Order of the operands: A, B[, bias or its gradient][, C], D.
 
-    Raises ValueError for what makes no sense. What makes sense but is beyond the library has no
-    candidates.
+    Raises ValueError for a contradictory problem. A valid problem that the library does not support
+    has no candidates.
     """
 
     m: int
@@ -118,7 +118,7 @@ class Problem:
 
     @property
     def matrices(self) -> dict[str, Matrix]:
-        """A, B, C and D by their small letters."""
+        """A, B, C and D, by their lower-case letters."""
         m, n, k = self.m, self.n, self.k
         shape_a = (k, m) if self.transpose_a else (m, k)
         shape_b = (n, k) if self.transpose_b else (k, n)
@@ -131,7 +131,7 @@ class Problem:
 
     @property
     def operand_bytes(self) -> tuple[int, ...]:
-        """Sizes of the operands in their order, the gaps within them included."""
+        """Sizes of the operands in their order, including gaps."""
         read, written = ITEM_BYTES[self.dtype], ITEM_BYTES[self.result]
         a, b, c, d = (matrix.extent(self.batch) for matrix in self.matrices.values())
         bias = (self.m if self.bias_gradient else self.n,)
@@ -150,7 +150,7 @@ class Problem:
         if min(self.m, self.n, self.k, self.batch) < 1:
             yield f"sizes and batch must be at least 1, the batch is {self.batch}"
         if self.dtype not in DATA_TYPES:
-            yield f"dtype {self.dtype!r} is none of {', '.join(DATA_TYPES)}"
+            yield f"dtype {self.dtype!r} is not one of {', '.join(DATA_TYPES)}"
         if self.result not in (self.dtype, "float32"):
             yield f"result {self.result!r} must be {self.dtype} or float32"
         allowed = ("ieee", "tf32") if self.dtype == "float32" else ("half",)
@@ -173,7 +173,7 @@ class Problem:
                     f"{name.upper()}'s row stride {matrix.row} is less than its rows' "
                     f"{matrix.columns} elements"
                 )
-            # What is only read may be the same for the whole batch.
+            # A batch may share an operand that is only read.
             least = matrix.columns if name == "d" and self.batch > 1 else 0
             if matrix.batch < least:
                 yield f"{name.upper()}'s batch stride {matrix.batch} is less than {least}"
@@ -187,9 +187,9 @@ def _stored(rows: int, columns: int, strides: Strides) -> Matrix:
 class Algorithm(NamedTuple):
     """One of the library's ways to solve a problem.
 
-    data: the library's own 64 bytes, which serve the same problem in another process with the same
-    version on the same kind of GPU. workspace: bytes that it needs. waves: how many times its
-    blocks fill the GPU.
+    data: the library's own 64 bytes; they are valid for the same problem in another process, on the
+    same version and kind of GPU. workspace: bytes that it needs. waves: how many times its blocks
+    fill the GPU.
     """
 
     data: bytes
@@ -240,13 +240,13 @@ def call(name: str, *arguments: Any) -> None:
 
 
 class Owned:
-    """A handle of the library that is destroyed with this object. kind: as in the functions'
-    names, ``cublasLt{kind}Create``."""
+    """A handle of the library that is destroyed with this object. kind: as in the function name
+    ``cublasLt{kind}Create``."""
 
     def __init__(self, kind: str, *arguments: Any) -> None:
         self.handle = c_void_p()
         self._kind = kind
-        # Kept here because the module may be gone before the object at the interpreter's end.
+        # Stored here because at exit the module may be gone before the object.
         self._destroy = getattr(library(), f"cublasLt{kind}Destroy")
         call(f"cublasLt{kind}Create", byref(self.handle), *arguments)
 
@@ -261,34 +261,34 @@ class Owned:
 
 
 class CublasLt(Owned):
-    """The library on the current device; version: as 13.1.0. Raises OSError where the library is
-    missing, `CublasLtError` where there is no device."""
+    """The library on the current device; version: for example 13.1.0. Raises OSError if the library
+    is missing or too old, `CublasLtError` if there is no device."""
 
     def __init__(self) -> None:
         super().__init__("")
         self.version = _dotted(library().cublasLtGetVersion())
 
 
-# The library's matrices are column-major. A row-major matrix read so is its transpose, therefore
-# D^T = op(B)^T op(A)^T is what the library computes: its A is golow's B, its B golow's A, and its
-# rows, along which it adds the bias, are golow's columns.
+# The library's matrices are column-major, so it sees a row-major matrix as its transpose. It
+# therefore computes D^T = op(B)^T op(A)^T: its A is golow's B and its B golow's A. Its rows, along
+# which it adds the bias, are golow's columns.
 
 
 def operation(problem: Problem) -> Owned:
-    """The problem without its layouts (cublasLtMatmulDesc_t)."""
+    """Describe the problem without its layouts (cublasLtMatmulDesc_t)."""
     compute, scale = COMPUTE_TYPES[problem.arithmetic], DATA_TYPES["float32"]
     made = Owned("MatmulDesc", compute, scale)
     made.set(DESC_TRANSA, c_int(TRANSPOSED * problem.transpose_b))
     made.set(DESC_TRANSB, c_int(TRANSPOSED * problem.transpose_a))
     made.set(DESC_EPILOGUE, c_uint32(problem.epilogue))
     if problem.bias or problem.bias_gradient:
-        # The heuristic wants a pointer there and takes the alignment from it.
+        # The heuristic needs a pointer here and derives the alignment from it.
         made.set(DESC_BIAS_POINTER, c_void_p(problem.alignment))
     return made
 
 
 def layout(matrix: Matrix, dtype: str, batch: int) -> Owned:
-    """How the library is to read a row-major matrix (cublasLtMatrixLayout_t)."""
+    """Describe how the library reads a row-major matrix (cublasLtMatrixLayout_t)."""
     sizes = c_uint64(matrix.columns), c_uint64(matrix.rows), c_int64(matrix.row)
     made = Owned("MatrixLayout", DATA_TYPES[dtype], *sizes)
     if batch > 1:
@@ -298,7 +298,7 @@ def layout(matrix: Matrix, dtype: str, batch: int) -> Owned:
 
 
 def preference(problem: Problem, workspace_limit: int) -> Owned:
-    """What the heuristic may choose from (cublasLtMatmulPreference_t)."""
+    """Say what the heuristic may choose from (cublasLtMatmulPreference_t)."""
     made = Owned("MatmulPreference")
     made.set(PREF_MAX_WORKSPACE_BYTES, c_uint64(workspace_limit))
     made.set(PREF_REDUCTION_SCHEME_MASK, c_uint32(REDUCTION_SCHEME_COMPUTE_TYPE))
@@ -308,7 +308,7 @@ def preference(problem: Problem, workspace_limit: int) -> Owned:
 
 
 class Matmul:
-    """A problem, ready to be solved again and again on one GPU."""
+    """A problem, ready to be solved repeatedly on one GPU."""
 
     def __init__(self, lt: CublasLt, problem: Problem) -> None:
         self.problem = problem
@@ -321,10 +321,11 @@ class Matmul:
         ]
 
     def candidates(self, workspace_limit: int, count: int = 8) -> list[Algorithm]:
-        """At most that many algorithms within so many bytes of workspace, what the library expects
-        to be fastest first; none where it cannot solve the problem.
+        """Return at most ``count`` algorithms that need at most ``workspace_limit`` bytes, in the
+        library's expected order of speed; none if it cannot solve the problem.
 
-        Raises ValueError for a negative limit or no count, `CublasLtError` for other failures.
+        Raises ValueError for a negative limit or a count below 1, `CublasLtError` if another call
+        fails.
         """
         if workspace_limit < 0 or count < 1:
             raise ValueError(f"workspace_limit {workspace_limit} or count {count} is too small")
@@ -356,11 +357,11 @@ class Matmul:
         bias: int = 0,
         workspace: int = 0,
     ) -> None:
-        """Enqueue the product on device addresses. bias: what is read with bias, what is written
-        with bias_gradient; workspace: as many bytes as the algorithm says.
+        """Enqueue the product on device addresses. bias: read with ``bias``, written with
+        ``bias_gradient``; workspace: the address of as many bytes as the algorithm needs.
 
-        Raises ValueError for an address that is missing, not wanted or not aligned, and
-        `CublasLtError` where the library refuses.
+        Raises ValueError for an address that is missing, superfluous or misaligned, and
+        `CublasLtError` if the library refuses.
         """
         self._check(algorithm, {"a": a, "b": b, "c": c, "d": d, "bias": bias}, workspace)
         if bias:
@@ -387,7 +388,7 @@ class Matmul:
                 raise ValueError(f"the address of {name} is {'not wanted' if place else 'missing'}")
             if place % problem.alignment:
                 raise ValueError(
-                    f"the address {place:#x} of {name} is no multiple of {problem.alignment}; "
+                    f"the address {place:#x} of {name} is not a multiple of {problem.alignment}; "
                     "give the problem a smaller alignment"
                 )
         if algorithm.workspace and (not workspace or workspace % BEST_ALIGNMENT):

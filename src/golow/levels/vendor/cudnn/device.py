@@ -1,5 +1,5 @@
-"""The GPU without a framework: stream, memory, compiled kernels, CUDA graphs and events, by
-NVIDIA's own Python bindings. Compiled kernels are kept on disk by source, architecture and
+"""The GPU without a framework: stream, memory, compiled kernels, CUDA graphs and events, through
+NVIDIA's own Python bindings. Compiled kernels are cached on disk by source, architecture and
 compiler."""
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from cuda.pathfinder import find_nvidia_header_directory
 from golow.files import write_whole
 from golow.levels.vendor.cudnn.kernels import Kernel
 
-Graph = Any  # an instantiated CUDA graph, as the bindings hand it out
+Graph = Any  # an instantiated CUDA graph, as the bindings return it
 
 
 class GpuError(RuntimeError):
-    """A call of the driver failed; the message has the call and the driver's own word for it."""
+    """A call of the driver failed; the message has the call and the driver's error name."""
 
 
 def _keep_no_stack() -> None:
-    """Give back what the context holds for the stacks of all threads that the device can run at
-    once: 1 KiB for each, 264 MiB on an H200, half of a bare context. The driver makes room again
-    for a kernel that needs some.
+    """Free the stacks that the context reserves for all threads that can run at once.
+
+    They take 1 KiB for each thread: 264 MiB on an H200, half of an empty context. The driver
+    allocates stacks again for a kernel that needs them.
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html (cuCtxSetLimit)
     """
     limit = driver.CUlimit.CU_LIMIT_STACK_SIZE
@@ -38,11 +39,11 @@ def _keep_no_stack() -> None:
 
 
 def _wait_for_ends(graph: Any) -> None:
-    """Let every node of a captured graph begin when those before it have ended.
+    """Make every node of a captured graph wait until the nodes before it have ended.
 
-    The libraries launch some kernels so that they may begin earlier (programmatic dependent launch)
-    and wait for what they read by themselves. Not all do: where a product of cuBLASLt came before a
-    convolution of cuDNN, up to 7% of the results were wrong, another part of them each time. See
+    The libraries launch some kernels so that they may begin earlier (programmatic dependent
+    launch); such a kernel must itself wait for what it reads. Not all do: when a cuBLASLt product
+    preceded a cuDNN convolution, up to 7% of the results were wrong, different ones each time. See
     https://github.com/NVIDIA/TransformerEngine/issues/2489
     """
     *_, count = checked(driver.cuGraphGetEdges(graph, 0), "cuGraphGetEdges")
@@ -57,8 +58,8 @@ def _wait_for_ends(graph: Any) -> None:
 
 
 def checked(answer: tuple[Any, ...], call: str) -> Any:
-    """What the driver returned beside its status. Raises `GpuError`; where memory is short,
-    `MemoryError`."""
+    """Return what the driver returned beside its status. Raises `MemoryError` if the GPU is out of
+    memory, `GpuError` for other failures."""
     status, *values = answer
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         raise MemoryError(f"{call}: out of memory on the GPU")
@@ -68,13 +69,13 @@ def checked(answer: tuple[Any, ...], call: str) -> Any:
 
 
 class Region:
-    """Bytes of device memory, zero at first and freed with the object."""
+    """Device memory, initially zero and freed with the object; size in bytes."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 256)
         self.address = int(checked(driver.cuMemAlloc(self.size), "cuMemAlloc"))
         checked(driver.cuMemsetD8(self.address, 0, self.size), "cuMemsetD8")
-        # The stream of `Gpu` does not wait for what is done outside it.
+        # `Gpu`'s streams do not wait for work outside them.
         checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
     def __del__(self) -> None:
@@ -83,7 +84,7 @@ class Region:
 
 
 class Pinned:
-    """Bytes of the host's memory that the device copies while the host does something else."""
+    """Pinned host memory, which the device copies while the host continues; size in bytes."""
 
     def __init__(self, size: int) -> None:
         self.address = int(checked(driver.cuMemHostAlloc(size, 0), "cuMemHostAlloc"))
@@ -95,8 +96,8 @@ class Pinned:
 
 
 class Gpu:
-    """The first visible device with two streams of its own: the main one, and one beside it for
-    what the main one need not wait for. cache: folder for compiled kernels."""
+    """The first visible device, with two streams: the main stream, and a side stream for work that
+    the main one need not wait for. cache: folder for compiled kernels."""
 
     def __init__(self, cache: Path) -> None:
         self._device = Device(0)
@@ -110,50 +111,50 @@ class Gpu:
         self.cache_bytes = int(self._device.properties.l2_cache_size)
         self._cache = cache
         self._functions: dict[tuple[str, str], Any] = {}
-        self._loaded: list[ObjectCode] = []  # a function does not keep the code that it is in
+        self._loaded: list[ObjectCode] = []  # a function does not keep its code alive
 
     # ------------------------------------------------------------ memory
 
     def upload(self, address: int, array: np.ndarray) -> None:
-        """Copy an array to the device, after all that was enqueued; returns when it is there."""
+        """Copy an array to the device after all enqueued work; returns when it is there."""
         data = np.ascontiguousarray(array)
         place = data.ctypes.data
         checked(driver.cuMemcpyHtoDAsync(address, place, data.nbytes, self.stream), "cuMemcpyHtoD")
         self.synchronize()
 
     def upload_beside(self, address: int, pinned: Pinned, size: int) -> None:
-        """Enqueue beside the copying of the first bytes of pinned memory to the device."""
+        """Enqueue on the side stream a copy of the first bytes of pinned memory to the device."""
         answer = driver.cuMemcpyHtoDAsync(address, pinned.address, size, self.side)
         checked(answer, "cuMemcpyHtoDAsync")
 
     def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """Copy from the device, once all that was enqueued is done."""
+        """Copy from the device after all enqueued work is done."""
         self.synchronize()
         array = np.empty(tuple(shape), dtype)
         checked(driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "cuMemcpyDtoH")
         return array
 
     def fill(self, address: int, size: int, byte: int = 0) -> None:
-        """Enqueue the filling of that many bytes."""
+        """Enqueue filling that many bytes."""
         checked(driver.cuMemsetD8Async(address, byte, size, self.stream), "cuMemsetD8Async")
 
     def copy(self, target: int, source: int, size: int) -> None:
-        """Enqueue a copy within the device."""
+        """Enqueue a copy within the device; size in bytes."""
         checked(driver.cuMemcpyDtoDAsync(target, source, size, self.stream), "cuMemcpyDtoDAsync")
 
     def write_word(self, address: int, value: int) -> None:
-        """Enqueue the writing of a 32-bit word, without a kernel and without a copy."""
+        """Enqueue writing a 32-bit word, without a kernel or a copy."""
         checked(driver.cuStreamWriteValue32(self.stream, address, value, 0), "cuStreamWriteValue32")
 
     def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
+        """Wait for all enqueued work."""
         checked(driver.cuStreamSynchronize(self.stream), "cuStreamSynchronize")
 
     # ------------------------------------------------------------ kernels
 
     def compile(self, kernels: Iterable[Kernel]) -> None:
-        """Make these kernels ready to launch: one compilation for each source, unless the cache has
-        it."""
+        """Make these kernels ready to launch. Each source that the cache does not have is compiled
+        once."""
         wanted: dict[str, set[str]] = defaultdict(set)
         for kernel in kernels:
             if (kernel.source, kernel.expression) not in self._functions:
@@ -165,7 +166,7 @@ class Gpu:
                 self._functions[(source, expression)] = code.get_kernel(expression)
 
     def launch(self, kernel: Kernel, pointers: Sequence[int], side: bool = False) -> None:
-        """Enqueue a kernel on these device addresses."""
+        """Enqueue a kernel on these device addresses, on the main stream or the side stream."""
         function = self._functions.get((kernel.source, kernel.expression))
         if function is None:
             self.compile([kernel])
@@ -194,7 +195,7 @@ class Gpu:
     # ------------------------------------------------------------ graphs and events
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
-        """What the function enqueues, as one CUDA graph that is ready to be launched."""
+        """Return what the function enqueues, as one CUDA graph that is ready to launch."""
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
         try:
@@ -212,43 +213,43 @@ class Gpu:
         checked(driver.cuGraphLaunch(graph, self.stream), "cuGraphLaunch")
 
     def event(self) -> Any:
-        """An event that can be timed."""
+        """Create an event for timing."""
         return checked(driver.cuEventCreate(0), "cuEventCreate")
 
     def record(self, event: Any) -> None:
-        """Enqueue the event."""
+        """Record the event on the main stream."""
         checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
 
     def forget(self, event: Any) -> None:
-        """Free an event, once it has happened."""
+        """Free an event after it has occurred."""
         checked(driver.cuEventDestroy(event), "cuEventDestroy")
 
     def marker(self) -> Any:
-        """An event for waiting alone, during which the host's thread sleeps."""
+        """Create an event for waiting only; the host's thread sleeps while it waits."""
         flags = driver.CUevent_flags
         sleeping = flags.CU_EVENT_BLOCKING_SYNC | flags.CU_EVENT_DISABLE_TIMING
         return checked(driver.cuEventCreate(sleeping), "cuEventCreate")
 
     def wait(self, event: Any) -> None:
-        """Wait for an event; not at all for one that was never recorded."""
+        """Wait for an event; returns at once if it was never recorded."""
         checked(driver.cuEventSynchronize(event), "cuEventSynchronize")
 
     def record_beside(self, event: Any) -> None:
-        """Enqueue the event beside."""
+        """Record the event on the side stream."""
         checked(driver.cuEventRecord(event, self.side), "cuEventRecord")
 
     def fork(self) -> None:
-        """Let what is enqueued beside wait for all that is on the main stream now."""
+        """Make the side stream wait for all work now on the main stream."""
         self._order(self.stream, self.side)
 
     def beside(self) -> Any:
-        """An event behind all that is enqueued beside now."""
+        """Return an event after all work now on the side stream."""
         event = self.event()
         self.record_beside(event)
         return event
 
     def join(self, event: Any) -> None:
-        """Let the main stream wait for an event that was recorded beside."""
+        """Make the main stream wait for an event of the side stream."""
         checked(driver.cuStreamWaitEvent(self.stream, event, 0), "cuStreamWaitEvent")
 
     def _order(self, first: int, second: int) -> None:
@@ -258,7 +259,7 @@ class Gpu:
         self.forget(event)
 
     def time(self, enqueue: Callable[[], None], runs: int) -> float:
-        """Nanoseconds of the fastest of so many replays of what the function enqueues."""
+        """Replay what the function enqueues ``runs`` times; return the shortest time, in ns."""
         graph, first, second = self.capture(enqueue), self.event(), self.event()
         times = []
         for _ in range(runs):
@@ -273,13 +274,13 @@ class Gpu:
         return min(times)
 
     def elapsed_ns(self, first: Any, second: Any) -> int:
-        """Nanoseconds between two events that have happened."""
+        """Nanoseconds between two events that have occurred."""
         elapsed: float = checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime")
         return round(elapsed * 1e6)
 
 
 def compile_source(source: str, expressions: Sequence[str], architecture: str) -> ObjectCode:
-    """Machine code of these instantiations; needs the compiler, not a GPU."""
+    """Compile these instantiations to machine code; needs the compiler, not a GPU."""
     headers = find_nvidia_header_directory("cudart")
     options = ProgramOptions(
         arch=architecture, std="c++17", include_path=[headers] if headers else None
@@ -288,7 +289,7 @@ def compile_source(source: str, expressions: Sequence[str], architecture: str) -
 
 
 def checked_compiler(answer: tuple[Any, ...]) -> tuple[int, int]:
-    """Version of the run-time compiler."""
+    """Return the version of the run-time compiler. Raises `GpuError` if the call failed."""
     status, major, minor = answer
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise GpuError(f"nvrtcVersion: {status.name}")

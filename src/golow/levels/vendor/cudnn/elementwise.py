@@ -1,4 +1,4 @@
-"""Steps that compute a formula, element by element, in the layout in which the values come."""
+"""Steps that compute a formula elementwise, in the layout of the operands."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 def activated(
     build: Builder, tensors: Sequence[Tensor], result: Tensor, activation: Activation | None
 ) -> None:
-    """A step: activation(sum of the tensors), which lie alike."""
+    """Add a step: activation(sum of the tensors). All tensors have the same layout."""
     total = " + ".join("abcde"[: len(tensors)])
     apply(build, with_activation(total, activation), tensors, result)
 
 
 def with_activation(expression: str, activation: Activation | None) -> str:
-    """The formula with the activation around it."""
+    """Wrap the formula in the activation."""
     return expression if activation is None else formulas.value(activation, expression)
 
 
 def apply(build: Builder, expression: str, tensors: Sequence[Tensor], result: Tensor) -> None:
-    """A step: a formula over tensors that lie alike, or are one number, or one for each of the
-    channels that lie innermost."""
+    """Add a step: a formula over tensors. Each tensor has the result's layout, or is one number, or
+    has one number for each innermost channel."""
     channels = innermost(result)
     operands = [Operand(tensor.dtype, _kind(tensor, result)) for tensor in tensors]
     kernel = pointwise([expression], operands, [result.dtype], result.elements, channels)
@@ -37,14 +37,14 @@ def apply(build: Builder, expression: str, tensors: Sequence[Tensor], result: Te
 
 
 def innermost(tensor: Tensor) -> int:
-    """How many elements lie next to one another before another index changes."""
+    """Return how many elements are contiguous before another index changes."""
     if tensor.layout.order == "channels_last":
         return tensor.layout.channels
     return tensor.shape[-1] if tensor.shape else 1
 
 
 def in_place_or_new(build: Builder, reference: Ref, tensor: Tensor) -> Tensor:
-    """Where to write a result of that tensor's layout: over the argument, if it dies here."""
+    """Return memory for a result in the tensor's layout: the argument's own if it dies here."""
     if build.dies(reference) and build.tensor(reference).buffer == tensor.buffer:
         return tensor
     name = build.output().name if build.is_read(0) else f"{build.node.name}.0"

@@ -1,4 +1,4 @@
-"""What ends a training step: the steps that wait for all gradients, and what counts steps."""
+"""The end of a training step: steps that need all gradients, and the counters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def finish(build: Builder) -> None:
-    """Update the parameters, let dropout draw anew in the next step, count the batches."""
+    """Update the parameters, advance dropout's random numbers, and count the batches."""
     if build.sgd is not None:
         update(build, build.sgd)
     for cell, tensor in build.cells.items():

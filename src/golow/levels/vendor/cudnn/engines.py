@@ -1,6 +1,6 @@
-"""What can execute a convolution or a matrix product, and which of them does: the vendor's
-heuristics or, for the variant ``autotune``, the clock says. A choice is kept on disk by operation,
-GPU and library versions, with the compiled plan in it, so that the next start builds nothing."""
+"""Chooses what executes a convolution or a matrix product: by the vendor's heuristics, or by timing
+for the variant ``autotune``. A choice is cached on disk by operation, GPU and library versions,
+together with its compiled plan, so that the next start builds nothing."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.products import Convolution
 from golow.record import Record
 
-# Plans of each library that are timed; the libraries list what they expect to be fastest first.
+# How many plans of each library are timed; the libraries list the expected fastest first.
 TIMED = 6
-# From so many bytes of an operand on what cuDNN 9.19 puts first can be three times as slow as what
-# it puts second (docs/results/h200.md), so that some are timed there in any case.
+# For operands of at least this size in bytes, cuDNN 9.19's first plan can take three times as long
+# as its second (docs/results/h200.md). So a few plans are always timed there.
 LARGE_OPERAND, TIMED_IF_LARGE = 2 << 30, 3
-# Bytes of workspace that an engine may take, or twice what it reads and writes if that is more.
+# An engine's workspace is at most this many bytes, or twice what it reads and writes if larger.
 WORKSPACE_LIMIT = 64 << 20
-# Repetitions within one graph, and how often it runs; the fastest counts.
+# Repetitions in one graph, and how often the graph runs; the fastest counts.
 REPETITIONS, GRAPHS = 10, 5
-# Nanoseconds from which on a single run is exact enough without repetitions.
+# From this many nanoseconds, a single run is exact enough without repetitions.
 LONG_NS = 500_000
-# An engine whose first run takes so many times as long as the best before it, beyond what a launch
-# may add, is not timed again.
+# An engine is not timed again if its first run takes this many times as long as the best engine so
+# far, plus what a launch may add.
 HOPELESS, LAUNCH_NS = 2, 20_000
-NOISE_BYTES = 1 << 20  # that the host draws; the device repeats them
+NOISE_BYTES = 1 << 20  # drawn by the host; the device repeats them
 
 Operation = Convolution | Problem
 
 
 class Engine(Protocol):
-    """Executes one operation. Its operands come in the order that `Convolution` and `Problem`
-    state; workspace is in bytes."""
+    """Executes one operation. Its operands are in the order that `Convolution` and `Problem`
+    document; workspace is in bytes."""
 
     kind: str
     name: str
     workspace: int
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it, on the main stream or beside it."""
+        """Enqueue it on the main stream or the side stream."""
 
     def encode(self) -> bytes:
-        """What makes the same engine again without a search."""
+        """Return what restores the same engine without a search."""
 
 
 class Stored(Record, frozen=True, kw_only=True):
-    """A choice on disk."""
+    """A choice as it is stored on disk."""
 
     kind: str
     data: bytes
 
 
 class MatrixEngine:
-    """cuBLASLt, with one of its algorithms."""
+    """cuBLASLt with one of its algorithms."""
 
     kind = "cublaslt"
 
@@ -88,12 +88,12 @@ class MatrixEngine:
         )  # fmt: skip
 
     def encode(self) -> bytes:
-        """The algorithm as the library writes it."""
+        """Return the algorithm in the library's own bytes."""
         return msgspec.msgpack.encode(self._algorithm)
 
 
 class Engines:
-    """Chooses and keeps the engines of one GPU. cache: the folder of the choices."""
+    """Chooses and caches the engines of one GPU. cache: folder for the choices."""
 
     def __init__(self, gpu: Gpu, cache: Path, autotune: bool) -> None:
         self.gpu, self._cache, self._autotune = gpu, cache, autotune
@@ -102,7 +102,7 @@ class Engines:
         self.built = 0
 
     def choose(self, operation: Operation) -> Engine | None:
-        """The engine for the operation; None where nothing can do it."""
+        """Return the engine for the operation; None if nothing can compute it."""
         if operation not in self._chosen:
             self._chosen[operation] = self._restore(operation) or self._search(operation)
         return self._chosen[operation]
@@ -123,13 +123,13 @@ class Engines:
     # ------------------------------------------------------------ candidates
 
     def _plans_to_time(self, operation: Operation) -> int:
-        """How many plans of each library are timed; 1 where their order is believed."""
+        """Return how many plans of each library are timed; 1 if their order is trusted."""
         if self._autotune:
             return TIMED
         return TIMED_IF_LARGE if max(operation.operand_bytes) >= LARGE_OPERAND else 1
 
     def _candidates(self, operation: Operation) -> Iterator[Engine]:
-        """What can do it, in the order of preference where nothing is timed."""
+        """Yield the engines that can compute it, in order of preference if nothing is timed."""
         most = self._plans_to_time(operation)
         if isinstance(operation, Problem):
             yield from self._products(operation, most)
@@ -137,7 +137,7 @@ class Engines:
         if operation.depthwise and takes(operation):
             yield OwnConvolution(operation, self.gpu)
         yield from self.frontend.plans(operation, most, workspace_limit(operation))
-        if self._autotune:  # nothing but the clock ranks these
+        if self._autotune:  # no heuristic ranks these
             yield from small.small_engines(operation, self.gpu)
         if operation.direction == "forward" and (problem := as_product(operation)) is not None:
             yield from self._products(problem, most)
@@ -148,7 +148,7 @@ class Engines:
             yield MatrixEngine(matmul, algorithm, self.gpu)
 
     def _pick_fastest(self, operation: Operation, candidates: list[Engine]) -> Engine | None:
-        """By the clock, on memory of its own."""
+        """Time the candidates on temporary memory."""
         if len(candidates) <= 1:
             return candidates[0] if candidates else None
         regions = [Region(size) for size in operation.operand_bytes]
@@ -164,8 +164,8 @@ class Engines:
         return best
 
     def _fill(self, region: Region) -> None:
-        """Small numbers in whatever type: half of 0x3c is about 0.01, and no NaN. The host draws
-        some, and the device copies what it has until that is enough."""
+        """Fill the region with numbers that are positive, below 1 and not NaN in every type. The
+        host draws some of the bytes, and the device repeats them."""
         filled = min(region.size, NOISE_BYTES)
         noise = np.random.default_rng(0).integers(0x38, 0x3C, filled, dtype=np.uint8)
         self.gpu.upload(region.address, noise)
@@ -175,7 +175,8 @@ class Engines:
             filled += more
 
     def _time(self, engine: Engine, addresses: list[int], workspace: int, fastest: float) -> float:
-        """Nanoseconds of one run, roughly where others were far faster; infinite where it fails."""
+        """Return nanoseconds per run: a rough value if another engine was far faster, infinity if
+        the engine fails."""
 
         def once() -> None:
             engine.run(addresses, workspace)
@@ -185,7 +186,7 @@ class Engines:
                 once()
 
         try:
-            once()  # which loads its kernels
+            once()  # loads its kernels
             time = self.gpu.time(once, 1)
             if time > HOPELESS * fastest + LAUNCH_NS:
                 return time
@@ -223,13 +224,13 @@ class Engines:
 
 
 def workspace_limit(operation: Operation) -> int:
-    """Bytes of workspace that an engine for the operation may take."""
+    """Return the bytes of workspace that an engine for the operation may use."""
     return max(WORKSPACE_LIMIT, 2 * sum(operation.operand_bytes))
 
 
 def as_product(operation: Convolution) -> Problem | None:
-    """A convolution that reads every pixel by itself as a product over the pixels; None where it
-    is none."""
+    """Return a pointwise convolution as a matrix product over the pixels; None if it cannot be
+    written as one."""
     if not operation.pointwise or operation.clip not in (NO_CLIP, RELU):
         return None
     images, outputs, rows, columns = operation.output

@@ -1,5 +1,5 @@
-"""A built plan on the GPU: its regions, its steps bound to addresses, and the one CUDA graph that
-runs them all."""
+"""A built plan on the GPU: its memory regions, its steps bound to addresses, and the CUDA graph
+that runs them all."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from golow.levels.vendor.cudnn.training_state import places_of
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import GraphInput, Ref
 
-# What the host takes at most to enqueue a step and an event.
+# Upper limit of the host's time to enqueue a step and an event.
 ENQUEUE_NS = 60_000
 
 
 class Execution:
-    """A plan that can be run. read gives a parameter, buffer or constant as an array; sources are
-    the graph's inputs by their values' names."""
+    """A plan that is ready to run. read returns a parameter, buffer or constant as an array;
+    sources are the graph's inputs by the names of their values."""
 
     def __init__(
         self,
@@ -65,18 +65,18 @@ class Execution:
     # ------------------------------------------------------------ running
 
     def run(self, batch: int) -> None:
-        """Enqueue one iteration on the batch of that number."""
+        """Enqueue one iteration on the batch with that index."""
         if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
         if self._graph is None:
-            self._enqueue()  # libraries load their kernels at the first use, outside of a graph
+            self._enqueue()  # libraries load their kernels on first use, not inside a graph
             self._graph = self.gpu.capture(self._enqueue)
         else:
             self.gpu.replay(self._graph)
 
     def run_timed(self, batch: int) -> list[int]:
-        """One iteration step by step, by the GPU's clock: nanoseconds of each step. The GPU is kept
-        busy until all steps are enqueued, so that none waits for the host."""
+        """Run one iteration step by step; return the nanoseconds of each step by the GPU's clock.
+        The GPU is kept busy until all steps are enqueued, so that no step waits for the host."""
         events = [self.gpu.event() for _ in range(len(self.built.calls) + 1)]
         if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
@@ -89,7 +89,7 @@ class Execution:
         return [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
 
     def _enqueue(self) -> None:
-        """All steps; those that run beside others join again where `joins` says."""
+        """Enqueue all steps; the main stream waits for side steps where `joins` says."""
         beside: dict[int, Any] = {}
         for position, call in enumerate(self.built.calls):
             for started in self._joins[position]:
@@ -127,18 +127,18 @@ class Execution:
     # ------------------------------------------------------------ tensors in and out
 
     def address(self, tensor: Tensor) -> int:
-        """Where the tensor lies."""
+        """Return the tensor's device address."""
         buffer = self.plan.buffers[tensor.buffer]
         if buffer.place == "input":
             return self._inputs[tensor.buffer].address
         return self._regions[buffer.place].address + buffer.offset + tensor.offset
 
     def place(self, tensor: Tensor, batch: int) -> int:
-        """Where an input of the model has the batch of that number."""
+        """Return the device address of the batch with that index, for an input of the model."""
         return self.address(tensor) + batch * (tensor.layout.bytes(tensor.shape) // tensor.shape[0])
 
     def read(self, tensor: Tensor) -> np.ndarray:
-        """The tensor's content, in PyTorch's order; halves as float32."""
+        """Return the tensor's content in PyTorch's order; 16-bit floats as float32."""
         dtype = NUMPY_TYPES[tensor.dtype]
         flat = self.gpu.download(self.address(tensor), (tensor.elements,), dtype)
         return unpacked(flat, tensor.shape, tensor.layout)
@@ -148,35 +148,35 @@ class Execution:
         self.gpu.upload(self.address(tensor), packed(array.reshape(tensor.shape), tensor.layout))
 
     def write_cell(self, cell: Cell, content: np.ndarray) -> None:
-        """Fill one of the cells, if the plan has it."""
+        """Fill a cell, if the plan has it."""
         if (tensor := self.built.cells.get(cell)) is not None:
             self.gpu.upload(self.address(tensor), content.reshape(1).view(np.uint8))
 
     def read_cell(self, cell: Cell, dtype: np.dtype) -> np.ndarray:
-        """The content of one of the cells that the plan has."""
+        """Return the content of a cell, which the plan must have."""
         found = self.gpu.download(self.address(self.built.cells[cell]), (1,), dtype)
         return found.reshape(())
 
     def write_float(self, tensor: Tensor, value: float) -> None:
-        """Enqueue the writing of a single float32."""
+        """Enqueue writing a single float32."""
         bits = int(np.float32(value).view(np.uint32))
         self.gpu.write_word(self.address(tensor), bits)
 
     def clear_momentum(self) -> None:
-        """Set every momentum to zero."""
+        """Set all momentum to zero."""
         for place in places_of("momentum"):
             if (region := self._regions.get(place)) is not None:
                 self.gpu.fill(region.address, region.size)
 
     def renew_copies(self) -> None:
-        """Copy the parameters' originals into their copies in half precision."""
+        """Refresh the half-precision copies of the parameters from their originals."""
         for tensor, copy in self.built.copies:
             kernel = cast(tensor.dtype, copy.dtype, tensor.elements)
             self.gpu.launch(kernel, [self.address(tensor), self.address(copy)])
 
     def take_state(self, other: Execution) -> None:
-        """Enqueue the copying of parameters, buffers, momentum and what steps share from another
-        plan of the same network, in which they may lie differently."""
+        """Enqueue copying parameters, buffers, momentum and shared cells from another plan of the
+        same network, whose layouts may differ."""
         for key, tensor in self.built.inputs.items():
             if key[0] in STATE:
                 self._copy(other, other.built.inputs[key], tensor)
@@ -192,13 +192,13 @@ class Execution:
 
     @property
     def working_bytes(self) -> int:
-        """What an iteration uses beyond parameters, their momentum and buffers."""
+        """Bytes that an iteration uses beyond parameters, their momentum and buffers."""
         return sum(self.plan.sizes.get(place, 0) for place in ("arena", *places_of("gradient")))
 
     # ------------------------------------------------------------ loading
 
     def fill(self, read: Read) -> None:
-        """Write what iterations only read: weights, and what is computed from them alone."""
+        """Write what iterations only read: weights, and values computed from weights alone."""
 
         def value(name: str) -> np.ndarray:
             if (source := self._sources.get(name)) is not None:
@@ -215,7 +215,7 @@ class Execution:
             self.write(tensor, np.array(wanted, np.float32) if number else value(str(wanted)))
 
     def take_batches(self, batches: Sequence[Batch]) -> None:
-        """Put these batches, as many as the plan was built for, where iterations take them."""
+        """Upload these batches, as many as the plan was built for, as inputs of iterations."""
         for (kind, target), tensor in self.built.inputs.items():
             if kind in ("input", "target"):
                 arrays = [batch[(kind, target)] for batch in batches]

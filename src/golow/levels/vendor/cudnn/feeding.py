@@ -1,5 +1,5 @@
-"""Batches of a data set on their way into a plan: their bytes go up from pinned memory beside the
-computation, and one kernel writes the pictures where iterations take their input."""
+"""Feeds batches of a data set to a plan. Their bytes are uploaded from pinned memory during the
+computation, and one kernel writes the images where iterations read their input."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from golow.worker.feed import Fed, Feed
 
 
 class Slot:
-    """Room for one batch on its way: pinned memory of the host, and as much of the device's.
+    """Memory for one batch in transit: pinned host memory, and as many bytes on the device.
 
-    images: [n, C, H, W]. Nothing of it may be written before ``done`` has happened.
+    images: [n, C, H, W]. Nothing may write to it before ``done`` has occurred.
     """
 
     def __init__(self, gpu: Gpu, images: tuple[int, ...]) -> None:
         count, channels = images[:2]
-        parts: dict[str, tuple[tuple[int, ...], Any]] = {  # the widest first, so that all lie well
+        parts: dict[str, tuple[tuple[int, ...], Any]] = {  # widest types first, for alignment
             "labels": ((count,), np.int64),
             "scale": ((channels,), np.float32),
             "shift": ((channels,), np.float32),
@@ -43,24 +43,24 @@ class Slot:
             self._addresses[part] = self._device.address + offset
 
     def put(self, part: str, array: np.ndarray) -> None:
-        """Copy into the pinned memory; the last row fills what the array leaves free."""
+        """Copy into the pinned memory; the last row fills the rows that the array lacks."""
         place = self._places[part]
         place[: len(array)] = array
         place[len(array) :] = array[-1]
 
     def address(self, part: str) -> int:
-        """Where the part lies on the device once it is uploaded."""
+        """Return the device address of a part."""
         return self._addresses[part]
 
     @property
     def device(self) -> int:
-        """Where all of it lies."""
+        """The device address of the whole slot."""
         return self._device.address
 
 
 class Intake:
-    """Feeds one execution, whose places for batches become a ring: the host runs ahead by as many
-    batches as there are, and waits only for the step that took the place before."""
+    """Feeds one execution, whose batches in memory become a ring. The host runs ahead by as many
+    batches as there are, and waits only for the step that last used a place."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution, self._gpu = execution, execution.gpu
@@ -72,7 +72,7 @@ class Intake:
         self._next = 0
 
     def run(self, fed: Fed, feed: Feed) -> None:
-        """Enqueue an iteration on this batch, whose last row fills a plan for more rows."""
+        """Enqueue an iteration on this batch; its last row fills up a plan with more rows."""
         index = self._next
         self._next = (index + 1) % len(self._slots)
         slot, gpu = self._slots[index], self._gpu
@@ -95,7 +95,7 @@ class Intake:
 
 
 class Collector:
-    """What stood under one key after each of several runs, copied aside on the device."""
+    """Collects the output of one key from several runs, in copies on the device."""
 
     def __init__(self, execution: Execution, key: tuple[str, str], count: int) -> None:
         self._key, self._gpu, self._like = key, execution.gpu, execution.built.outputs[key]
@@ -103,13 +103,13 @@ class Collector:
         self._region, self._count = Region(self._bytes * count), 0
 
     def take(self, execution: Execution) -> None:
-        """Enqueue the copying of what this execution's last run gave."""
+        """Enqueue a copy of the output of this execution's last run."""
         source = execution.address(execution.built.outputs[self._key])
         self._gpu.copy(self._region.address + self._count * self._bytes, source, self._bytes)
         self._count += 1
 
     def arrays(self) -> list[np.ndarray]:
-        """All of it, once everything has run; halves as float32."""
+        """Return all copies, after everything has run; 16-bit floats as float32."""
         like = self._like
         shape, dtype = (self._count, like.elements), NUMPY_TYPES[like.dtype]
         flat = self._gpu.download(self._region.address, shape, dtype)

@@ -1,4 +1,4 @@
-"""Activations in C. What there is of each stands in its file in ``operators/activations/``."""
+"""Activations as C expressions. Each is defined in its file in ``operators/activations/``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from golow.lower.graph import Activation
 
 class Formulas(NamedTuple):
     """An activation as expressions of floats. The functions take expressions, each a name or in
-    parentheses, and then the activation's numbers.
+    parentheses, followed by the activation's numbers.
 
     value(x): the result; NaN stays NaN. from_argument(gradient, x) and from_result(gradient, y):
-    the gradient of x, where it can be had from that. limits(): where it does nothing but clip,
-    between what, so that engines and other kernels can take it in.
+    the gradient of x, None if it cannot be computed from that value. limits(): the limits of an
+    activation that only clips, so that engines and other kernels can absorb it.
     """
 
     value: Callable[..., str]
@@ -29,19 +29,19 @@ class Formulas(NamedTuple):
 
 @cache
 def formulas() -> dict[str, Formulas]:
-    """Those of all activations, by name."""
+    """Return the formulas of all activations, by name."""
     return functions(activations)
 
 
 def value(activation: Activation, x: str) -> str:
-    """activation(x). Raises KeyError for one without formulas."""
+    """Return activation(x). Raises KeyError for an activation without formulas."""
     return formulas()[activation.name].value(f"({x})", *activation.numbers)
 
 
 def derivative(activation: Activation, gradient: str, of: str, from_result: bool) -> str:
-    """The gradient of the argument, from the result or else the argument itself.
+    """Return the gradient of the argument, computed from the result or from the argument.
 
-    Raises ValueError where there is no formula for that.
+    Raises ValueError if there is no such formula.
     """
     found = formulas()[activation.name]
     formula = found.from_result if from_result else found.from_argument
@@ -52,7 +52,7 @@ def derivative(activation: Activation, gradient: str, of: str, from_result: bool
 
 
 def clip_of(activation: Activation | None) -> Clip | None:
-    """The limits between which it clips, `NO_CLIP` without an activation; None for another one."""
+    """Return the limits of a clip, `NO_CLIP` without an activation, None for any other one."""
     if activation is None:
         return NO_CLIP
     limits = formulas()[activation.name].limits

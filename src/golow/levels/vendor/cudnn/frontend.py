@@ -1,7 +1,7 @@
-"""Convolutions by cuDNN's graph API, through NVIDIA's own Python front end.
+"""Convolutions by cuDNN's graph API, through NVIDIA's Python front end.
 
-A convolution with its bias, residual and activation is one operation graph; the library compiles or
-finds a kernel for the whole. https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/
+A convolution with its bias, residual and activation is one operation graph, for which the library
+finds or compiles one kernel. https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.vendor.cudnn.products import Convolution
 
-# Names of the operands inside an operation graph.
+# Identifiers of the operands in an operation graph.
 IMAGE, WEIGHT, OUTPUT, BIAS, RESIDUAL = range(1, 6)
 
 TYPES = {
@@ -51,14 +51,14 @@ class Plan:
             self._graph.execute_plan_at_index(pack, workspace, self._index, handle=handle)
 
     def encode(self) -> bytes:
-        """The compiled plan, for `Frontend.restore`."""
-        if self._index is not None:  # the graph writes the plan that was built last
+        """Return the compiled plan, for `Frontend.restore`."""
+        if self._index is not None:  # the graph serialises the plan that was built last
             self._graph.build_plan_at_index(self._index)
         return bytes(self._graph.serialize())
 
 
 class Frontend:
-    """cuDNN on one GPU's two streams; its handles live as long as the process."""
+    """cuDNN on the two streams of one GPU; its handles live as long as the process."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.handle, beside = cudnn.create_handle(), cudnn.create_handle()
@@ -68,13 +68,13 @@ class Frontend:
 
     @property
     def version(self) -> str:
-        """Of the library itself."""
+        """Version of the library itself, not of its front end."""
         return str(cudnn.backend_version())
 
     def plans(self, operation: Convolution, most: int, workspace_limit: int) -> Iterator[Plan]:
-        """At most so many of the library's ways to do it, what it expects to be fastest first; none
-        where it has none. One that wants more bytes of workspace is among them only where all do:
-        some keep a copy of the weights' gradient for every image of a batch."""
+        """Yield at most ``most`` plans, in the library's expected order of speed; none if it has
+        none. Plans that need more bytes of workspace than the limit are skipped unless all plans
+        do: some keep a copy of the weights' gradient for every image of a batch."""
         large, found = [], 0
         for plan in self._build(operation):
             if plan.workspace > workspace_limit:
@@ -101,7 +101,7 @@ class Frontend:
             yield Plan(graph, index, operands, self._handles)
 
     def restore(self, operation: Convolution, data: bytes) -> Plan:
-        """The plan that an earlier process stored."""
+        """Return the plan that an earlier process stored."""
         graph = cudnn.pygraph(handle=self.handle)
         graph.deserialize(self.handle, list(data))
         return Plan(graph, None, _operands(operation), self._handles)
@@ -135,7 +135,7 @@ def _operands(operation: Convolution) -> tuple[int, ...]:
 
 
 def _describe(graph: Any, operation: Convolution) -> Any:
-    """Put the operation into the graph; returns the tensor that it writes."""
+    """Add the operation to the graph; return the tensor that it writes."""
     top, left, bottom, right = operation.padding
     geometry = {
         "pre_padding": [top, left],
@@ -183,6 +183,6 @@ def _as(tensor: Any, shape: Sequence[int], uid: int) -> Any:
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
-    """Of a tensor [N, C, H, W] whose channels lie together."""
+    """Return the strides of an NHWC tensor with the shape [N, C, H, W]."""
     _, channels, height, width = shape
     return [channels * height * width, 1, width * channels, channels]

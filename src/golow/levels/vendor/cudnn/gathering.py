@@ -1,4 +1,4 @@
-"""Steps that copy a part of a tensor, or the whole in another order of its axes."""
+"""Steps that copy part of a tensor, or all of it with its axes permuted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 0) -> None:
-    """The current node's value: a row-major copy that reads the tensor with these strides."""
+    """Define the current node's value: a row-major copy, read with these strides."""
     shape, layout = build.output().shape, Layout(tensor.dtype)
     result = build.new(build.output().name, shape, layout)
     target = layout.strides(shape)
@@ -25,8 +25,8 @@ def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 
 
 
 def refuse_many_axes(arguments: object, question: Question) -> str:
-    """A copy has no more axes than its kernel has strides."""
+    """A copy has at most as many axes as its kernel has strides."""
     value = question.output()
     if value is None or len(value.shape) <= AXES:
         return ""
-    return f"{question.node.op} of {len(value.shape)} axes; {AXES} at most"
+    return f"{question.node.op} of {len(value.shape)} axes; the limit is {AXES}"

@@ -1,8 +1,8 @@
-"""How tensors lie in the GPU's memory, and the way there and back on the host.
+"""Layouts of tensors in GPU memory, and conversion to and from them on the host.
 
-Images and the weights of convolutions lie with their channels together (NHWC and KRSC), perhaps
-with further channels that stay zero; everything else lies as PyTorch has it. A transposed matrix is
-one that is read the other way.
+Images and the weights of convolutions have their channels innermost (NHWC and KRSC), possibly
+padded with channels that stay zero; everything else has PyTorch's order. A transposed matrix is
+read as its transpose.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 
 Order = Literal["rows", "channels_last", "transposed"]
 
-# Bytes: of every tensor in the plan, halves of what the plan aligns included.
+# Bytes, for every tensor in the plan, including half-precision copies at half the plan's alignment.
 TENSOR_ALIGNMENT = 64
 
 NUMPY_TYPES = {
     "float32": np.float32,
     "float16": np.float16,
-    "bfloat16": np.uint16,  # its bits: NumPy has no such type
+    "bfloat16": np.uint16,  # its bits, since NumPy has no such type
     "int64": np.int64,
     "int32": np.int32,
     "bool": np.bool_,
@@ -32,7 +32,7 @@ NUMPY_TYPES = {
 
 
 class Layout(NamedTuple):
-    """Storage type and order. channels: of ``channels_last``, how many lie in memory."""
+    """Storage type and order. channels: those in memory for ``channels_last``, with padding."""
 
     dtype: str
     order: Order = "rows"
@@ -42,17 +42,17 @@ class Layout(NamedTuple):
         return self.dtype if self.order == "rows" else f"{self.dtype}:{self.order}"
 
     def elements(self, shape: Sequence[int]) -> int:
-        """How many lie in memory, those that pad included."""
+        """Number of elements in memory, including padding."""
         if self.order != "channels_last":
             return math.prod(shape)
         return shape[0] * math.prod(shape[2:]) * self.channels
 
     def bytes(self, shape: Sequence[int]) -> int:
-        """Size in memory."""
+        """Size in memory, in bytes."""
         return self.elements(shape) * ITEM_BYTES[self.dtype]
 
     def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Elements from one index to the next, for every axis of the shape."""
+        """Elements from one index to the next, for each axis of the shape."""
         if self.order == "channels_last":
             _, _, height, width = shape
             return (self.channels * height * width, 1, width * self.channels, self.channels)
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
 
 def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
-    """Whether the same bytes are right in both layouts."""
+    """Whether both layouts give the same bytes."""
     if one.dtype != other.dtype or one.elements(shape) != other.elements(shape):
         return False
     pairs = zip(shape, one.strides(shape), other.strides(shape), strict=True)
@@ -71,7 +71,7 @@ def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
 
 
 def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """The array, which is in PyTorch's order, as it lies in memory: one axis."""
+    """Convert an array in PyTorch's order to the layout in memory, as one axis."""
     if layout.order == "channels_last":
         padding = [(0, 0), (0, layout.channels - array.shape[1]), (0, 0), (0, 0)]
         array = np.pad(array, padding).transpose(0, 2, 3, 1)
@@ -84,7 +84,7 @@ def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarray:
-    """What `packed` made, in PyTorch's order again; halves become float32."""
+    """Invert `packed`: the array in PyTorch's order, 16-bit floats as float32."""
     if layout.dtype == "bfloat16":
         flat = (flat.astype(np.uint32) << 16).view(np.float32)
     elif layout.dtype == "float16":
@@ -99,7 +99,7 @@ def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarr
 
 
 def to_bfloat16(array: np.ndarray) -> np.ndarray:
-    """float32 rounded to the nearest bfloat16, ties to even; its bits. Not a number stays none."""
+    """Round float32 to the nearest bfloat16, ties to even; return its bits. NaN stays NaN."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     quiet = (bits >> 16) | 0x40

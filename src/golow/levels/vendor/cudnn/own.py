@@ -1,5 +1,5 @@
-"""Convolutions by golow's own kernels: depthwise ones, for which the libraries are slow, and as the
-last resort those that no library takes."""
+"""Convolutions by golow's own kernels: depthwise ones, which are slow in the libraries, and those
+that no library supports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OwnConvolution:
-    """One convolution by own kernels. Bias and gradients of weights are float32."""
+    """One convolution by golow's own kernels. Bias and gradients of weights are float32."""
 
     kind = "own"
 
@@ -27,13 +27,13 @@ class OwnConvolution:
         self.workspace = 4 * self._launches.scratch
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it on the operands in the order of `Convolution`."""
+        """Enqueue it on the operands, in the order of `Convolution`."""
         pointers = self._pointers(addresses, workspace)
         for kernel in self._launches.kernels:
             self._gpu.launch(kernel, pointers, side)
 
     def encode(self) -> bytes:
-        """Nothing: it is made anew in no time."""
+        """Return no bytes: making it again takes almost no time."""
         return b""
 
     def _make_launches(self) -> Launches:
@@ -50,7 +50,7 @@ class OwnConvolution:
         return made
 
     def _pointers(self, addresses: Sequence[int], workspace: int) -> list[int]:
-        """As the kernels take them; 0 is absent."""
+        """Return the addresses in the kernels' order; 0 is absent."""
         operation = self._operation
         if operation.direction == "backward_weight":
             image, gradient, weight = addresses
@@ -68,7 +68,7 @@ class OwnConvolution:
 
 
 def takes(operation: Convolution) -> bool:
-    """Whether there is a kernel for it."""
+    """Whether golow has a kernel for it."""
     return not (operation.residual and operation.depthwise)
 
 

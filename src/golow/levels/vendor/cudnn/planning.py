@@ -1,5 +1,5 @@
-"""From a lowered graph to the plan: what the level implements, whether it can run a graph, and the
-building."""
+"""From a lowered graph to its plan: what the level implements, whether it can run a graph, and the
+build itself."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.precision import Types
     from golow.levels.vendor.cudnn.steps import Built
 
-# Of a graph's values; in halves the builder stores them where the precision says so.
+# Types of a graph's values; the builder stores them in half precision if the precision says so.
 DTYPES = ("float32", "int64", "int32", "uint8", "bool")
 
 
 @cache
 def implemented() -> dict[str, Implementation]:
-    """Every operator of the level, by the name that nodes have."""
+    """Return every operator of the level, by its name in nodes."""
     return implementations(operators)
 
 
 def require_runnable(graph: Graph) -> None:
-    """Raise `Unsupported` for the first node that the level cannot run, as far as that can be told
+    """Raise `Unsupported` for the first node that the level cannot run, as far as this is known
     without libraries and GPU."""
     require_supported(LEVEL, graph, implemented(), DTYPES)
 
 
 def build_plan(graph: Graph, engines: Engines, types: Types, batches: int) -> Built:
-    """The plan for so many batches in memory. Raises `Unsupported`, also for what no library has an
-    engine for."""
+    """Return the plan for ``batches`` batches in memory. Raises `Unsupported` for what the level
+    cannot run and for operations without an engine."""
     require_runnable(graph)
     return Builder(graph, engines, types, batches).build(implemented(), finish)

@@ -1,5 +1,5 @@
-"""What the workload's precision means for storage and arithmetic, by autocast's rules: products and
-activations in half precision, statistics, losses and the parameters' originals in float32."""
+"""How the workload's precision sets storage and arithmetic, by autocast's rules: products and
+activations in half precision; statistics, losses and the parameters' originals in float32."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from golow.record import Precision
 
 
 class Types(NamedTuple):
-    """computed: the type of activations; convolutions and products: their arithmetic; scaled:
-    whether the loss is scaled so that small gradients survive."""
+    """computed: the type of activations. convolutions, products: their arithmetic. scaled: whether
+    the loss is scaled so that small gradients do not vanish."""
 
     computed: str
     convolutions: Arithmetic

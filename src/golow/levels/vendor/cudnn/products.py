@@ -1,4 +1,4 @@
-"""A convolution in one of its three directions, as an engine is asked for it."""
+"""A convolution in one of its three directions, as engines take it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Direction = Literal["forward", "backward_data", "backward_weight"]
 
 
 class Convolution(Record, frozen=True, kw_only=True):
-    """A convolution of images that lie as NHWC, with weights that lie as KRSC.
+    """A convolution of NHWC images with KRSC weights.
 
     image: N, C, H, W of the layer's input; output: N, K, P, Q of its result; kernel: R, S; padding:
     top, left, bottom, right. dtype: of what is read; result: of what is written. bias (dtype),
-    residual (as the output) and clip, the limits that hold the result, belong to the forward
-    direction.
+    residual (like the output) and clip, the limits of the result, are for the forward direction
+    only.
 
     Operands, in this order. forward: image, weight[, bias][, residual] -> output. backward_data:
     gradient of the output, weight -> gradient of the image. backward_weight: image, gradient of
@@ -48,7 +48,7 @@ class Convolution(Record, frozen=True, kw_only=True):
 
     @property
     def pointwise(self) -> bool:
-        """Whether it is a product over the pixels: one tap, no step, no border, no groups."""
+        """Whether it is a product over the pixels: one tap, stride 1, no padding, no groups."""
         return (
             self.kernel == (1, 1)
             and self.stride == (1, 1)
@@ -58,12 +58,12 @@ class Convolution(Record, frozen=True, kw_only=True):
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel has kernels of its own."""
+        """Whether every channel has its own filters."""
         return self.groups > 1 and self.groups == self.image[1]
 
     @property
     def operand_bytes(self) -> tuple[int, ...]:
-        """Sizes of the operands in their order."""
+        """Sizes of the operands in their order, in bytes."""
         read, written = ITEM_BYTES[self.dtype], ITEM_BYTES[self.result]
         image, output, weight = map(math.prod, (self.image, self.output, self.weight))
         if self.direction == "forward":

@@ -1,9 +1,9 @@
-"""The worker's side: a workload run by cuDNN, cuBLASLt and own kernels, from the lowered graph in
-the level's cache.
+"""The cuDNN level's worker: runs a workload by cuDNN, cuBLASLt and golow's own kernels, from the
+lowered graph in the level's cache.
 
-``python -m golow.levels.vendor.cudnn.program [autotune] FOLDER [LAST]`` speaks the worker protocol,
-for the lowered graph in that folder, and for that of an epoch's smaller last batch in the other. It
-imports NumPy, safetensors, msgspec and NVIDIA's bindings, and no framework.
+``python -m golow.levels.vendor.cudnn.program [autotune] FOLDER [LAST]`` speaks the worker protocol.
+FOLDER has the lowered graph, LAST that of an epoch's smaller last batch. The worker imports NumPy,
+safetensors, msgspec and NVIDIA's bindings, and no framework.
 """
 
 from __future__ import annotations
@@ -51,61 +51,61 @@ class CuDnn(PlanProgram):
         self._graphs = [folder / GRAPH for folder in folders]
 
     def load(self, bundle: Path) -> LoadReport:
-        """Build the plan, give it the bundle's weights, capture the CUDA graph; so that of the
-        smaller last batch, whose engines are the library's first suggestions."""
+        """Build the plan, load the bundle's weights and capture the CUDA graph. Do the same for the
+        smaller last batch, with the engines that the libraries suggest first."""
         start = time.perf_counter()
         (_, graph), *tails = self.begin(bundle, self._graphs)
         self.gpu = Gpu(self._home / "kernels")
         self._intakes: dict[Execution, Intake] = {}
-        self._fed = False  # whether a data set's batches are where the bundle's were
+        self._fed = False  # whether batches of a data set have replaced the bundle's
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
-        self.iterate()  # which compiles what is left and captures the graph
+        self.iterate()  # compiles what is left and captures the graph
         found = engines.built
         for last, smaller in tails:
             engines = Engines(self.gpu, self._home / "engines", autotune=False)
             self.tail, self.tail_rows = self._load_plan(last, smaller, engines), last.workload.batch
             self._warm_up_tail()
             found += engines.built
-        self.gpu.compile([normalise(1, 1, 1, 1)])  # the same for pictures of any size
+        self.gpu.compile([normalise(1, 1, 1, 1)])  # the code does not depend on the sizes
         self.gpu.synchronize()
         built_in = time.perf_counter() - building
         self.reset()
         if self._types.scaled and self.train:
             self._loss_scale = self._settle_scale()
             self.reset()
-        # Where every engine came from the cache, all of it is loading.
+        # If every engine came from the cache, all the time counts as loading.
         build = built_in if found else 0.0
         phases = {"build": build, "load": time.perf_counter() - start - build}
         return LoadReport(phases=phases)
 
     def allocated_peak(self) -> int | None:
-        """Bytes of the arena and the gradients: all that an iteration uses beyond what it keeps."""
+        """Bytes of the arena and the gradients: what an iteration uses beyond its lasting state."""
         return self.execution.working_bytes
 
     def stopwatch(self, iterations: int) -> Stopwatch:
-        """What times so many iterations on the device."""
+        """Return a stopwatch for that many iterations on the device."""
         return Stopwatch(self.gpu, iterations)
 
     # ------------------------------------------------------------ iterations
 
     def run_batch(self, index: int) -> None:
-        """Enqueue one iteration on the bundle's batch of that number."""
+        """Enqueue one iteration on the bundle's batch with that index."""
         if self._fed:
             self._put_back()
         self.execution.run(index)
 
     def run_timed(self, index: int) -> list[tuple[Step, int]]:
-        """The same step by step, by the GPU's clock."""
+        """Run the same step by step; return each step with its nanoseconds by the GPU's clock."""
         self._put_back()
         spent = self.execution.run_timed(index)
         return list(zip(self.execution.plan.steps, spent, strict=True))
 
     def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
-        """The same; what is wanted of it stays until its end."""
+        """Run the same and return the wanted results, which the plan keeps until the end."""
         self.run_batch(index)
         found = {key: self.result(key) for key in wanted}
         for key in (key for key in wanted if key[0] == "gradient"):
@@ -121,11 +121,11 @@ class CuDnn(PlanProgram):
         self._intakes[execution].run(fed, feed)
 
     def collect(self, key: Key, count: int) -> Collector:
-        """What keeps this of so many runs, on the device."""
+        """Return what collects this result of ``count`` runs, on the device."""
         return Collector(self.execution, key, count)
 
     def result(self, key: Key) -> np.ndarray:
-        """What the last iteration left under that key."""
+        """Return what the last iteration wrote under that key."""
         return self.execution.read(self.execution.built.outputs[key])
 
     def _put_back(self) -> None:
@@ -136,13 +136,13 @@ class CuDnn(PlanProgram):
     # ------------------------------------------------------------ settings and weights
 
     def set_learning_rate(self, execution: Execution, rate: float) -> None:
-        """Enqueue the rate of its next iterations."""
+        """Enqueue the learning rate of this execution's next iterations."""
         tensor = execution.built.inputs.get(("learning_rate", ""))
         if tensor is not None:
             execution.write_float(tensor, rate)
 
     def set_dropout(self, active: bool) -> None:
-        """Whether random layers are on; their numbers begin anew."""
+        """Switch random layers on or off, and restart their random numbers."""
         for cell in self.execution.built.cells:
             if cell.kind == "dropout":
                 probability = cell.probability if active else 0.0
@@ -150,29 +150,29 @@ class CuDnn(PlanProgram):
                 self.execution.write_cell(cell, content)
 
     def derive(self, read: Read) -> None:
-        """Write all weights again where the captured graph reads them."""
+        """Write all weights again, where the captured graph reads them."""
         self.execution.fill(read)
 
     def state_changed(self) -> None:
-        """Copy the parameters into their copies in half precision."""
+        """Refresh the parameters' copies in half precision."""
         self.execution.renew_copies()
 
     def scaler(self) -> dict[str, np.ndarray]:
-        """Loss scale and good steps, in fp16."""
+        """Return loss scale and good steps; empty without loss scaling."""
         if LOSS_SCALE not in self.execution.built.cells:
             return {}
         cell = self.execution.read_cell(LOSS_SCALE, SCALER)
         return {f"scaler/{part}": np.array([cell[part]]) for part in ("scale", "good_steps")}
 
     def set_scaler(self, scaler: dict[str, np.ndarray]) -> None:
-        """Go on with this loss scale; with that of the start where nothing is given."""
+        """Continue with this loss scale; if it is empty, with the initial one."""
         scale, good = self._loss_scale, 0
         if scaler:
             scale, good = (scaler[f"scaler/{part}"][0] for part in ("scale", "good_steps"))
         self.execution.write_cell(LOSS_SCALE, np.array((scale, good, 0), SCALER))
 
     def _settle_scale(self) -> float:
-        """A loss scale that suits all batches of the bundle."""
+        """Return a loss scale that suits all batches of the bundle."""
         self.set_learning_rate(self.execution, 0.0)
         return settle_loss_scale(self.iterate, self._current_scale, self.workload.batches)
 
@@ -194,45 +194,45 @@ class CuDnn(PlanProgram):
             return Execution(built, self.gpu, sources, batches, read)
 
     def _warm_up_tail(self) -> None:
-        """Bring the state there and back, which compiles the copies, and run it in between, which
-        captures its graph."""
+        """Copy the state to the smaller plan and back, which compiles the copies. Run that plan in
+        between, which captures its graph."""
         self.tail.take_state(self.execution)
         self.tail.run(0)
         self.execution.take_state(self.tail)
 
 
 class Stopwatch:
-    """Times iterations between pairs of events."""
+    """Times iterations with pairs of events."""
 
     def __init__(self, gpu: Gpu, iterations: int) -> None:
         self._gpu = gpu
         self._pairs: list[tuple[Any, Any]] = []
-        # One pair after another, so that those which there is memory for are freed.
+        # Created one by one, so that on failure the existing ones are freed.
         self._pairs += ((gpu.event(), gpu.event()) for _ in range(iterations))
         self._flushed: Region | None = None
 
     def flush(self) -> None:
-        """Enqueue the emptying of the L2."""
+        """Enqueue clearing the L2 cache."""
         size = 2 * self._gpu.cache_bytes
         self._flushed = self._flushed or Region(size)
         self._gpu.fill(self._flushed.address, size)
 
     def start(self, index: int) -> None:
-        """Enqueue the beginning of an iteration."""
+        """Enqueue the start event of an iteration."""
         self._gpu.record(self._pairs[index][0])
 
     def stop(self, index: int) -> None:
-        """Enqueue its end."""
+        """Enqueue its end event."""
         self._gpu.record(self._pairs[index][1])
 
     def nanoseconds(self) -> tuple[int, ...]:
-        """Of each iteration, when all have happened."""
+        """Return the time of each iteration, after all events have occurred."""
         self._gpu.synchronize()
         return tuple(self._gpu.elapsed_ns(*pair) for pair in self._pairs)
 
     def __del__(self) -> None:
         for event in chain(*self._pairs):
-            with suppress(GpuError):  # when the process ends, the driver may be gone before
+            with suppress(GpuError):  # at exit, the driver may already be gone
                 self._gpu.forget(event)
 
 

@@ -1,4 +1,4 @@
-"""What several operators of this level ask before anything is built."""
+"""Checks that several operators of this level make before anything is built."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from golow.lower.graph import Activation
 
 
 def without_formula(question: Question, activation: Activation | None) -> str:
-    """Where there is no formula for the activation."""
+    """Refuse an activation without a formula."""
     if activation is None or activation.name in formulas():
         return ""
     return f"{question.node.op} with the activation {activation.name}"
 
 
 def beyond_kernel(question: Question, make: Callable[[], object]) -> str:
-    """Where a kernel cannot be made for these sizes: it raises a ValueError that says why."""
+    """Refuse sizes for which ``make`` raises ValueError; its message is the reason."""
     try:
         make()
     except ValueError as error:

@@ -1,5 +1,5 @@
-"""Convolutions of few pixels by a kernel of golow's own on tensor cores, for the clock to choose:
-for these the libraries spend most of their time waiting."""
+"""Convolutions of few pixels by golow's own tensor core kernel, as candidates for timing. On these
+the libraries spend most of their time waiting."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FIRST_WITH_CLUSTERS, FIRST_WITH_TF32 = 90, 80  # compute capabilities
 
 
 class SmallConvolution:
-    """One convolution, forward or of the gradient of y, in tiles of one size. The bias is of the
-    operands' type."""
+    """One convolution, forward or for the gradient of x, with one tiling. The bias has the type of
+    the operands."""
 
     kind = "small"
     workspace = 0
@@ -35,7 +35,7 @@ class SmallConvolution:
             self._kernel = small.backward_data(dtype, geometry, tiling)
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it on the operands in the order of `Convolution`; it needs no workspace."""
+        """Enqueue it on the operands, in the order of `Convolution`; it needs no workspace."""
         image, weight, *others, output = addresses
         rest = iter(others)
         bias = next(rest) if self._operation.bias else 0
@@ -48,7 +48,7 @@ class SmallConvolution:
 
 
 def small_engines(operation: Convolution, gpu: Gpu) -> Iterator[SmallConvolution]:
-    """Those that may be fastest; none for what the kernel does not take and for large problems."""
+    """Yield the engines that may be fastest; none for large or unsupported problems."""
     capability = int(gpu.architecture.removeprefix("sm_"))
     product = _product(operation)
     if capability < FIRST_WITH_TF32 or product is None:
@@ -59,12 +59,12 @@ def small_engines(operation: Convolution, gpu: Gpu) -> Iterator[SmallConvolution
 
 
 def restore(operation: Convolution, gpu: Gpu, data: bytes) -> SmallConvolution:
-    """The engine whose `encode` gave these bytes."""
+    """Return the engine whose `encode` returned these bytes."""
     return SmallConvolution(operation, msgspec.msgpack.decode(data, type=small.Tiling), gpu)
 
 
 def _product(operation: Convolution) -> direct.Convolution | None:
-    """The convolution that the kernel sees; None where there is no kernel for it."""
+    """Return the convolution that the kernel computes; None if it does not support it."""
     forward = operation.direction == "forward"
     backward = operation.direction == "backward_data" and operation.stride == (1, 1)
     if operation.arithmetic == "ieee" or operation.result != operation.dtype:

@@ -1,4 +1,4 @@
-"""The steps of a plan in the making, in order, each beside what executes it."""
+"""Collects the steps of a plan in order, each with the call that executes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StepList:
-    """Takes steps for the node that is being built; who builds says where scratch memory is."""
+    """Adds steps for the node that is being built; a subclass allocates scratch memory."""
 
     node: Node
 
@@ -26,7 +26,7 @@ class StepList:
         self._late: dict[int, int] = {}
 
     def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
-        """Memory of the next step alone."""
+        """Allocate memory for the next step alone."""
         raise NotImplementedError
 
     def kernel(
@@ -36,7 +36,7 @@ class StepList:
         writes: Sequence[Tensor | None],
         operation: str = "",
     ) -> None:
-        """Add a kernel as a step; its pointers are what it reads, then what it writes; None is
+        """Add a kernel as a step; its pointers are what it reads, then what it writes. None is
         absent."""
         call = KernelCall(kernel, (*reads, *writes))
         self._add(call, _present(reads), _present(writes), operation, kernel.expression)
@@ -47,7 +47,7 @@ class StepList:
         reads: Sequence[Tensor | None],
         writes: Sequence[Tensor | None],
     ) -> None:
-        """Add kernels that work on the same pointers, the last of which is scratch."""
+        """Add kernels that share the same pointers; the last pointer is scratch."""
         scratch = self.scratch(launches.scratch) if launches.scratch else None
         for kernel in launches.kernels:
             self.kernel(kernel, reads, (*writes, scratch))
@@ -60,7 +60,7 @@ class StepList:
         operation: str = "",
         side: bool = False,
     ) -> None:
-        """Add an engine as a step; its workspace is a buffer of this step alone."""
+        """Add an engine as a step; only this step uses its workspace."""
         workspace = self.scratch(engine.workspace, "uint8") if engine.workspace else None
         call = EngineCall(engine, (*reads, *writes), workspace, side)
         if side:
@@ -76,7 +76,7 @@ class StepList:
         first: Place,
         *arguments: Place | Tensor | None,
     ) -> None:
-        """Add a kernel over whole places as a step; see `FlatCall`."""
+        """Add a kernel over whole places as a step, as in `FlatCall`."""
         self._calls.append(FlatCall(make, dtype, first, arguments))
         self._steps.append(Step(operation, ("",), "update", (), ()))
 

@@ -1,5 +1,5 @@
-"""What a built plan is made of: tensors in memory, calls of kernels and engines, what is filled in
-when loading."""
+"""The parts of a built plan: tensors in memory, calls of kernels and engines, and what is filled in
+while loading."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from golow.lower.plan import Place, Plan
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine
 
-# Steps that may be enqueued before one beside them has to be done.
+# How many steps may be enqueued before an earlier side step must be done.
 WINDOW = 12
 
 
 class Tensor(NamedTuple):
-    """A value in memory. offset: bytes into its buffer."""
+    """A value in memory. offset: in bytes from the start of its buffer."""
 
     buffer: int
     shape: tuple[int, ...]
@@ -33,13 +33,13 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """How many lie in memory."""
+        """Number of elements in memory."""
         return self.layout.elements(self.shape)
 
 
 class Cell(NamedTuple):
-    """A few bytes that steps share. position: the number of the current batch; loss_scale:
-    `SCALER`; dropout: `CONTROL`, one for each probability that layers have."""
+    """A few bytes that steps share. position: the index of the current batch; loss_scale: a
+    `SCALER`; dropout: a `CONTROL`, one for each probability in the network."""
 
     kind: Literal["position", "loss_scale", "dropout"]
     probability: float = 0.0
@@ -59,7 +59,7 @@ class KernelCall(NamedTuple):
 
 
 class EngineCall(NamedTuple):
-    """Run an engine on these tensors. side: beside the steps that follow, at most `WINDOW`."""
+    """Run an engine on these tensors. side: beside the next steps, at most `WINDOW` of them."""
 
     engine: Engine
     arguments: tuple[Tensor, ...]
@@ -68,9 +68,9 @@ class EngineCall(NamedTuple):
 
 
 class FlatCall(NamedTuple):
-    """Launch a kernel on whole places of the plan: the pointers are those of a first place and of
-    further ones, of tensors, and None for what is absent. make: the kernel for so many elements of
-    the first place, which are of this dtype."""
+    """Launch a kernel on whole places of the plan. Its pointers are a first place, then further
+    places and tensors; None is absent. make: returns the kernel for that many elements of the first
+    place, which have this dtype."""
 
     make: Callable[[int], Kernel]
     dtype: str
@@ -82,17 +82,17 @@ Call = KernelCall | EngineCall | FlatCall
 
 
 class Fill(NamedTuple):
-    """What a buffer holds from the moment of loading on: a value of the graph that depends on
-    weights alone, or a number."""
+    """The content of a buffer from loading on: a value of the graph that depends on weights alone,
+    or a number."""
 
     value: str | float
     tensor: Tensor
 
 
 class Built(NamedTuple):
-    """A plan and what executes it: one call a step; what is filled in when loading; parameters with
-    their copies in half precision; where the graph's ends are; what the graph computes
-    from weights alone, by the value's name."""
+    """A plan and what executes it: calls, one for each step; fills, written while loading; copies,
+    pairs of a parameter and its copy in half precision; inputs and outputs, the ends of the graph;
+    constants, what is computed from weights alone, by the value's name."""
 
     plan: Plan
     calls: tuple[Call, ...]

@@ -1,4 +1,4 @@
-"""Steps that add up along an axis: an operator of its own, and the gradient of a bias."""
+"""Steps that sum along an axis, for reductions and for the gradient of a bias."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def add_up(
     build: Builder, tensor: Tensor, sizes: tuple[int, int, int], index: int, factor: float = 1.0
 ) -> None:
-    """The current node's value of that index: sums of the tensor, seen as [outer, reduced, inner],
-    over its middle axis. The gradient of a bias is float32 whatever the activations are."""
+    """Define the current node's value of that index: sums of the tensor, seen as [outer, reduced,
+    inner], over its middle axis. The gradient of a bias is float32 for any type of activations."""
     value = build.output(index)
     exact = build.is_gradient(value.name) or not value.shape
     dtype = "float32" if exact else tensor.dtype

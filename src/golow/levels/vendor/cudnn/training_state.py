@@ -1,5 +1,5 @@
-"""What training changes: each parameter's float32 original with momentum and gradient, and its copy
-in half precision. They lie flat, all at the same place, so that one step updates all of them."""
+"""What training changes: each parameter's float32 original, momentum, gradient and half-precision
+copy. All have the same offset in flat places, so that one step updates all parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUPS: tuple[Group, ...] = ("vectors", "weights")
 
 
 class TrainingState:
-    """The parameters of one plan. new: makes memory for a value in a place, as `Builder.new`."""
+    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`."""
 
     def __init__(self, types: Types, new: New) -> None:
         self._types, self._new = types, new
@@ -28,11 +28,11 @@ class TrainingState:
         self.momenta: dict[str, Tensor] = {}
         self.gradients: dict[str, Tensor] = {}
         self.copies: list[tuple[Tensor, Tensor]] = []
-        self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's
+        self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's offset
 
     def parameter(self, target: str, value: Value, layout: Layout) -> Tensor | None:
-        """The original, made with momentum and gradient beside it as the first who asks wants it,
-        or its copy in half precision; None for who wants it otherwise."""
+        """Return the original, or its copy in half precision. The first call allocates it with
+        momentum and gradient, in its layout; None for a later call with another layout."""
         master = self._master(target, value, layout)
         if not same_memory(value.shape, master.layout, layout._replace(dtype="float32")):
             return None
@@ -44,17 +44,17 @@ class TrainingState:
         return copy
 
     def gradient(self, target: str, value: Value) -> Tensor:
-        """Where the gradient of a parameter goes."""
+        """Return the place of a parameter's gradient."""
         self._master(target, value, Layout("float32"))
         return self.gradients[target]
 
     def gradient_type(self, group: Group) -> str:
-        """The type in which gradients of a group are stored."""
+        """Return the type in which gradients of a group are stored."""
         return self._types.computed if group == "weights" else "float32"
 
     @property
     def groups(self) -> list[Group]:
-        """The groups that there are."""
+        """The groups that have parameters."""
         present = {group_of(tensor.shape) for tensor in self.masters.values()}
         return [group for group in GROUPS if group in present]
 
@@ -75,15 +75,15 @@ class TrainingState:
 
 
 def place_of(role: Role, group: Group) -> Place:
-    """Where the parameters of a group, or what belongs to them, lie."""
+    """Return the place of a group's parameters, or of their momentum, gradients or copies."""
     return f"{role}.{group}"
 
 
 def places_of(role: Role) -> tuple[Place, ...]:
-    """Those of all groups."""
+    """Return the places of all groups."""
     return tuple(place_of(role, group) for group in GROUPS)
 
 
 def group_of(shape: Sequence[int]) -> Group:
-    """The group of a parameter of that shape."""
+    """Return the group of a parameter of that shape."""
     return "weights" if len(shape) > 1 else "vectors"

@@ -1,4 +1,4 @@
-"""oneDNN: the plan of the lowered graph by direct calls of the vendor's library; no framework."""
+"""Runs the plan of the lowered graph by direct calls of oneDNN, without a framework."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 PACKAGE = "onednn-cpu-gomp"
-GRAPH, LAYOUTS, BUILT = "graph.json", "layouts.json", "built.json"  # in the folder of the cache
+GRAPH, LAYOUTS, BUILT = "graph.json", "layouts.json", "built.json"  # in the cache folder
 
 
 class Chosen(msgspec.Struct):
-    """Of the file of layouts, whether no other process took the cores while they were chosen."""
+    """From the file of layouts: whether no other process used the cores while they were chosen."""
 
     clean: bool = True
 
 
 def probe() -> Probe:
-    """An x86-64 CPU and the library; it is not loaded for the answer."""
+    """Look for an x86-64 CPU and the library, without loading it."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return Probe(False, f"oneDNN's wheels are for x86-64, not {platform.machine()}", "")
     try:
@@ -41,10 +41,12 @@ def probe() -> Probe:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Lower the graph, and that of an epoch's smaller last batch. The worker builds the plans from
-    them and, at its first start, chooses the layouts by measuring; graphs and layouts are kept by
-    graph, library, CPU and threads. Layouts that were chosen on a busy machine are
-    chosen again."""
+    """Lower the graph, and the graph of an epoch's smaller last batch.
+
+    The worker builds the plans from these graphs. On its first start it chooses layouts by
+    measuring. Graphs and layouts are cached by graph, library, CPU and threads; layouts that were
+    chosen on a busy machine are chosen again.
+    """
     folders = [_write_lowered(part, cache) for part in (bundle, bundle.last) if part is not None]
     if not _read_choice(folders[0] / LAYOUTS).clean:
         for name in (BUILT, LAYOUTS):
@@ -58,7 +60,8 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
-    """What both vendor levels do to the captured graph; and oneDNN's batch norm has a relu."""
+    """Return the passes that both vendor levels apply to the captured graph, and the fusion of
+    oneDNN's batch norm with relu."""
     from golow.lower.normalization import fuse_batch_norm_relu
     from golow.lower.vendor import vendor_passes
 
@@ -67,8 +70,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 
 
 def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
-    """The plan of a lowered graph, in the layouts that an earlier start chose here, else in
-    those that the library prefers."""
+    """Return the plan of a lowered graph. Its layouts are those that an earlier start chose here,
+    otherwise those that the library prefers."""
     from golow.levels.vendor.onednn import tuning
     from golow.levels.vendor.onednn.library import Engine
     from golow.levels.vendor.onednn.planning import build_plan
@@ -80,8 +83,8 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
 
 
 def _write_lowered(bundle: Bundle, cache: Path) -> Path:
-    """The folder of the cache with the bundle's lowered graph in it. Raises `Unsupported` for what
-    the level cannot run, as far as that is known without its library."""
+    """Write the bundle's lowered graph and return its cache folder. Raises `Unsupported` for what
+    the level cannot run, as far as this is known without its library."""
     from golow.levels.vendor.onednn.planning import require_runnable
     from golow.lower.passes import apply
 
@@ -93,8 +96,8 @@ def _write_lowered(bundle: Bundle, cache: Path) -> Path:
 
 
 def _write_graph(graph: Graph, workload: Workload, cache: Path) -> Path:
-    """The folder of the cache for this graph, library, CPU and number of threads, with the graph
-    in it."""
+    """Write the graph into the cache folder for this graph, library, CPU and number of threads;
+    return it."""
     data = encode_graph(msgspec.structs.replace(graph, history=()))
     key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
     folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
@@ -108,11 +111,11 @@ def _read_choice(layouts: Path) -> Chosen:
     try:
         return msgspec.json.decode(layouts.read_bytes(), type=Chosen)
     except (OSError, msgspec.MsgspecError):
-        return Chosen()  # nothing yet, or a file that the worker replaces
+        return Chosen()  # no file yet, or one that the worker replaces
 
 
 def _processor() -> str:
-    """Model and instruction sets of the CPU: what the library chooses its code by."""
+    """Return model and instruction sets of the CPU, by which the library chooses its code."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return " ".join(
         line for line in dict.fromkeys(lines) if line.startswith(("model name", "flags"))

@@ -1,5 +1,5 @@
-"""From a graph to steps that oneDNN executes: where values lie, in which layout, and what is
-reordered in between. What each operation does is in ``operators/``."""
+"""Turns a graph into steps that oneDNN executes: where each value is stored, in which layout, and
+which reorders are needed. ``operators/`` has what each operation does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from golow.lower.plan import Buffer, Operand, Place, Step, make_plan
 from golow.record import Unsupported
 
 LEVEL = "onednn"
-# Parameters and what is computed from them alone: decided when all steps are known.
+# Place of parameters and what is computed from them alone, until all steps are known.
 UNDECIDED: Place = "once"
 
 Chooser = Callable[[int], int]
@@ -42,10 +42,10 @@ Note = TypeVar("Note")
 
 
 class Builder:
-    """Builds the steps of one graph, node after node.
+    """Builds the steps of one graph, node by node.
 
-    layout_of: the format tag (ANY, CHANNELS_LAST, a block's) in which the convolution at a
-    position of the graph computes.
+    layout_of: the format tag (ANY, CHANNELS_LAST, a block's) for the convolution at a position of
+    the graph.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Builder:
         self._steps: list[Step] = []
         self._calls: list[PrimitiveCall | ArrayCall] = []
         self._nodes: list[int] = []
-        self._made_at: dict[str, int] = {}  # step that wrote a value's memory
-        self._written: dict[int, int] = {}  # step that last wrote a buffer
+        self._made_at: dict[str, int] = {}  # the step that wrote a value's memory
+        self._written: dict[int, int] = {}  # the step that last wrote a buffer
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._constants: dict[int, np.ndarray] = {}
         self._all_values = graph.values()
@@ -72,8 +72,8 @@ class Builder:
         self._state_of = state_outputs(graph)
 
     def build(self, implemented: Mapping[str, Implementation]) -> Built:
-        """All steps of a graph whose operators are all implemented. Raises `Unsupported` for shapes
-        that the library refuses."""
+        """Build all steps of a graph whose operators are all implemented. Raises `Unsupported` for
+        shapes that the library refuses."""
         for position, node in enumerate(self.graph.nodes):
             self.position, self.node = position, node
             implementation = implemented[node.op]
@@ -101,33 +101,33 @@ class Builder:
     # ------------------------------------------------------------ values
 
     def value(self, reference: Ref) -> Value:
-        """What the graph says of a value; this does not ask for its memory yet."""
+        """Return what the graph says about a value, without allocating its memory."""
         return self._all_values[reference.name]
 
     def output(self, index: int = 0) -> Value:
-        """The current node's value of that index, which somebody reads."""
+        """Return the current node's value of that index, which must have a reader."""
         found = self.node.outputs[index]
         if found is None:
-            raise LookupError(f"nobody reads value {index} of {self.node.name}")
+            raise LookupError(f"value {index} of {self.node.name} has no reader")
         return found
 
     def is_read(self, index: int) -> bool:
-        """Whether anybody reads the current node's value of that index."""
+        """Whether any node or graph output reads the current node's value of that index."""
         return self.node.outputs[index] is not None
 
     def output_name(self, index: int = 0) -> str:
-        """Name of the current node's value, a made-up one where nobody reads it."""
+        """Return the name of the current node's value, a generated one if nothing reads it."""
         value = self.node.outputs[index] if index < len(self.node.outputs) else None
         return f"{self.node.name}.{index}" if value is None else value.name
 
     def tensor(self, reference: Ref) -> Tensor:
-        """A value where and how it was made."""
+        """Return a value as it was made."""
         return self._named(reference.name)
 
     def wanted(self, reference: Ref, layout: Descriptor) -> Tensor:
-        """A value in this layout, reordered (once for all who want it so) where it is not.
+        """Return a value in this layout, reordered if needed (once for all its readers).
 
-        Parameters that training changes take the layout of who asks first.
+        A parameter that training changes takes the layout of its first reader.
         """
         name = reference.name
         item = self._sources.get(name)
@@ -151,14 +151,14 @@ class Builder:
         return copy._replace(descriptor=layout)
 
     def plain(self, reference: Ref) -> Tensor:
-        """A value in row-major order."""
+        """Return a value in row-major order."""
         tensor = self.tensor(reference)
         if tensor.descriptor is None:
             return tensor
         return self.wanted(reference, Descriptor.plain(tensor.shape))
 
     def reordered(self, tensor: Tensor, layout: Descriptor) -> Tensor:
-        """A copy in another layout."""
+        """Return a copy in another layout."""
         copy = self.new(self._buffers[tensor.buffer].name, tensor.shape, layout)
         self._reorder(tensor, copy)
         return copy
@@ -171,61 +171,61 @@ class Builder:
         dtype: str = "float32",
         place: Place = "arena",
     ) -> Tensor:
-        """Memory for a value; its place is decided by the step that writes it."""
+        """Allocate memory for a value; the step that writes it decides its place."""
         size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
         size = descriptor.bytes if descriptor is not None else size
         self._buffers.append(Buffer(name, size, place))
         return Tensor(len(self._buffers) - 1, tuple(shape), dtype, descriptor)
 
     def constant(self, name: str, array: np.ndarray) -> Tensor:
-        """A float32 array that is known now, row-major."""
+        """Allocate a float32 constant with this content, row-major."""
         data = np.ascontiguousarray(array, dtype=np.float32)
         tensor = self.new(name, data.shape, Descriptor.plain(data.shape), place=UNDECIDED)
         self._constants[tensor.buffer] = data
         return tensor
 
     def define(self, index: int, tensor: Tensor) -> None:
-        """The current node's value of that index is this tensor."""
+        """Make this tensor the current node's value of that index."""
         value = self.node.outputs[index]
         if value is not None:
             self._values[value.name] = [tensor._replace(shape=value.shape)]
             self._made_at[value.name] = self._written.get(tensor.buffer, -1)
 
     def note(self, name: str, note: object) -> None:
-        """Leave something under a name for the node that computes the gradient."""
+        """Store a note under a name, for the node that computes the gradient."""
         self._notes[(name, type(note))] = note
 
     def noted(self, name: str, kind: type[Note]) -> Note:
-        """The note of that kind under a name. Raises LookupError where there is none."""
+        """Return the note of that kind under a name. Raises LookupError if there is none."""
         found = self._notes.get((name, kind))
         if not isinstance(found, kind):
             raise LookupError(f"there is no {kind.__name__} for {name}")
         return found
 
     def layouts_made(self, shape: tuple[int, ...]) -> Iterator[Descriptor]:
-        """Layouts of the values of this shape, the latest first."""
+        """Yield the layouts of the values of this shape, the latest first."""
         for first, *_ in reversed(self._values.values()):
             if first.shape == shape and first.descriptor is not None:
                 yield first.descriptor
 
     def share_memory(self, one: Ref, other: Ref) -> bool:
-        """Whether two values look at the same memory."""
+        """Whether two values share their memory."""
         return self._group(one.name) == self._group(other.name)
 
     def dies(self, reference: Ref) -> bool:
-        """Whether nobody needs the value's memory after the current node."""
+        """Whether the value's memory is free after the current node."""
         in_arena = self._buffers[self.tensor(reference).buffer].place == "arena"
         return in_arena and self._is_read_last(reference.name)
 
     def in_place_or_new(self, reference: Ref, tensor: Tensor, index: int = 0) -> Tensor:
-        """Where to write a result of that tensor's layout: over the argument, if it dies here."""
+        """Return memory for a result in the tensor's layout: the argument's own if it dies here."""
         if self.dies(reference):
             return tensor
         return self.new(self.output_name(index), tensor.shape, tensor.descriptor)
 
     def state_for(self, index: int) -> Tensor | None:
-        """The memory of the parameter, momentum or buffer whose new content the current node's
-        value is; None if it is none, or if the old content is still needed."""
+        """Return the memory of the parameter, momentum or buffer that the current node's value
+        updates; None if it updates none, or if the old content is still needed."""
         value = self.node.outputs[index]
         source = self._state_of.get(value.name) if value is not None else None
         if source is None:
@@ -240,7 +240,7 @@ class Builder:
         return self._values[name][0]
 
     def _group(self, name: str) -> str:
-        """The value whose memory this one looks at."""
+        """Return the value that owns this value's memory."""
         return self._groups.get(name, name)
 
     def _is_read_last(self, name: str) -> bool:
@@ -256,7 +256,7 @@ class Builder:
         writes: Mapping[int, Tensor],
         operation: str = "",
     ) -> None:
-        """Add a primitive as a step; its scratchpad is a buffer of this step alone."""
+        """Add a primitive as a step; only this step uses its scratchpad."""
         size = primitive.scratchpad
         scratch = {}
         if size.bytes:
@@ -273,7 +273,7 @@ class Builder:
     def array_call(
         self, function: Callable[..., None], reads: Sequence[Tensor], writes: Sequence[Tensor]
     ) -> None:
-        """Add a function on row-major NumPy arrays as a step: what was read, then the results."""
+        """Add a function of row-major NumPy arrays as a step; it gets ``reads``, ``writes``."""
         call = ArrayCall(function, (*reads, *writes))
         self._add(call, reads, writes, self._operation, "numpy")
 
@@ -349,7 +349,7 @@ class Builder:
         return [item for item in self.graph.outputs if item.kind in ("output", "loss")]
 
     def _decide_places(self) -> None:
-        """What an iteration reads is kept; what only loading reads is not."""
+        """Keep what iterations read, but not what only loading reads."""
         lasting = {
             operand.buffer for step in self._steps if not step.once for operand in step.reads
         } | {self._named(item.name).buffer for item in self._final_outputs()}

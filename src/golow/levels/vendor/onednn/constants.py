@@ -1,5 +1,5 @@
-"""oneDNN's enumerations, as far as golow uses them: the values of version 3's ``dnnl_types.h``,
-which are stable within the major version."""
+"""The part of oneDNN's enumerations that golow uses: the values of version 3's ``dnnl_types.h``,
+which are stable within a major version."""
 
 # dnnl_status_t
 STATUS = {
@@ -19,7 +19,7 @@ BLOCKED_BY_8 = 102  # aBcd8b: channels in blocks of 8, one AVX register
 BLOCKED_BY_16 = 78  # aBcd16b: channels in blocks of 16, one AVX-512 register
 CHANNELS_LAST = 22  # acdb
 
-# dnnl_cpu_isa_t: the bit that every AVX-512 has and nothing less
+# dnnl_cpu_isa_t: the bit that is set for every AVX-512 variant and for nothing below it
 AVX_512 = 0x20
 
 # dnnl_prop_kind_t
@@ -31,7 +31,7 @@ CONVOLUTION_DIRECT = 1
 POOLING_MAX, POOLING_AVERAGE, POOLING_AVERAGE_EXCLUDING = 511, 767, 1023
 BINARY_ADD, BINARY_MUL, BINARY_DIV, BINARY_SUB = 131056, 131057, 131060, 131061
 REDUCTION_SUM, REDUCTION_MEAN = 196596, 196598
-# By the library's names. "_use_dst_for_bwd": the gradient reads the result, not the argument.
+# The library's names. "_use_dst_for_bwd": the gradient reads the result instead of the argument.
 ELTWISE = {
     "relu": 32,
     "tanh": 33,

@@ -1,5 +1,5 @@
-"""Functions of one element as oneDNN computes them: on their own, and behind another computation.
-What there is of each activation stands in its file in ``operators/activations/``."""
+"""oneDNN's elementwise functions, as steps and fused into other primitives. Each activation is
+defined in its file in ``operators/activations/``."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def no_numbers() -> tuple[float, float]:
-    """For an algorithm that takes none."""
+    """For an algorithm without numbers."""
     return 0.0, 0.0
 
 
 class Eltwise(NamedTuple):
     """An activation in oneDNN.
 
-    algorithm: one of ELTWISE. numbers: alpha and beta, from the activation's own numbers.
-    from_result: the library also computes the gradient from the result.
+    algorithm: a key of ELTWISE. numbers: returns alpha and beta, from the activation's own numbers.
+    from_result: whether the library can also compute the gradient from the result.
     """
 
     algorithm: str
@@ -37,24 +37,24 @@ class Eltwise(NamedTuple):
 
 @cache
 def functions_of_elements() -> dict[str, Eltwise]:
-    """Those of all activations, by name."""
+    """Return all activations, by name."""
     return functions(activations)
 
 
 def post_op(activation: Activation) -> PostOp:
-    """The activation with its numbers. Raises KeyError for one that oneDNN has no algorithm for."""
+    """Return the activation with its numbers. Raises KeyError if oneDNN has no algorithm for it."""
     found = functions_of_elements()[activation.name]
     return PostOp(found.algorithm, *found.numbers(*activation.numbers))
 
 
 def post_ops(activation: Activation | None) -> list[PostOp]:
-    """The same as what follows a computation; nothing for none."""
+    """Return the post-ops of a primitive: this activation, or an empty list without one."""
     return [] if activation is None else [post_op(activation)]
 
 
 def apply(build: Builder, reference: Ref, setting: PostOp, operation: str) -> None:
-    """A step that gives the current node's value: a function of each element, in the layout in
-    which the argument comes. operation: what plans call it."""
+    """Add a step that defines the current node's value: a function of each element, in the
+    argument's layout. operation: its name in plans."""
     x = build.tensor(reference)
     primitive = Primitive(
         build.engine, "eltwise_forward", build.forward_kind, ELTWISE[setting.kind], x.layout,

@@ -1,4 +1,4 @@
-"""A built plan in memory: its regions, its calls bound to addresses, the loop that runs them."""
+"""A built plan in memory: its memory regions, and its calls bound to addresses."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Call = Callable[[], int | None]
 
 
 class Region:
-    """Bytes of the process's own, on pages of 2 MiB where the system grants them.
+    """Anonymous memory of the process, on pages of 2 MiB if the system grants them; size in bytes.
 
-    Weights are read once an iteration from end to end; with small pages the search for their
-    addresses costs up to a fifth of that.
+    Every iteration reads the weights once from end to end. With small pages, address translation
+    costs up to a fifth of that time.
     """
 
     def __init__(self, size: int) -> None:
@@ -45,7 +45,7 @@ class Region:
 
 
 class Execution:
-    """A plan that can be run. read(kind, target) gives a parameter or buffer as an array."""
+    """A plan that is ready to run. read(kind, target) returns a parameter or buffer as an array."""
 
     def __init__(
         self, built: Built, engine: Engine, read: Callable[[str, str], np.ndarray]
@@ -71,13 +71,13 @@ class Execution:
     # ------------------------------------------------------------ running
 
     def run(self) -> None:
-        """One iteration. Raises `OneDnnError` where a primitive fails."""
+        """Run one iteration. Raises `OneDnnError` if a primitive fails."""
         for call in self._calls:
             if status := call():
                 raise OneDnnError("dnnl_primitive_execute", status)
 
     def run_timed(self) -> list[tuple[int, int]]:
-        """One iteration, clocked step by step: positions of the steps, and nanoseconds."""
+        """Time one iteration step by step; return positions of the steps and nanoseconds."""
         times = [time.perf_counter_ns()]
         for call in self._calls:
             if status := call():
@@ -87,14 +87,14 @@ class Execution:
         return list(zip(self._main, spent, strict=True))
 
     def run_watched(self, watch: Callable[[int], None]) -> None:
-        """One iteration; ``watch`` is called with the position of each step after it ran."""
+        """Run one iteration; call ``watch`` with the position of each step after it ran."""
         for position, call in zip(self._main, self._calls, strict=True):
             if status := call():
                 raise OneDnnError("dnnl_primitive_execute", status)
             watch(position)
 
     def point_input(self, kind: str, target: str, array: np.ndarray) -> None:
-        """Take this input of the model from that array from now on."""
+        """Read this input of the model from that array from now on."""
         tensor = self.built.inputs.get((kind, target))
         if tensor is None:  # the graph does not read it
             return
@@ -103,13 +103,13 @@ class Execution:
             return
         for memory in self._of_input[tensor.buffer]:
             memory.point_to(int(array.ctypes.data))
-        if tensor.buffer in self._inputs:  # a step of NumPy reads it
+        if tensor.buffer in self._inputs:  # a NumPy step reads it
             self.array(tensor)[...] = array
 
     # ------------------------------------------------------------ tensors in and out
 
     def array(self, tensor: Tensor) -> np.ndarray:
-        """The memory of a row-major tensor as an array."""
+        """Return the memory of a row-major tensor as an array."""
         size = int(np.prod(tensor.shape))
         dtype = DTYPES[tensor.dtype]
         buffer = self.plan.buffers[tensor.buffer]
@@ -120,7 +120,7 @@ class Execution:
         return np.frombuffer(region.map, dtype, size, offset).reshape(tensor.shape)
 
     def read(self, tensor: Tensor) -> np.ndarray:
-        """A copy of a tensor's content, in PyTorch's order."""
+        """Return a copy of a tensor's content, in PyTorch's order."""
         if tensor.descriptor is None or tensor.layout.is_plain:
             return self.array(tensor).copy()
         result = np.empty(tensor.shape, np.float32)
@@ -148,7 +148,7 @@ class Execution:
         _execute(primitive, self.engine, memories)
 
     def clear_momentum(self) -> None:
-        """Set every momentum to zero, in whatever layout."""
+        """Set all momentum to zero, in any layout."""
         for (kind, _), tensor in self.built.inputs.items():
             if kind == "momentum":
                 buffer = self.plan.buffers[tensor.buffer]
@@ -156,7 +156,7 @@ class Execution:
                 np.frombuffer(memory, np.uint8, buffer.bytes, buffer.offset)[...] = 0
 
     def take_state(self, other: Execution) -> None:
-        """Parameters, buffers and momentum as another plan of the same network has them."""
+        """Copy parameters, buffers and momentum from another plan of the same network."""
         for key, tensor in self.built.inputs.items():
             if key[0] in STATE:
                 self.write(tensor, other.read(other.built.inputs[key]))
@@ -166,7 +166,7 @@ class Execution:
     def _address(self, tensor: Tensor) -> int:
         buffer = self.plan.buffers[tensor.buffer]
         if buffer.place == "input":
-            return 0  # `point_input` says where, before the first iteration
+            return 0  # `point_input` sets it before the first iteration
         return self._regions[buffer.place].address + buffer.offset
 
     def _input_region(self, index: int) -> Region:
@@ -195,8 +195,8 @@ class Execution:
         )
 
     def _load_once(self, read: Callable[[str, str], np.ndarray]) -> None:
-        """Fill what never changes: first the constants that iterations read as they are, then
-        step by step what is computed from weights, each weight read when it is first needed."""
+        """Fill what never changes: step by step what is computed from weights, where each weight is
+        read when it is first needed; then the constants that iterations read directly."""
         sources = {t.buffer: (key, t) for key, t in self.built.inputs.items()}
         filled: set[int] = set()
 
@@ -241,7 +241,7 @@ def _exec_arguments(memories: Mapping[int, Memory]) -> Any:
 
 
 def _plain_like(tensor: Tensor) -> Descriptor:
-    """Row-major in the axes that the layout has, which for grouped weights are one more."""
+    """Return a row-major layout with the axes of this one; grouped weights have one axis more."""
     return Descriptor.plain(tensor.layout.shape)
 
 

@@ -1,7 +1,7 @@
-"""oneDNN's C API through ctypes: what golow uses of it, under the library's own names.
+"""oneDNN's C API through ctypes: the part that golow uses, under the library's own names.
 
-Every object of the library is owned by one Python object and destroyed with it. The version is
-checked when the library is loaded. Nothing here imports a framework.
+Each object of the library has one Python owner and is destroyed with it. The version is checked
+when the library is loaded. Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Dims = c_int64 * MAX_DIMENSIONS
 
 
 class OneDnnError(Exception):
-    """A call of the library that did not succeed, with the library's own word for it."""
+    """A call of the library failed; the message has the library's name for the error."""
 
     def __init__(self, call: str, status: int) -> None:
         super().__init__(f"{call}: {STATUS.get(status, status)}")
@@ -63,7 +63,7 @@ class ExecArg(ctypes.Structure):
 
 
 def find_library() -> Path | None:
-    """The shared library that the package brought; None where it is not installed."""
+    """Return the path of the package's shared library; None if it is not installed."""
     try:
         files = distribution(PACKAGE).files or []
     except PackageNotFoundError:
@@ -76,7 +76,7 @@ def find_library() -> Path | None:
 
 @cache
 def library() -> ctypes.CDLL:
-    """The loaded library. Raises OSError where it is missing or of another major version."""
+    """Return the loaded library. Raises OSError if it is missing or has another major version."""
     path = find_library()
     if path is None:
         raise OSError(f"the package {PACKAGE} is not installed")
@@ -95,7 +95,7 @@ def library() -> ctypes.CDLL:
 
 
 class ChannelBlock(NamedTuple):
-    """Channels that lie together in a blocked layout, and its format tag."""
+    """Number of channels in a block of a blocked layout, and its format tag."""
 
     size: int
     tag: int
@@ -103,14 +103,15 @@ class ChannelBlock(NamedTuple):
 
 @cache
 def channel_block() -> ChannelBlock:
-    """The blocks in which this CPU's convolutions compute: as many channels as a register holds.
-    For others oneDNN has its reference code alone, which is hundreds of times slower."""
+    """Return the block in which this CPU's convolutions compute: as many channels as a register
+    holds. For other blocks oneDNN has only its reference code, which is hundreds of times slower.
+    """
     wide = library().dnnl_get_effective_cpu_isa() & AVX_512
     return ChannelBlock(16, BLOCKED_BY_16) if wide else ChannelBlock(8, BLOCKED_BY_8)
 
 
 def version() -> str:
-    """Version of the loaded library, as 3.2.0."""
+    """Return the version of the loaded library, for example 3.2.0."""
     found = library().dnnl_version().contents
     return f"{found.major}.{found.minor}.{found.patch}"
 
@@ -131,13 +132,13 @@ class Owned:
         self.handle = handle
 
     def __del__(self) -> None:
-        # At the interpreter's end the module may be gone before the object.
+        # At exit the module may be gone before the object.
         if self.handle and library is not None:
             getattr(library(), self.destroy)(self.handle)
 
 
 class Engine(Owned):
-    """The CPU as oneDNN sees it, with the one stream that golow uses."""
+    """The CPU as a oneDNN engine, with the one stream that golow uses."""
 
     destroy = "dnnl_engine_destroy"
 
@@ -165,7 +166,7 @@ class Descriptor(Owned):
 
     @classmethod
     def plain(cls, shape: Sequence[int], dtype: str = "float32") -> Descriptor:
-        """Row-major, as PyTorch's contiguous tensors are; a scalar is one element."""
+        """Row-major, as PyTorch's contiguous tensors; a scalar is one element."""
         strides, step = [], 1
         for size in reversed(shape):
             strides.append(step)
@@ -176,7 +177,7 @@ class Descriptor(Owned):
     def strided(
         cls, shape: Sequence[int], strides: Sequence[int], dtype: str = "float32"
     ) -> Descriptor:
-        """With these strides, in elements."""
+        """With the given strides, in elements."""
         shape, strides = (shape, strides) if len(shape) else ((1,), (1,))
         made = cls(c_void_p())
         arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], Dims(*strides))
@@ -185,7 +186,7 @@ class Descriptor(Owned):
 
     @classmethod
     def tagged(cls, shape: Sequence[int], tag: int = ANY, dtype: str = "float32") -> Descriptor:
-        """In a layout that the library names; ANY leaves the choice to the primitive."""
+        """In a layout that the library names; with ANY, the primitive chooses."""
         made = cls(c_void_p())
         arguments = (len(shape), Dims(*shape), DATA_TYPES[dtype], tag)
         call("dnnl_memory_desc_create_with_tag", byref(made.handle), *arguments)
@@ -193,20 +194,20 @@ class Descriptor(Owned):
 
     @classmethod
     def copied(cls, handle: int) -> Descriptor:
-        """An own copy of a descriptor that belongs to someone else."""
+        """Copy a descriptor that has another owner."""
         made = cls(c_void_p())
         call("dnnl_memory_desc_clone", byref(made.handle), c_void_p(handle))
         return made
 
     def reshaped(self, shape: Sequence[int]) -> Descriptor:
-        """The same bytes under another shape. Raises `OneDnnError` where the layout forbids it."""
+        """The same bytes with another shape. Raises `OneDnnError` if the layout forbids it."""
         made = Descriptor(c_void_p())
         shape = shape if len(shape) else (1,)
         call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
         return made
 
     def permuted(self, order: Sequence[int]) -> Descriptor:
-        """The same bytes with the axes in another order: axis i of the result is order[i] here."""
+        """The same bytes with permuted axes: axis i of the result is axis order[i] here."""
         made = Descriptor(c_void_p())
         where = [list(order).index(axis) for axis in range(len(order))]
         places = (c_int * len(where))(*where)
@@ -214,7 +215,7 @@ class Descriptor(Owned):
         return made
 
     def part(self, shape: Sequence[int], offsets: Sequence[int]) -> Descriptor:
-        """A box of that shape within the same bytes, from these offsets on."""
+        """A box of that shape in the same bytes, starting at these offsets."""
         made = Descriptor(c_void_p())
         arguments = (self.handle, Dims(*shape), Dims(*offsets))
         call("dnnl_memory_desc_create_submemory", byref(made.handle), *arguments)
@@ -222,7 +223,7 @@ class Descriptor(Owned):
 
     @property
     def bytes(self) -> int:
-        """Size in memory, padding included."""
+        """Size in memory, including padding."""
         return int(library().dnnl_memory_desc_get_size(self.handle))
 
     @property
@@ -232,12 +233,12 @@ class Descriptor(Owned):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Distance between neighbours (for a blocked axis: between its blocks), in elements."""
+        """Distance from one index to the next (for a blocked axis: between blocks), in elements."""
         return self._dimensions(QUERY_STRIDES)
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """The inner blocks as (axis, size), outermost first; none where the layout is strided."""
+        """The inner blocks as (axis, size), outermost first; empty for a strided layout."""
         count = c_int()
         call("dnnl_memory_desc_query", self.handle, QUERY_INNER_COUNT, byref(count))
         if not count.value:
@@ -260,7 +261,7 @@ class Descriptor(Owned):
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        """The layout as oneDNN writes it: ``abcd`` is row-major, ``aBcd16b`` blocked by 16."""
+        """The layout in oneDNN's notation: ``abcd`` is row-major, ``aBcd16b`` blocked by 16."""
         axes = "abcdefghijkl"
         blocks = self.blocks
         blocked = {axis for axis, _ in blocks}

@@ -1,4 +1,4 @@
-"""Steps that run once, when a plan for inference is loaded: what depends on weights alone."""
+"""Steps that run once, while a plan for inference is loaded: what depends on weights alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golow.lower.operator import Operator, references
 
 
 def compute_when_loading(build: Builder, operator: Operator) -> None:
-    """A step on row-major arrays; what is no value of the graph is handed on as it is."""
+    """Add a step on row-major arrays; fields that are not values of the graph are passed as is."""
     compute, fields = ARITHMETIC[operator.op()], msgspec.structs.asdict(operator)
     given = references(operator)
     tensors = [build.plain(reference) for reference in given.values()]

@@ -1,5 +1,5 @@
-"""From a lowered graph to the plan: what the level implements, whether it can run a graph, and the
-building."""
+"""From a lowered graph to its plan: what the level implements, whether it can run a graph, and the
+build itself."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from golow.lower.graph import Graph
 
 @cache
 def implemented() -> dict[str, Implementation]:
-    """Every operator of the level, by the name that nodes have."""
+    """Return every operator of the level, by its name in nodes."""
     return implementations(operators)
 
 
 def require_runnable(graph: Graph) -> None:
-    """Raise `Unsupported` for the first node that the level cannot run, as far as that can be told
+    """Raise `Unsupported` for the first node that the level cannot run, as far as this is known
     without the library."""
     require_supported(LEVEL, graph, implemented(), DTYPES)
 
 
 def build_plan(graph: Graph, engine: Engine, layout_of: Chooser, switches: Switches) -> Built:
-    """The plan in these layouts. Raises `Unsupported`, also for shapes that the library refuses."""
+    """Return the plan in these layouts. Raises `Unsupported`, also if oneDNN refuses a shape."""
     require_runnable(graph)
     return Builder(graph, engine, layout_of, switches).build(implemented())

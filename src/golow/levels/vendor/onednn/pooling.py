@@ -1,4 +1,4 @@
-"""Steps over the windows of an image, which all kinds of pooling share."""
+"""Steps over the windows of an image, shared by all kinds of pooling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Window(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """The result, and in training what oneDNN notes for the gradient of a maximum."""
+    """The result, and in training the mask that oneDNN needs for the gradient of a maximum."""
 
     tensor: Tensor
     mask: Tensor | None
@@ -36,9 +36,9 @@ def window(
     algorithm: int, source: tuple[int, ...], target: tuple[int, ...], kernel: Pair, stride: Pair,
     padding: Pair, dilation: Pair = (1, 1),
 ) -> Window:  # fmt: skip
-    """For an image and a result of these shapes."""
+    """Return the window for an image and a result of these shapes."""
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    # What the last window needs beyond the image, which ceil_mode makes more than the padding.
+    # What the last window reaches beyond the image; with ceil_mode, this can exceed the padding.
     after = [
         max(0, (out - 1) * step + size - image - before)
         for out, step, size, image, before in zip(
@@ -50,7 +50,7 @@ def window(
 
 
 def forward(build: Builder, x: Tensor, shape: tuple[int, ...], over: Window) -> Pooled:
-    """A step from an image to a result of that shape, the current node's first."""
+    """Add a step from an image to a result of that shape, the current node's first value."""
     primitive = _forward_primitive(build, x.layout, shape, over)
     result = build.new(build.output_name(), shape, primitive.descriptor(DST))
     writes = {DST: result}
@@ -65,8 +65,8 @@ def backward(
     build: Builder, gradient: Ref, shape: tuple[int, ...], layout: Descriptor, over: Window,
     mask: Tensor | None,
 ) -> None:  # fmt: skip
-    """A step from a gradient to that of the image, which has this shape and layout: the current
-    node's value."""
+    """Add a step from a gradient to the gradient of the image, which has this shape and layout. It
+    is the current node's value."""
     hint = _forward_primitive(build, layout, build.value(gradient).shape, over)
     primitive = Primitive(
         build.engine, "pooling_backward", over.algorithm, layout, hint.descriptor(DST),

@@ -1,4 +1,4 @@
-"""oneDNN's primitives: computations that are ready to run, and what they do to their results."""
+"""oneDNN's primitives: compiled computations, and the post-ops on their results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from golow.levels.vendor.onednn.library import Descriptor, Engine, Owned, call, 
 class PostOp(NamedTuple):
     """What a primitive does to its result before it is written.
 
-    kind: ``sum`` (add what stands in the destination), ``add`` (a tensor of that descriptor) or
-    one of ELTWISE with its alpha and beta.
+    kind: ``sum`` (add the destination's content), ``add`` (add a tensor with that descriptor) or a
+    key of ELTWISE with its alpha and beta.
     """
 
     kind: str
@@ -40,9 +40,9 @@ class _Attributes(Owned):
     def __init__(self, post_ops: Sequence[PostOp]) -> None:
         super().__init__(c_void_p())
         call("dnnl_primitive_attr_create", byref(self.handle))
-        call("dnnl_primitive_attr_set_scratchpad_mode", self.handle, 1)  # the user's own
+        call("dnnl_primitive_attr_set_scratchpad_mode", self.handle, 1)  # golow allocates it
         if post_ops:
-            chain = _PostOps(post_ops)  # copied by the call, and must live until then
+            chain = _PostOps(post_ops)  # must live until the call has copied it
             call("dnnl_primitive_attr_set_post_ops", self.handle, chain.handle)
 
 
@@ -66,9 +66,9 @@ class _PostOps(Owned):
 class Primitive(Owned):
     """A computation that is ready to run, with the descriptors of its arguments.
 
-    name is the primitive's in the API (``convolution_forward``); the arguments those of
-    ``dnnl_NAME_primitive_desc_create`` between the engine and the attributes. implementation
-    counts on from the one the library prefers.
+    name is the primitive's name in the API (``convolution_forward``); the arguments are those of
+    ``dnnl_NAME_primitive_desc_create`` between the engine and the attributes. implementation counts
+    from the one that the library prefers, which is 0.
     """
 
     destroy = "dnnl_primitive_destroy"
@@ -91,12 +91,12 @@ class Primitive(Owned):
 
     @property
     def description(self) -> c_void_p:
-        """The library's description, which a backward primitive takes as its hint."""
+        """The library's description, which a backward primitive takes as a hint."""
         return self._description.handle
 
     @property
     def implementation(self) -> str:
-        """What the library calls the code that it chose, e.g. ``brgconv:avx512_core``."""
+        """The library's name for the code that it chose, e.g. ``brgconv:avx512_core``."""
         text = c_char_p()
         call(
             "dnnl_primitive_desc_query", self._description.handle, QUERY_IMPLEMENTATION, 0,
@@ -106,11 +106,11 @@ class Primitive(Owned):
 
     @property
     def scratchpad(self) -> Descriptor:
-        """What it needs for itself while it runs."""
+        """The layout of the scratch memory that it needs while it runs."""
         return self.descriptor(SCRATCHPAD)
 
     def descriptor(self, argument: int) -> Descriptor:
-        """The layout that it wants for this argument (one of QUERY's); bytes 0 where unused."""
+        """The layout that it needs for this argument (a key of QUERY); 0 bytes if it is unused."""
         index = 0
         if argument == BIAS:
             argument, index = WEIGHTS, 1
@@ -130,7 +130,7 @@ class _PrimitiveDescription(Owned):
     ) -> None:
         super().__init__(c_void_p())
         function = f"dnnl_{name}_primitive_desc_create"
-        if name == "reorder":  # it may go from one engine to another
+        if name == "reorder":  # source and target may be on different engines
             source, target = arguments
             arguments = (source, engine.handle, target, engine.handle)
         else:

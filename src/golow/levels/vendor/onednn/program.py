@@ -1,9 +1,9 @@
-"""The worker's side: a workload run by oneDNN, from the lowered graph in the level's cache.
+"""The oneDNN level's worker: runs a workload from the lowered graph in the level's cache.
 
-``python -m golow.levels.vendor.onednn.program FOLDER [LAST]`` speaks the worker protocol, for the
-lowered graph in that folder, and for that of an epoch's smaller last batch in the other; the
-layouts that it chooses by measuring stay in the first for the next start. It imports NumPy,
-safetensors, msgspec and the binding, and no framework.
+``python -m golow.levels.vendor.onednn.program FOLDER [LAST]`` speaks the worker protocol. FOLDER
+has the lowered graph, LAST that of an epoch's smaller last batch. The worker chooses layouts by
+measuring and saves them in FOLDER for the next start. It imports NumPy, safetensors, msgspec and
+the binding, and no framework.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class OneDnn(PlanProgram):
         self._graphs = [folder / GRAPH for folder in folders]
 
     def load(self, bundle: Path) -> LoadReport:
-        """Build the plan, give it the bundle's weights; so that of the smaller last batch, in the
-        same layouts."""
+        """Build the plan and load the bundle's weights. Do the same for the smaller last batch, in
+        the same layouts."""
         start = time.perf_counter()
         parts = self.begin(bundle, self._graphs)
         self.switches = Switches(self.workload.seed)
@@ -68,7 +68,7 @@ class OneDnn(PlanProgram):
         return LoadReport(phases=seconds, notes=() if layouts.clean else (busy,))
 
     def allocated_peak(self) -> int | None:
-        """Bytes of the arena: all that an iteration uses beyond weights and state."""
+        """Bytes of the arena: what an iteration uses beyond weights and state."""
         return self.built.plan.sizes["arena"]
 
     @property
@@ -79,19 +79,19 @@ class OneDnn(PlanProgram):
     # ------------------------------------------------------------ iterations
 
     def run_batch(self, index: int) -> None:
-        """One iteration on the bundle's batch of that number."""
+        """Run one iteration on the bundle's batch with that index."""
         _point(self.execution, self._batches[index])
         self.execution.run()
 
     def run_timed(self, index: int) -> list[tuple[Step, int]]:
-        """The same, clocked step by step."""
+        """Run the same step by step; return each step with its nanoseconds."""
         _point(self.execution, self._batches[index])
         steps = self.built.plan.steps
         return [(steps[position], spent) for position, spent in self.execution.run_timed()]
 
     def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
-        """The same; what is wanted of it, taken when it was made, because its memory may hold
-        something else a step later."""
+        """Run the same and return the wanted results. Each is copied right after its step, because
+        a later step may reuse its memory."""
         found: dict[Key, np.ndarray] = {}
         at_step: dict[int, list[Key]] = {}
         for key in wanted:
@@ -109,42 +109,42 @@ class OneDnn(PlanProgram):
         return found | {key: self.execution.read(self.built.inputs[key]) for key in state}
 
     def run_fed(self, execution: Execution, fed: Fed, feed: Feed) -> None:
-        """One iteration on a batch of a data set, normalised by NumPy."""
+        """Run one iteration on a batch of a data set, normalised with NumPy."""
         rows = len(fed.labels) if self.train else self.workload.batch
         pictures = normalised(padded(augmented(fed), rows), feed.scale, feed.shift)
-        # Kept: the plan is pointed at this memory and does not own it.
+        # Kept alive: the plan uses this memory and does not own it.
         self._fed: Batch = {("input", "0"): _align(pictures), ("target", "0"): fed.labels}
         _point(execution, self._fed)
         execution.run()
 
     def collect(self, key: Key, count: int) -> Collector:
-        """What reads this after each run."""
+        """Return what reads this result after each run."""
         return Collector(key)
 
     def result(self, key: Key) -> np.ndarray:
-        """What the last iteration left under that key."""
+        """Return what the last iteration wrote under that key."""
         return self.execution.read(self.built.outputs[key][0])
 
     # ------------------------------------------------------------ settings and weights
 
     def set_learning_rate(self, execution: Execution, rate: float) -> None:
-        """Of its next iterations."""
+        """Set the learning rate of this execution's next iterations."""
         tensor = execution.built.inputs.get(("learning_rate", ""))
-        if tensor is not None:  # with its sign turned: see operators/sgd_update.py
+        if tensor is not None:  # with its sign reversed: see operators/sgd_update.py
             execution.write(tensor, np.array([-rate], np.float32))
 
     def set_dropout(self, active: bool) -> None:
-        """Whether random layers are on."""
+        """Switch random layers on or off."""
         self.switches.dropout = active
 
     def derive(self, read: Read) -> None:
-        """Load the plan anew, which computes what depends on weights alone."""
+        """Load the plan again, which computes what depends on weights alone."""
         built = self.built
-        del self.execution  # its memory goes before the new one's comes
+        del self.execution  # frees its memory before the new one is allocated
         self.execution = Execution(built, self.engine, read)
 
     def _load_plan(self, layouts: tuning.Layouts) -> Execution:
-        """The plan in these layouts, with the weights, pointed at the first batch."""
+        """Return the plan in these layouts, with the weights, reading the first batch."""
         execution = self._build(self.bundle, self.graph, layouts)
         if self.train:
             with bundle_arrays.weights(self.bundle) as read:
@@ -164,18 +164,18 @@ class OneDnn(PlanProgram):
 
 
 class Collector:
-    """What is read after each of several runs."""
+    """Collects one result of several runs."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
         self._arrays: list[np.ndarray] = []
 
     def take(self, execution: Execution) -> None:
-        """Read what this execution's last run gave."""
+        """Read the result of this execution's last run."""
         self._arrays.append(execution.read(execution.built.outputs[self._key][0]))
 
     def arrays(self) -> list[np.ndarray]:
-        """All that was read."""
+        """Return all results that were read."""
         return self._arrays
 
 
@@ -185,7 +185,7 @@ def _point(execution: Execution, batch: Batch) -> None:
 
 
 def _align(array: np.ndarray) -> np.ndarray:
-    """A copy whose first byte starts a cache line."""
+    """Return a copy whose first byte is at the start of a cache line."""
     space = np.empty(array.nbytes + 64, np.uint8)
     start = -space.ctypes.data % 64
     copy = space[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -1,4 +1,4 @@
-"""What several operators of this level ask before anything is built."""
+"""Checks that several operators of this level make before anything is built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from golow.lower.graph import Activation
 
 
 def without_algorithm(question: Question, activation: Activation | None) -> str:
-    """Where oneDNN has no algorithm for the activation."""
+    """Refuse an activation that oneDNN has no algorithm for."""
     if activation is None or activation.name in functions_of_elements():
         return ""
     return f"{question.node.op} with the activation {activation.name}"

@@ -1,11 +1,11 @@
-"""Batch norm's sums in groups of pixels, as exact as those of PyTorch.
+"""Batch norm's sums in groups of pixels, as exact as PyTorch's.
 
-oneDNN adds up a channel's pixels in one float32 accumulator a thread. Over 16,000 pixels its
-variance is wrong by 1e-6, sixteen times as far as PyTorch's, which adds in float64, and every
-gradient before it inherits the error. The remedy costs no further pass over memory: the same
-tensor, seen as G times as many channels of a Gth of the pixels, gives G partial statistics a
-channel, which are combined in float64 (Chan, Golub and LeVeque, "Updating Formulae and a Pairwise
-Algorithm for Computing Sample Variances", 1979).
+oneDNN adds the pixels of a channel in one float32 accumulator for each thread. Over 16,000 pixels
+its variance is off by 1e-6. That is sixteen times PyTorch's error, since PyTorch adds in float64,
+and it affects the gradients of all earlier layers. The remedy needs no extra pass over memory: the
+same tensor, viewed as G times as many channels with 1/G of the pixels, gives G partial statistics
+for each channel. They are combined in float64 (Chan, Golub and LeVeque, "Updating Formulae and a
+Pairwise Algorithm for Computing Sample Variances", 1979).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from golow.levels.vendor.onednn.constants import CHANNELS_LAST
 from golow.levels.vendor.onednn.library import Descriptor, channel_block
 from golow.levels.vendor.onednn.steps import Tensor
 
-# Pixels that one accumulator may take: the error is then below float32's own rounding.
+# Pixels for one accumulator: up to this number, its error is below float32's own rounding.
 PIXELS = 128
 
 
 class Groups(NamedTuple):
-    """A tensor [N, C, H, W] seen as one of ``number`` times as many channels.
+    """A view of a tensor [N, C, H, W] with ``number`` times as many channels.
 
-    layout is that view's. order is the shape in which the view's channels lie, with the axis of
-    the groups: (G, C) for channels last, (C / 16, G, 16) for blocks. wide and narrow are the view
-    and a number for each of its channels as oneDNN's arithmetic takes them: in other words for
-    the same memory it falls back to its reference code, fifty times slower.
+    layout: the view's. order: the shape of the view's channels in memory, with the axis of the
+    groups: (G, C) for channels last, (C / 16, G, 16) for blocks. wide and narrow: layouts of the
+    view and of one number for each of its channels, for oneDNN's arithmetic. If the same memory is
+    described differently, oneDNN uses its reference code, which is fifty times slower.
     """
 
     number: int
@@ -41,28 +41,27 @@ class Groups(NamedTuple):
     narrow: Descriptor
 
     def total(self, partial: np.ndarray) -> np.ndarray:
-        """Sums over the groups in float64: [C]."""
+        """Return the sums over the groups in float64: [C]."""
         total: np.ndarray = partial.reshape(self.order).sum(axis=self.axis, dtype=np.float64)
         return total.ravel()
 
     def apart(self, partial: np.ndarray) -> np.ndarray:
-        """The view's channels with the groups as an axis of their own, in float64."""
+        """Return the view's channels with the groups as a separate axis, in float64."""
         return partial.reshape(self.order).astype(np.float64)
 
     def beside(self, channels: np.ndarray) -> np.ndarray:
-        """[C] in the shape that broadcasts against `apart`."""
+        """Return [C] in a shape that broadcasts against `apart`."""
         shape = list(self.order)
         shape[self.axis] = 1
         return channels.reshape(shape)
 
     def spread(self, channels: np.ndarray, view: np.ndarray) -> None:
-        """Write [C] for every group."""
+        """Write the values of [C] to every group."""
         view.reshape(self.order)[...] = self.beside(channels)
 
 
 def groups_of(tensor: Tensor) -> Groups | None:
-    """How to see the tensor; None where one accumulator is exact enough, or the layout is
-    another one."""
+    """Return a view of the tensor; None if one accumulator is enough, or for other layouts."""
     if len(tensor.shape) != 4:
         return None
     images, channels, *image = tensor.shape
@@ -93,12 +92,12 @@ def groups_of(tensor: Tensor) -> Groups | None:
 
 
 def _divisor(number: int, least: float) -> int:
-    """The smallest divisor that is not below ``least``; the number itself at most."""
+    """The smallest divisor that is at least ``least``; otherwise the number itself."""
     return next(d for d in range(1, number + 1) if number % d == 0 and (d >= least or d == number))
 
 
 def combined(groups: Groups, means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Mean and variance of each channel, in float64, from those of its groups."""
+    """Return mean and variance of each channel, in float64, from those of its groups."""
     apart = groups.apart(means)
     mean = apart.mean(axis=groups.axis)
     within = groups.apart(variances).mean(axis=groups.axis)
@@ -113,12 +112,12 @@ def corrections(
     scale: np.ndarray | None,
     epsilon: float,
 ) -> tuple[np.ndarray, ...]:
-    """What turns gradients made with each group's own sums into those with the channel's.
+    """Return what corrects gradients that use each group's sums instead of the channel's.
 
-    The gradient of x is s r (g - S1 / M - n S2 / M) with scale s, inverse deviation r, normed x
-    n = (x - mean) r, S1 the sum of g and S2 that of g n over M pixels. Made with a group's sums
-    and pixels it is off by A + B x for every x of that group. sums: S1 and S2 of the groups.
-    Returns A and B for the view's channels, S1 and S2 for the tensor's.
+    The gradient of x is s r (g - S1 / M - n S2 / M) with scale s, inverse deviation r, normalised x
+    n = (x - mean) r, S1 the sum of g and S2 the sum of g n over M pixels. With a group's sums and
+    pixels, it is off by A + B x for every x of that group. sums: S1 and S2 of the groups. Returns A
+    and B for the view's channels, S1 and S2 for the tensor's.
     """
     share = groups.pixels // groups.number
     ones, normed = (groups.apart(partial) for partial in sums)

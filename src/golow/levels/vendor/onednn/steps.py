@@ -1,5 +1,5 @@
-"""What a built plan consists of: tensors in memory, the calls that work on them, and where the
-graph's ends are."""
+"""The parts of a built plan: tensors in memory, the calls that work on them, and the inputs and
+outputs of the graph."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.lower.plan import Plan
 
-DTYPES = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}  # that values may have
+DTYPES = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}  # types of values
 
 
 class Tensor(NamedTuple):
-    """A value in memory. descriptor is None for what oneDNN does not compute with (integers)."""
+    """A value in memory. descriptor: None for integers, which oneDNN does not compute with."""
 
     buffer: int
     shape: tuple[int, ...]
@@ -25,7 +25,7 @@ class Tensor(NamedTuple):
 
     @property
     def layout(self) -> Descriptor:
-        """The descriptor, which a value that oneDNN reads has."""
+        """The descriptor. Raises LookupError for a value without one."""
         if self.descriptor is None:
             raise LookupError(f"oneDNN has no layout for {self.dtype}")
         return self.descriptor
@@ -46,8 +46,8 @@ class ArrayCall(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A plan and what executes it: one call a step; the positions in the graph of the nodes that
-    the steps come from; and where the graph's ends are."""
+    """A plan and what executes it: calls, one for each step; nodes, the position in the graph of
+    each step's node; and the inputs and outputs of the graph."""
 
     plan: Plan
     calls: tuple[PrimitiveCall | ArrayCall, ...]
@@ -58,7 +58,7 @@ class Built(NamedTuple):
 
 
 class Switches:
-    """What may change between iterations without a new plan."""
+    """What may change between iterations without building a new plan."""
 
     dropout = True
 

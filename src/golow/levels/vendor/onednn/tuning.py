@@ -1,10 +1,10 @@
-"""Which layout each convolution computes in, chosen by measuring.
+"""Chooses the layout of each convolution by measuring.
 
-oneDNN has two families of convolutions on a CPU: on channels-last activations and on channels in
-blocks, of 16 with AVX-512 and else of 8. Which is faster depends on the shape, by up to 40% either
-way, and changing between them costs a reorder. The whole plan is measured step by step in each
-uniform layout; the cheapest mixture is found along the order of execution, measured too, and the
-fastest of all wins.
+oneDNN has two families of convolutions on a CPU: for channels-last activations, and for channels in
+blocks (of 16 with AVX-512, otherwise of 8). Which is faster depends on the shape, by up to 40%
+either way, and a change between them costs a reorder. The whole plan is measured step by step in
+each uniform layout. The cheapest mixture along the order of execution is computed from this and
+measured too, and the fastest of all wins.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ LayoutName = Literal["any", "channels_last", "blocked"]
 Positions = dict[int, LayoutName]
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 
-SECONDS = 0.7  # of measuring a plan
+SECONDS = 0.7  # for measuring a plan
 LEAST, MOST = 4, 60  # turns of every plan
-IN_A_TURN = 2  # timed iterations
-CLEAN_SHARE = 0.01  # of a plan's time that it may wait for a core, as in a race
-LIMIT = 8.0  # seconds for finding a clean moment; without one the best guess is taken, for now
-# Seconds that a change of layout is taken to cost, and bytes a second: high, so that the noise of
-# a measurement does not scatter changes over the network. The mixture is measured afterwards.
+IN_A_TURN = 2  # timed iterations in a turn
+CLEAN_SHARE = 0.01  # share of the time that a plan may wait for a core, as in a race
+LIMIT = 8.0  # seconds to find a clean moment; after that, the best guess is used for now
+# Assumed cost of a change of layout: seconds, and bytes per second. It is high, so that noise does
+# not scatter changes over the network. The mixture is measured afterwards.
 CHANGE_SECONDS, CHANGE_BANDWIDTH = 5e-6, 10e9
 
 Prepare = Callable[["Layouts"], Execution]
@@ -47,9 +47,9 @@ Prepare = Callable[["Layouts"], Execution]
 class Layouts(Record, frozen=True, kw_only=True):
     """The layout of every convolution, by its position in the graph, and how it was chosen.
 
-    clean: no other process took the cores while it was measured; else the next comparison has it
-    chosen anew.
-    milliseconds: of an iteration, for every candidate.
+    clean: no other process used the cores during the measurement; otherwise the next comparison
+    chooses again.
+    milliseconds: of an iteration, for each candidate.
     """
 
     positions: dict[int, LayoutName]
@@ -57,19 +57,19 @@ class Layouts(Record, frozen=True, kw_only=True):
     milliseconds: dict[str, float] = {}
 
     def tag(self, position: int) -> int:
-        """The format tag for the convolution at a position."""
+        """Return the format tag for the convolution at a position."""
         return tag_of(self.positions.get(position, "any"))
 
 
 def tag_of(layout: LayoutName) -> int:
-    """oneDNN's format tag of the layout, on this CPU."""
+    """Return oneDNN's format tag of the layout, on this CPU."""
     if layout == "blocked":
         return channel_block().tag
     return CHANNELS_LAST if layout == "channels_last" else ANY
 
 
 def read(file: Path) -> Layouts | None:
-    """What an earlier start chose; None if there is nothing usable."""
+    """Read what an earlier start chose; None if the file is missing or unreadable."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=Layouts)
     except (OSError, msgspec.MsgspecError):
@@ -77,7 +77,7 @@ def read(file: Path) -> Layouts | None:
 
 
 def choose(graph: Graph, prepare: Prepare) -> Layouts:
-    """The fastest layouts. prepare builds and loads the plan for given ones."""
+    """Return the fastest layouts. prepare builds and loads the plan for given layouts."""
     places = convolutions(graph)
     if not places:
         return Layouts(positions={})
@@ -102,7 +102,7 @@ def _totals(seconds: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def convolutions(graph: Graph) -> list[int]:
-    """Positions of the nodes that have a choice."""
+    """Return the positions of nodes whose layout can be chosen."""
     ops = (Convolution.op(), ConvolutionBackward.op())
     return [position for position, node in enumerate(graph.nodes) if node.op in ops]
 
@@ -110,9 +110,9 @@ def convolutions(graph: Graph) -> list[int]:
 def cheapest_mixture(
     graph: Graph, places: Sequence[int], seconds: dict[str, np.ndarray]
 ) -> Positions:
-    """The cheapest layout of each convolution along the order of execution, by dynamic
-    programming: the seconds of its stretch (up to the next convolution) and, where the layout
-    changes, those of a reorder of what it reads."""
+    """Return the cheapest layout of each convolution, by dynamic programming along the order of
+    execution. The cost is the time of its stretch (up to the next convolution) and, if the layout
+    changes, the time to reorder what it reads."""
     names = [name for name in LAYOUTS if name in seconds]
     values = graph.values()
     ends = [*places[1:], len(graph.nodes)]
@@ -131,7 +131,7 @@ def cheapest_mixture(
 
 
 def _change_seconds(node: Node, values: dict[str, Value]) -> float:
-    """For reordering what a convolution reads first: the image, or the gradient of its result."""
+    """Seconds to reorder a convolution's first argument: the image, or its result's gradient."""
     elements = math.prod(values[next(node.references())].shape)
     return CHANGE_SECONDS + 2 * 4 * elements / CHANGE_BANDWIDTH
 
@@ -139,10 +139,10 @@ def _change_seconds(node: Node, values: dict[str, Value]) -> float:
 def _measure(
     prepare: Prepare, candidates: dict[str, Positions], nodes: int
 ) -> tuple[dict[str, np.ndarray], bool]:
-    """Seconds by node of every candidate, and whether the moment was clean.
+    """Return the seconds by node of every candidate, and whether the moment was clean.
 
-    The candidates run in turn, so that a machine that grows slower does so for all; medians of
-    iterations timed step by step.
+    The candidates run in turn, so that a machine that slows down affects all of them. The seconds
+    are medians of iterations that are timed step by step.
     """
     executions = {
         name: prepare(Layouts(positions=positions)) for name, positions in candidates.items()
@@ -161,8 +161,8 @@ def _measure(
 def _in_turn(
     executions: dict[str, Execution], nodes: int, deadline: float
 ) -> dict[str, list[np.ndarray]]:
-    """Iterations of every candidate, one turn after another until there are enough; one turn
-    at least, and none begins after the deadline."""
+    """Run iterations of every candidate, turn by turn until there are enough. At least one turn
+    runs, and none begins after the deadline."""
     samples: dict[str, list[np.ndarray]] = {name: [] for name in executions}
     started = time.perf_counter()
     for turn in range(MOST):
@@ -177,7 +177,7 @@ def _in_turn(
 
 
 def _iterations(execution: Execution, nodes: int) -> Iterator[np.ndarray]:
-    """Seconds by node in some iterations after one that warms the caches."""
+    """Yield the seconds by node of some iterations, after one that warms the caches."""
     execution.run()
     for _ in range(IN_A_TURN):
         seconds = np.zeros(nodes)
@@ -188,8 +188,8 @@ def _iterations(execution: Execution, nodes: int) -> Iterator[np.ndarray]:
 
 @contextmanager
 def _waiting() -> Iterator[list[float]]:
-    """Share of the time in which this process's threads waited for a core; the list has it after
-    the block."""
+    """Measure the share of the time that this process's threads waited for a core. The yielded list
+    holds it after the block."""
     meter, share = ContentionMeter(os.getpid()), [0.0]
     before, started = meter.read(), time.perf_counter_ns()
     yield share

@@ -1,9 +1,9 @@
-"""golow's own kernels: one CUDA file each with its mathematics, and beside it a Python file of the
-same name that says how it is launched for a shape. Here are those that several operators or engines
-use; a kernel of one operator stands beside that, in ``operators/``.
+"""golow's own kernels. Each is a CUDA file with its mathematics, and a Python file of the same name
+that says how it is launched for a shape. This folder has the kernels that several operators or
+engines use; the kernel of a single operator is beside it, in ``operators/``.
 
-Images are NHWC in memory. A kernel's pointers come first, what it reads before what it writes, then
-its scalars. Nothing here touches a GPU.
+Images are NHWC in memory. A kernel's arguments are its pointers, inputs before outputs, then its
+scalars. Nothing here touches a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 FOLDER = Path(__file__).parent
 
-# Storage types by torch's names, and what they are called in the kernels.
+# Storage types: torch's names and the kernels' names.
 C_TYPES = {
     "float32": "float",
     "bfloat16": "__nv_bfloat16",
@@ -40,8 +40,8 @@ ITEM_BYTES = {
 class Kernel(NamedTuple):
     """One launch: an instantiation of a template in a file, its geometry, its scalar arguments.
 
-    expression: the C++ name of the instantiation, as ``max_pool<float>``. code: what stands before
-    the file's text, for kernels that are generated. grid and block in blocks and threads; shared in
+    expression: the C++ name of the instantiation, for example ``max_pool<float>``. code: text
+    before the file's own, for generated kernels. grid and block in blocks and threads; shared in
     bytes.
     """
 
@@ -55,7 +55,7 @@ class Kernel(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The text to compile."""
+        """The source text to compile."""
         return self.code + _text(self.file)
 
 

@@ -1,9 +1,10 @@
 // Means over windows, and their gradients.
 //
-// The mean divides by the clipped area; with the padding counted by the area clipped to the padded
-// image (so a window that ceil_mode lets overhang counts less); or by a divisor that is given.
+// The mean divides by the clipped area. If padding counts, it divides by the area clipped to the
+// padded image, so a window that overhangs because of ceil_mode counts less. Or it divides by a
+// given divisor.
 
-// What a window's sum is divided by.
+// The divisor of a window's sum.
 template <typename Axis>
 __device__ float divisor(Axis down, Axis across, int oy, int ox, int given) {
   return static_cast<float>(given != 0 ? given : down.extent(oy) * across.extent(ox));

@@ -3,30 +3,29 @@
 //   mean = sum(x) / rows,  variance = sum((x - mean)^2) / rows,  r = 1 / sqrt(variance + epsilon)
 //   y = clip((x - mean) * r * scale + shift + residual)
 //
-// Rows are divided into parts, parts into threads. A thread follows mean and spread (the sum of
-// squared distances from the mean) by Welford's update; parts i of count c, mean m and spread s
-// join (Chan) by
+// Rows are divided into parts, parts into threads. A thread updates mean and spread (the sum of
+// squared distances from the mean) by Welford's method. Parts i of count c, mean m and spread s
+// are merged (Chan) by
 //
 //   M = m_0 + sum(c_i * (m_i - m_0)) / sum(c_i),  S = sum(s_i + c_i * (m_i - M)^2)
 //
-// so that only distances are ever summed, never large numbers whose difference is small.
+// so that only distances are summed, never large numbers whose difference is small.
 //
-// Two strategies. At once: a cluster of blocks owns X vectors of channels, its blocks share the
-// rows and exchange sums through distributed shared memory; the second reading comes out of the
-// cache. In parts: one kernel for the sums of parts, one that joins them, one for the result.
+// Two strategies. At once: a cluster of blocks owns X vectors of channels. Its blocks share the
+// rows and exchange sums through distributed shared memory; the second read hits the cache. In
+// parts: one kernel for the sums of parts, one that merges them, one for the result.
 //
 // Absent operands are null: residual, scale (1), shift (0), running statistics, mask. The mask has
-// a byte for each vector of V channels, in which bit i says that channel i was not clipped. No
-// pointer to images is __restrict__: y may take the place of x or of residual, since a thread reads
-// what it overwrites.
+// a byte for each vector of V channels; bit i is set if channel i was not clipped. No pointer to
+// images is __restrict__: y may alias x or residual, since a thread reads what it overwrites.
 
-constexpr int AHEAD = 4;  // rows that a thread has under way
+constexpr int AHEAD = 4;  // rows that a thread loads ahead
 
 // ------------------------------------------------------------ statistics
 
 struct Moments { float count, mean, spread; };
 
-// part(i) gives the moments of part i; it is asked twice. No part but the last may be empty.
+// part(i) returns the moments of part i; it is called twice. No part but the last may be empty.
 template <typename Part> __device__ Moments join(int first, int parts, int step, Part part) {
   if (first >= parts) return {};
   const float start = part(first).mean;
@@ -46,8 +45,8 @@ template <typename Part> __device__ Moments join(int first, int parts, int step,
   return {count, mean, spread};
 }
 
-// Joins what each thread of a block has of V channels: one channel for each thread t < X * V;
-// other threads get nothing of use.
+// Merges the values that the threads of a block have for V channels. Thread t < X * V returns the
+// moments of one channel; the result of other threads is meaningless.
 template <int V, int X, int Y>
 __device__ Moments joined(float count, const float (&mean)[V], const float (&spread)[V]) {
   constexpr int WARPS = X * Y / 32, TILE = X * V;
@@ -92,11 +91,11 @@ __device__ Moments moments_of_block(const T* x, const Walk& at, int channels) {
   return joined<V, X, Y>(count, mean, spread);
 }
 
-// Writes what is kept of a channel's moments and returns 1 / deviation.
+// Writes a channel's mean and 1 / deviation, updates its running statistics, returns the latter.
 __device__ inline float keep(const Moments& all, int channel, bool writes, float* mean,
                              float* inverse_deviation, float* running_mean, float* running_variance,
                              float momentum, float epsilon) {
-  // 1 / sqrt by the exact operations: rsqrtf is off by two roundings.
+  // 1 / sqrt by exact operations: rsqrtf is off by two roundings.
   const float inverse = 1.f / sqrtf(all.spread / all.count + epsilon);
   if (!writes) return inverse;
   mean[channel] = all.mean;
@@ -112,7 +111,7 @@ __device__ inline float keep(const Moments& all, int channel, bool writes, float
 
 // ------------------------------------------------------------ the result
 
-// What a thread multiplies its channels by: y = (x - center) * factor + offset.
+// A thread's factors for its channels: y = (x - center) * factor + offset.
 template <int V> struct Affine { float center[V], factor[V], offset[V]; };
 
 // Bit i: channel i was not clipped.
@@ -183,7 +182,7 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
                 *OF_BLOCK(&part[2][thread], i)};
       });
     }
-    CLUSTER_ARRIVE();  // no block may end while another reads its shared memory
+    CLUSTER_ARRIVE();  // no block may exit while another reads its shared memory
   }
   if (thread < TILE && channel < channels) {
     const float inverse = keep(all, channel, rank == 0, mean, inverse_deviation, running_mean,
@@ -209,7 +208,7 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
 // ------------------------------------------------------------ in parts
 
 // scratch is [parts, 2, channels]: mean and spread. A part has ceil(rows / parts) rows, the last
-// one fewer.
+// one may have fewer.
 template <typename T, int V, int X, int Y>
 __global__ void __launch_bounds__(X * Y)
     moments_of_parts(const T* x, const T*, const float*, const float*, T*, float*, float*, float*,
@@ -222,7 +221,7 @@ __global__ void __launch_bounds__(X * Y)
   scratch[((size_t)blockIdx.x * 2 + 1) * channels + channel] = own.spread;
 }
 
-// A block of many threads for few channels: all parts are under way at once.
+// A block has many threads for few channels, so all parts load at once.
 template <int X, int Y>
 __global__ void __launch_bounds__(X * Y)
     join_parts(const void*, const void*, const float*, const float*, void*, float* mean,

@@ -1,9 +1,9 @@
 """How batch norm is launched for a shape: a small image at once, a larger one in parts.
-The mathematics stands in batch_norm.cu and batch_norm_backward.cu.
+batch_norm.cu and batch_norm_backward.cu have the mathematics.
 
-The limits between them are from an H200, where both strategies were timed at all shapes of
-ResNet-50 for ten sizes of input (benchmarks/gpu_batch_norm.py): the batch norms of a step by these
-limits take 3% longer on average than by the fastest tiling that was tried at each shape.
+The limits come from an H200, where both strategies were timed at all shapes of ResNet-50 for ten
+input sizes (benchmarks/gpu_batch_norm.py). With these limits, the batch norms of a step take 3%
+longer on average than with the fastest tiling that was tried at each shape.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from golow.levels.vendor.cudnn.kernels.geometry import channel_vector, require_f
 
 FORWARD = FOLDER / "batch_norm.cu"
 BACKWARD = FOLDER / "batch_norm_backward.cu"
-LARGEST_CLUSTER = 8  # what every GPU with clusters has
-# Bytes of an image and rows of a thread up to which one launch is faster than three: a cluster for
-# every few channels leaves most of the GPU idle.
+LARGEST_CLUSTER = 8  # every GPU with clusters supports this size
+# Up to this many bytes of an image and rows of a thread, one launch is faster than three. A cluster
+# for every few channels leaves most of the GPU idle.
 AT_ONCE_BYTES, AT_ONCE_ROWS = 2 << 20, 4
-# Bytes of an image from which on its parts are as wide as a warp; narrow ones are faster before.
+# From this many bytes of an image, parts are as wide as a warp; below, narrow ones are faster.
 WIDE_BYTES = 20 << 20
-JOINING = (8, 64)  # channels of a block that joins parts, and threads for each
+JOINING = (8, 64)  # channels of a block that merges parts, and threads for each channel
 
 
 class Tiling(NamedTuple):
-    """A block of lanes x walkers threads: vectors of `width` channels side by side, and rows below
-    one another. Tiles of channels and parts of the rows make the grid."""
+    """A block of lanes x walkers threads: lanes read adjacent vectors of `width` channels, walkers
+    read different rows. The grid has tiles of channels and parts of the rows."""
 
     width: int
     lanes: int
@@ -67,10 +67,10 @@ def batch_norm(
     """Training: y = clip((x - mean) / sqrt(variance + epsilon) * scale + shift + residual).
 
     Pointers: x, residual, scale, shift, y, mean, inverse_deviation, running_mean, running_variance,
-    mask, scratch. Images are [rows, channels] of the dtype, all others [channels] of float32, but
-    for the mask of `mask_bytes`, which says where y was clipped. residual, scale, shift, the
-    running statistics and mask may be 0: absent. The running statistics are updated in place by
-    momentum, with the unbiased variance. y may stand in the place of x or residual.
+    mask, scratch. Images are [rows, channels] of the dtype. The mask of `mask_bytes` says where y
+    was clipped. All others are [channels] of float32. residual, scale, shift, the running
+    statistics and mask may be 0: absent. The running statistics are updated in place by momentum,
+    with the unbiased variance. y may alias x or residual.
 
     clusters: whether the GPU has them (sm_90 and later). Raises ValueError for other dtypes and for
     empty images.
@@ -102,13 +102,13 @@ def batch_norm_backward(
     """The gradients of `batch_norm` with that clip.
 
     Pointers: gradient, second, mask, x, scale, shift, mean, inverse_deviation, dx, dscale, dshift,
-    dresidual, scratch. gradient, second, x, dx and dresidual are [rows, channels] of the dtype, all
-    others [channels] of float32, but for the mask. second (0: absent) is added to the gradient.
-    scale, shift and dresidual may be 0: absent. dx may stand in the place of gradient, second or x,
-    dresidual in that of gradient or second.
+    dresidual, scratch. gradient, second, x, dx and dresidual are [rows, channels] of the dtype; all
+    others except the mask are [channels] of float32. second (0: absent) is added to the gradient.
+    scale, shift and dresidual may be 0: absent. dx may alias gradient, second or x; dresidual may
+    alias gradient or second.
 
-    masked: the mask that `batch_norm` wrote says where y was clipped. Else mask is 0, and what was
-    clipped is found from x, scale and shift, which holds where no residual was added.
+    masked: the mask that `batch_norm` wrote says where y was clipped. Otherwise mask is 0, and the
+    clipped elements are found from x, scale and shift; this is valid only without a residual.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
     mask = "NONE" if clip == NO_CLIP else "BITS" if masked else "AGAIN"
@@ -127,7 +127,7 @@ def batch_norm_backward(
 
 
 def mask_bytes(dtype: str, rows: int, channels: int) -> int:
-    """Size of the mask that says where a result was clipped: a byte for each vector."""
+    """Return the size of the mask of clipped elements: a byte for each vector."""
     return rows * channels // channel_vector(dtype, channels)
 
 
@@ -146,7 +146,7 @@ def batch_norm_inference(dtype: str, rows: int, channels: int, *, clip: Clip = N
 
 
 def _tiling(dtype: str, rows: int, channels: int, clusters: bool) -> tuple[Tiling, bool]:
-    """The tiling, and whether everything happens in one launch."""
+    """Return the tiling, and whether one launch does everything."""
     _check(rows, channels)
     at_once = _tiling_at_once(dtype, rows, channels, LARGEST_CLUSTER if clusters else 1)
     small = rows * channels * ITEM_BYTES[dtype] <= AT_ONCE_BYTES
@@ -159,8 +159,8 @@ def _tiling_at_once(dtype: str, rows: int, channels: int, largest: int) -> Tilin
     require_floating(dtype=dtype)
     width = channel_vector(dtype, channels)
     vectors = channels // width
-    # Narrow tiles make more blocks: 32 bytes of a row are what memory hands out at least. Where
-    # there are many channels, wider ones spare the cache.
+    # Narrow tiles make more blocks, and memory transfers at least 32 bytes. With many channels,
+    # wider tiles are kinder to the cache.
     row_bytes = 64 if channels * ITEM_BYTES[dtype] >= 2048 else 32
     lanes = min(row_bytes // (width * ITEM_BYTES[dtype]), power_of_two(vectors))
     walkers = max(min(power_of_two(rows), 512 // lanes), 32 // lanes)
@@ -182,8 +182,8 @@ def _tiling_in_parts(dtype: str, rows: int, channels: int) -> Tiling:
 
 
 def _limits(clip: Clip) -> tuple[np.generic, ...]:
-    """NaN for a limit that does not exist: no comparison with it holds, so an infinite result was
-    not clipped, as in PyTorch."""
+    """NaN stands for a missing limit: no comparison with NaN holds, so an infinite result does not
+    count as clipped, as in PyTorch."""
     return floats(*(nan if isinf(limit) else limit for limit in clip))
 
 

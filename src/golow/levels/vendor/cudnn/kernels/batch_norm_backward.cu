@@ -7,14 +7,14 @@
 //
 // The strategies are those of batch_norm.cu: at once by clusters, or in parts by three kernels.
 //
-// y itself is not read. Where it was clipped follows from x when nothing was added to it, by the
-// same operations as in batch_norm.cu; else forward has left a bit for each element. The gradient
-// of y may come as two tensors, whose sum is rounded to storage as if it had been stored. Who
-// wants dresidual gets it from the first reading, and the second reads it instead of those two.
+// y itself is not read. If nothing was added to it, where it was clipped follows from x by the same
+// operations as in batch_norm.cu; otherwise forward has left a bit for each element. The gradient
+// of y may come as two tensors, whose sum is rounded to storage as if it had been stored. If
+// dresidual is wanted, the first read writes it, and the second reads it instead of those two.
 //
-// Absent operands are null: second, mask, scale (1), shift (0), dresidual. A limit that does not
-// exist is NaN. No pointer to images is __restrict__: dx may take the place of either gradient or
-// of x, dresidual that of either gradient, since a thread reads what it overwrites.
+// Absent operands are null: second, mask, scale (1), shift (0), dresidual. A missing limit is NaN.
+// No pointer to images is __restrict__: dx may alias either gradient or x, dresidual either
+// gradient, since a thread reads what it overwrites.
 
 enum Mask { NONE, AGAIN, BITS };  // nothing was clipped; compute y again; read the bits
 
@@ -25,7 +25,7 @@ template <typename T, int V> struct Row {
   unsigned bits;
 };
 
-// What a thread reads, and what it must know of its channels: y = (x - center) * factor + offset.
+// What a thread reads, and the factors of its channels: y = (x - center) * factor + offset.
 template <typename T, int V, Mask MASK> struct Images {
   const T *gradient, *second;
   const unsigned char* mask;
@@ -36,7 +36,7 @@ template <typename T, int V, Mask MASK> struct Images {
   __device__ Images(const T* gradient, const T* second, const unsigned char* mask, const T* x,
                     float low, float high)
       : gradient(gradient), second(second), mask(mask), x(x),
-        // What was clipped stands in y as the limit in storage.
+        // A clipped element of y is stored as the limit, rounded to storage.
         low(convert<float>(convert<T>(low))), high(convert<float>(convert<T>(high))) {}
 
   __device__ void know(const float* scale, const float* shift, const float* mean,
@@ -75,8 +75,8 @@ template <typename T, int V, Mask MASK> struct Images {
 
 // ------------------------------------------------------------ sums
 
-// Joins what each thread of a block has of V channels: one channel for each thread t < X * V;
-// other threads get nothing of use.
+// Adds the values that the threads of a block have for V channels. Thread t < X * V returns the
+// sums of one channel; the result of other threads is meaningless.
 template <int V, int X, int Y>
 __device__ Sums joined(const float (&shift)[V], const float (&scale)[V]) {
   constexpr int WARPS = X * Y / 32, TILE = X * V;
@@ -105,7 +105,7 @@ template <typename T, int V, int X, int Y, Mask MASK>
 __device__ Sums sums_of_block(const Images<T, V, MASK>& images, T* dresidual,
                               const float* inverse_deviation, const Walk& at, int channels) {
   float shift[V] = {}, scale[V] = {};
-  // One row at a time: with two under way the registers cost more blocks than they hide waiting.
+  // One row at a time: the registers for two would cost more in blocks than they save in waiting.
   for (int row = at.first; at.channel < channels && row < at.last; row += at.step) {
     const size_t place = (size_t)row * channels + at.channel;
     const Row<T, V> read = images.read(place);
@@ -142,7 +142,7 @@ template <int V> struct Affine {
 template <typename T, int V, Mask MASK>
 __device__ void apply(Images<T, V, MASK>& images, T* dx, const T* dresidual, const Walk& at,
                       int channels, const Affine<V>& by) {
-  if (dresidual) {  // the clip, which it went through, changes nothing any more
+  if (dresidual) {  // g went through the clip already; applying it again changes nothing
     images.gradient = dresidual;
     images.second = nullptr;
   }
@@ -194,7 +194,7 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
         sums.scale += *OF_BLOCK(&part[1][thread], i);
       }
     }
-    CLUSTER_ARRIVE();  // no block may end while another reads its shared memory
+    CLUSTER_ARRIVE();  // no block may exit while another reads its shared memory
   }
   if (thread < TILE && channel < channels) {
     whole[0][thread] = sums.shift;
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(X * Y, 4) sums_of_parts(OPERANDS, float low, f
   scratch[((size_t)blockIdx.x * 2 + 1) * channels + channel] = own.scale;
 }
 
-// A block of many threads for few channels: all parts are under way at once.
+// A block has many threads for few channels, so all parts load at once.
 template <typename T, int X, int Y>
 __global__ void __launch_bounds__(X * Y) join_parts(OPERANDS, int parts) {
   const int channel = blockIdx.x * X + threadIdx.x;

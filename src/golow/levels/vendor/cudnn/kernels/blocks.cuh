@@ -1,26 +1,26 @@
-// Blocks of threads that walk over rows of channels, and clusters of blocks. Stands after
-// vectors.cuh: images lie in memory as NHWC, so neighbouring channels of a pixel are one vector.
+// Blocks of threads that iterate over rows of channels, and clusters of blocks. Included after
+// vectors.cuh: images are NHWC in memory, so adjacent channels of a pixel form one vector.
 
-// Relu is [0, infinity], no activation is [-infinity, infinity]. NaN passes, as in PyTorch.
+// Relu is [0, infinity], no activation is [-infinity, infinity]. NaN passes through, as in PyTorch.
 __device__ inline float clipped(float value, float low, float high) {
   return value < low ? low : value > high ? high : value;
 }
 
-// Batch norm of a value before residual and activation. Forward and backward share this, and its
-// rounding, so that backward finds the very same result again.
+// Batch norm of a value before residual and activation. Forward and backward share this and its
+// rounding, so that backward reproduces the result exactly.
 __device__ inline float normalized(float x, float center, float factor, float offset) {
   return fmaf(x - center, factor, offset);
 }
 
-// Where a result as it is stored was not clipped; NaN was not. The limits are as stored too, and
-// NaN where there are none, since no comparison with that holds: infinity then is no limit.
+// Whether a stored result was not clipped; NaN was not. The limits are rounded to storage too. A
+// missing limit is NaN: no comparison with it holds, so infinity does not count as clipped.
 __device__ inline bool passes(float result, float low, float high) {
   return !(result <= low || result >= high);
 }
 
-// ------------------------------------------------------------ walking over rows
+// ------------------------------------------------------------ iterating over rows
 
-// First and last row of a thread, the rows to the next, and its first channel.
+// First row and end row of a thread, the distance between its rows, and its first channel.
 struct Walk { int first, last, step, channel; };
 
 template <int V> __device__ Walk walk(int part, int parts, int tile, int rows) {
@@ -31,7 +31,7 @@ template <int V> __device__ Walk walk(int part, int parts, int tile, int rows) {
           (int)(tile * blockDim.x + threadIdx.x) * V};
 }
 
-// The sum over the lanes of a warp that have the same channels; every lane gets it.
+// The sum over the lanes of a warp that have the same channels; every lane gets the sum.
 __device__ inline float sum_of_lanes(float value) {
   for (int distance = blockDim.x; distance < 32; distance *= 2)
     value += __shfl_xor_sync(0xffffffffu, value, distance);
@@ -40,7 +40,7 @@ __device__ inline float sum_of_lanes(float value) {
 
 // ------------------------------------------------------------ clusters of blocks
 
-// Before sm_90 a cluster is one block.
+// Before sm_90, a cluster is a single block.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #define CLUSTER_OF(blocks)
 #define CLUSTER_ARRIVE()

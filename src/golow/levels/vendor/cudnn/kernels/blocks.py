@@ -1,5 +1,5 @@
-"""What operations over rows of channels have in common: limits of a clip, the size of a grid, and
-the record of an operation that takes several launches."""
+"""What operations over rows of channels share: limits of a clip, the size of a grid, and the record
+of an operation that takes several launches."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ Clip = tuple[float, float]
 NO_CLIP: Clip = (-inf, inf)
 RELU: Clip = (0.0, inf)
 
-# Blocks that keep a large GPU busy: four on each of 132 multiprocessors. A constant, so that sums
-# are taken in the same order on every GPU.
+# Blocks that fill a large GPU: four on each of 132 multiprocessors. A constant, so that every GPU
+# adds in the same order.
 FULL_GRID = 528
-CODE = VECTOR + (FOLDER / "blocks.cuh").read_text()  # stands before these kernels
+CODE = VECTOR + (FOLDER / "blocks.cuh").read_text()  # included before these kernels
 
 
 class Launches(NamedTuple):
-    """An operation. Its kernels are launched in order, each with the same pointers. The last of
-    these may be called scratch: so many float32 elements with any content, and 0 where none are
-    needed."""
+    """An operation. Its kernels are launched in order, all with the same pointers. The last pointer
+    may be scratch: memory for ``scratch`` float32 elements with any content; 0 if not needed."""
 
     kernels: tuple[Kernel, ...]
     scratch: int = 0
 
 
 def ceiling(amount: int, size: int) -> int:
-    """How many pieces of that size cover the amount."""
+    """Return how many pieces of that size cover the amount."""
     return -(-amount // size)
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not below the number."""
+    """Return the smallest power of two that is at least the number."""
     return 1 << (number - 1).bit_length()
 
 

@@ -1,4 +1,4 @@
-// Integer counters, such as batch norm's number of batches: every one of them goes up by one.
+// Integer counters, such as batch norm's number of batches: each is incremented by one.
 
 __global__ void count(long long* counters, int number) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;

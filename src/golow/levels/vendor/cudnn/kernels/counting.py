@@ -11,6 +11,6 @@ THREADS = 256
 
 
 def count(number: int) -> Kernel:
-    """Add one to so many int64 counters in place."""
+    """Add one to ``number`` int64 counters in place."""
     grid = (max(1, -(-number // THREADS)), 1, 1)
     return Kernel(FILE, "count", grid, (THREADS, 1, 1), (np.int32(number),))

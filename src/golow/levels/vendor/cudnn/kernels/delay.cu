@@ -1,4 +1,4 @@
-// Keeps the device busy for a while, so that the host can enqueue what comes after without a gap.
+// Keeps the device busy for a while, so that the host can enqueue the following work without gaps.
 
 __global__ void delay(long long nanoseconds) {
     long long start, now;

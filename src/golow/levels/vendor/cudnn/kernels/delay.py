@@ -10,5 +10,5 @@ FILE = FOLDER / "delay.cu"
 
 
 def delay(nanoseconds: int) -> Kernel:
-    """Wait that long on the device; no pointers."""
+    """Wait that many nanoseconds on the device; no pointers."""
     return Kernel(FILE, "delay", (1, 1, 1), (1, 1, 1), (np.int64(nanoseconds),))

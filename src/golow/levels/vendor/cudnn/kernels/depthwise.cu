@@ -3,17 +3,16 @@
 //
 //   y[n, p, q, k]  = clip(bias[k] + sum over r, s of
 //                         x[n, p * stride - top + r * dilation, ..., k / M] * w[k, r, s])
-//   dx[n, h, w, c] = sum over the M filters k of channel c and the taps r, s that met the pixel:
+//   dx[n, h, w, c] = sum over the M filters k of channel c and the taps r, s that read the pixel:
 //                         dy[n, (h + top - r * dilation) / stride, ..., k] * w[k, r, s]
 //   dw[k, r, s]    = sum over n, p, q of
 //                         dy[n, p, q, k] * x[n, p * stride - top + r * dilation, ..., k / M]
 //
-// With stride 1 and M = 1, dx is a depthwise convolution of dy by the reversed taps: FLIPPED.
+// With stride 1 and M = 1, dx is a depthwise convolution of dy with the reversed taps: FLIPPED.
 //
-// All of this is bound by memory. A thread has a vector of V channels and a strip of neighbours in
-// a row of y, and loads each pixel of x under them once for every row of taps. A block is X vectors
-// wide.
-// The window's sizes are template arguments, so that its loops are unrolled.
+// Memory bandwidth limits all of this. A thread has a vector of V channels and a strip of adjacent
+// pixels in a row of y. It loads each pixel of x under them once for every row of taps. A block is
+// X vectors wide. The window's sizes are template arguments, so that its loops are unrolled.
 
 template <int ROWS, int COLUMNS, int STRIDE_Y, int STRIDE_X, int DILATION_Y, int DILATION_X>
 struct Window {
@@ -29,7 +28,7 @@ struct Shape { int images, height, width, channels, filters, out_height, out_wid
       int top, int left
 #define SHAPE Shape{ images, height, width, channels, filters, out_height, out_width, top, left }
 
-// Where a strip begins: the row of y among all images' rows, and the column.
+// Where a strip begins: its row of y, counted over all images, and its column.
 struct Strip { int line, image, p, q; };
 
 template <int STRIP> __device__ Strip strip_at(long long i, const Shape& at) {
@@ -42,7 +41,7 @@ template <int STRIP> __device__ long long number_of_strips(const Shape& at) {
 }
 
 // Calls meet(j, s, values) for each pixel j of the strip and each tap s of this row of taps that
-// lies inside the image; values are V channels of x there, loaded once.
+// lies inside the image; values are V channels of x there. Each pixel is loaded once.
 template <typename P, int V, int STRIP, typename T, typename Meet>
 __device__ inline void meet_row(const T* row, int left, const Shape& at, Meet meet) {
   constexpr int SPAN = (STRIP - 1) * P::stride_x + (P::S - 1) * P::dilation_x + 1;
@@ -123,7 +122,7 @@ __global__ void __launch_bounds__(256)
   slide<P, V, X, M, STRIP, false>(x, weight, bias, y, SHAPE, low, high);
 }
 
-// Stride 1 and M = 1; the shape is that of the convolution from dy to dx.
+// Stride 1 and M = 1; the shape is that of the convolution that turns dy into dx.
 template <typename T, typename W, typename P, int V, int X, int M, int STRIP>
 __global__ void __launch_bounds__(256)
     backward_data_by_sliding(const T* dy, const W* weight, T* dx, SHAPE_ARGUMENTS, float low,
@@ -131,7 +130,7 @@ __global__ void __launch_bounds__(256)
   slide<P, V, X, M, STRIP, true>(dy, weight, nullptr, dx, SHAPE, low, high);
 }
 
-// The row or column of y whose window meets `position` with this tap; -1 where there is none.
+// The row or column of y whose window reads `position` with this tap; -1 if there is none.
 template <int STRIDE> __device__ int met(int position, int tap_offset, int size) {
   const int distance = position - tap_offset;
   if (distance < 0 || distance % STRIDE) return -1;
@@ -178,8 +177,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// A block has 32 vectors of filters; its 8 warps take the strips of y in turn, as do the parts,
-// blockIdx.x. A thread keeps the sums of all taps.
+// A block has 32 vectors of filters. The parts (blockIdx.x) and a block's 8 warps take the strips
+// of y in turn. A thread keeps the sums of all taps.
 template <typename T, typename P, int V, int M, int STRIP>
 __global__ void __launch_bounds__(256)
     backward_weight(const T* dy, const T* x, float* dw, float* scratch, SHAPE_ARGUMENTS) {

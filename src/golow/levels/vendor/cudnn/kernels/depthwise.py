@@ -1,4 +1,4 @@
-"""How depthwise convolution is launched for a shape. The mathematics stands in depthwise.cu."""
+"""How depthwise convolution is launched for a shape. depthwise.cu has the mathematics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = FOLDER / "depthwise.cu"
 THREADS = 256
 WALKERS = 8
 LARGEST_KERNEL = 7
-# A block's filters lie in 48 KiB of shared memory as float32.
+# A block's filters fit in 48 KiB of shared memory as float32.
 SHARED_FLOATS = 12288
 
 
@@ -35,8 +35,8 @@ def forward(
     """y = clip(depthwise convolution + bias).
 
     Pointers: x, weight, bias, y. weight is [filters, R, S, 1], PyTorch's own order; bias [filters]
-    is float32 and may be 0: absent. Raises ValueError where the groups are not the channels, for
-    kernels larger than 7 x 7 and for other dtypes.
+    is float32 and may be 0: absent. Raises ValueError if the groups are not the channels, if the
+    window is larger than 7 x 7, and for other dtypes.
     """
     _check(dtype, weight_dtype, convolution)
     return Launches((_slide("forward", dtype, weight_dtype, convolution, clip),))
@@ -55,7 +55,7 @@ def backward_weight(dtype: str, convolution: Convolution) -> Launches:
     """The gradient of the weights in float32, [filters, R, S, 1]. Pointers: dy, x, dw, scratch."""
     _check(dtype, dtype, convolution)
     multiplier = convolution.filters // convolution.channels
-    # A thread keeps taps x width sums in registers; pairs of halves are what a warp loads well.
+    # A thread keeps taps x width sums in registers; warps load pairs of 16-bit floats efficiently.
     paired = multiplier == 1 and convolution.filters % 2 == 0 and convolution.taps <= 25
     width = 2 if paired else 1
     strip = 4 if convolution.out_width >= 4 and convolution.taps <= 25 else 1
@@ -84,7 +84,7 @@ def _slide(
     width = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
     vectors = convolution.filters // width
     lanes = min(power_of_two(vectors), 16 if width > 1 else 32)
-    # Neighbours that share loads, unless that leaves the GPU with too few threads.
+    # Adjacent pixels share loads, unless that leaves the GPU with too few threads.
     strip = 4 if _strips(convolution, 4) * vectors >= FULL_GRID * THREADS else 1
     types = f"{C_TYPES[dtype]}, {C_TYPES[weight_dtype]}, {_window(convolution)}"
     return _over_pixels(
@@ -97,7 +97,7 @@ def _slide(
 
 
 def _gather(dtype: str, weight_dtype: str, convolution: Convolution) -> Kernel:
-    """The gradient of x where strides leave gaps: each pixel looks for the windows that met it."""
+    """The gradient of x for strides: each pixel looks up the windows that read it."""
     multiplier = convolution.filters // convolution.channels
     width = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
     vectors = convolution.channels // width
@@ -119,15 +119,15 @@ def _gather(dtype: str, weight_dtype: str, convolution: Convolution) -> Kernel:
 def _over_pixels(
     expression: str, lanes: int, tiles: int, places: int, scalars: tuple[np.generic, ...]
 ) -> Kernel:
-    """One launch over so many places of images, for tiles of channels. A block loads its filters
-    once and then goes over places."""
+    """One launch over ``places`` positions of images, for tiles of channels. A block loads its
+    filters once and then iterates over positions."""
     walkers = THREADS // lanes
     blocks = max(min(ceiling(places, walkers), ceiling(4 * FULL_GRID, tiles)), 1)
     return Kernel(FILE, expression, (blocks, tiles, 1), (lanes, walkers, 1), scalars, code=CODE)
 
 
 def _reversed(convolution: Convolution) -> Convolution:
-    """The convolution with stride 1 that leads from the gradient of y to that of x."""
+    """The convolution with stride 1 that computes the gradient of x from that of y."""
     reach = [
         dilation * (taps - 1)
         for dilation, taps in zip(convolution.dilation, convolution.kernel, strict=True)

@@ -1,17 +1,17 @@
 // Convolution by its definition, for any groups, stride, padding and dilation. Images are NHWC,
-// weights [K, R, S, C] with C channels of a group; filter k belongs to group g = k / F, F filters
-// each.
+// weights [K, R, S, C] with C channels for each group. A group has F filters, so filter k is in
+// group g = k / F.
 //
 //   y[n, p, q, k]  = clip(bias[k] + residual[n, p, q, k] + sum over r, s, c of
 //                         x[n, p * stride - top + r * dilation, ..., g * C + c] * w[k, r, s, c])
-//   dx[n, h, w, c] = sum over filters k of c's group and over the taps r, s that met the pixel:
+//   dx[n, h, w, c] = sum over filters k of c's group and over the taps r, s that read the pixel:
 //                         dy[n, (h + top - r * dilation) / stride, ..., k] * w[k, r, s, c]
 //   dw[k, r, s, c] = sum over n, p, q of
 //                         dy[n, p, q, k] * x[n, p * stride - top + r * dilation, ..., g * C + c]
 //
-// One thread computes one number or, going forward, STRIP neighbours in a row of y, which share
-// their weights. Neighbouring threads hold neighbouring channels. dw is summed in parts of the rows
-// of y; the parts are then added in order.
+// One thread computes one number or, in forward, STRIP adjacent pixels in a row of y, which share
+// their weights. Adjacent threads have adjacent channels. dw is summed in parts of the rows of y;
+// the parts are then added in order.
 
 struct Shape {
   int images, height, width, channels, filters, out_height, out_width;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(128)
   }
 }
 
-// The row or column of y whose window meets `position` with this tap; -1 where there is none.
+// The row or column of y whose window reads `position` with this tap; -1 if there is none.
 __device__ inline int met(int position, int tap_offset, int stride, int size) {
   const int distance = position - tap_offset;
   if (distance < 0 || distance % stride) return -1;
@@ -83,7 +83,7 @@ template <typename T, typename W, int C, int R, int S>
 __global__ void __launch_bounds__(128)
     backward_data(const T* dy, const W* weight, T* dx, SHAPE_ARGUMENTS) {
   const Shape at = SHAPE;
-  const int own = at.filters / at.groups;  // filters of the group
+  const int own = at.filters / at.groups;  // filters of a group
   const long long all = (long long)at.images * at.height * at.width * at.channels;
   const long long step = (long long)gridDim.x * blockDim.x;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(128)
   }
 }
 
-// A block has 32 weights; its 8 warps take the rows of y in turn, as do the parts, blockIdx.y.
+// A block has 32 weights. The parts (blockIdx.y) and a block's 8 warps take the rows of y in turn.
 template <typename T, int C, int R, int S>
 __global__ void __launch_bounds__(256)
     backward_weight(const T* dy, const T* x, float* dw, float* scratch, SHAPE_ARGUMENTS) {

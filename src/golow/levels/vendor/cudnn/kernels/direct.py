@@ -1,5 +1,5 @@
-"""How convolution by its definition is launched: the last resort for shapes that no engine of the
-vendor takes. The mathematics stands in direct.cu."""
+"""How convolution by its definition is launched: the fallback for shapes that no engine of the
+vendor supports. direct.cu has the mathematics."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ADDING_LANES = 8
 @dataclass(frozen=True)
 class Convolution:
     """A convolution's geometry. x is [images, height, width, channels], y [images, out_height,
-    out_width, filters], weights [filters, R, S, channels / groups] with kernel = (R, S); padding is
-    (top, left), the other two sides follow from the size of y.
+    out_width, filters], weights [filters, R, S, channels / groups] with kernel = (R, S). padding is
+    (top, left); the other two sides follow from the size of y.
 
-    Raises ValueError for numbers that describe no convolution.
+    Raises ValueError for numbers that do not describe a convolution.
     """
 
     images: int
@@ -62,12 +62,12 @@ class Convolution:
 
     @property
     def weights(self) -> int:
-        """How many weights there are."""
+        """The number of weights."""
         return self.filters * self.taps * self.channels // self.groups
 
     @property
     def scalars(self) -> tuple[np.generic, ...]:
-        """The kernels' scalar arguments but for a clip."""
+        """The kernels' scalar arguments, except a clip."""
         sizes = (self.images, self.height, self.width, self.channels, self.filters)
         windows = (*self.stride, *self.padding, *self.dilation, self.groups)
         return integers(*sizes, self.out_height, self.out_width, *windows)
@@ -79,12 +79,12 @@ def forward(
     """y = clip(convolution + bias + residual).
 
     Pointers: x, weight, bias, residual, y. bias [filters] is float32; bias and residual may be 0:
-    absent. residual is like y, and y may stand in its place.
+    absent. residual has the shape and type of y, and y may alias it.
     """
     require_floating(dtype=dtype)
     lines = convolution.images * convolution.out_height
     width, filters = convolution.out_width, convolution.filters
-    # Neighbours that share weights, unless that leaves the GPU with too few threads.
+    # Adjacent pixels share weights, unless that leaves the GPU with too few threads.
     strip = 4 if lines * ceiling(width, 4) * filters >= FULL_GRID * THREADS else 1
     return Launches(
         (
@@ -129,8 +129,8 @@ def backward_weight(dtype: str, convolution: Convolution) -> Launches:
 
 
 def with_parts_added(sums: Kernel, weights: int, parts: int) -> Launches:
-    """A kernel that leaves parts of dw in its scratch, and the one that adds them; a single part is
-    dw already. Pointers of both: dy, x, dw, scratch."""
+    """A kernel that writes parts of dw to its scratch, and one that adds them. A single part is
+    already dw. Both have the pointers dy, x, dw, scratch."""
     if parts == 1:
         return Launches((sums,))
     add = Kernel(
@@ -150,7 +150,7 @@ def _types(dtype: str, weight_dtype: str) -> str:
 
 
 def _sizes(convolution: Convolution) -> str:
-    """Known when the kernel is compiled, so that the loops over them are unrolled."""
+    """Sizes known when the kernel is compiled, so that the loops over them are unrolled."""
     rows, columns = convolution.kernel
     return f"{convolution.channels // convolution.groups}, {rows}, {columns}"
 

@@ -1,6 +1,6 @@
-// Inputs. All batches of an input lie behind each other in device memory, and an integer there says
-// which is current. So one CUDA graph serves every batch: the host writes one word before it
-// launches, and nothing is copied that is not converted on the way.
+// Inputs. All batches of an input are consecutive in device memory, and an integer there is the
+// index of the current one. So one CUDA graph serves every batch: the host writes one word before
+// the launch, and nothing is copied without being converted.
 
 template <typename S>
 __device__ const S* current(const S* base, const int* position, size_t batch) {
@@ -8,20 +8,20 @@ __device__ const S* current(const S* base, const int* position, size_t batch) {
 }
 
 // The image in blocks of 2x2 pixels: channel 4 c + 2 dy + dx of block (h, w) is channel c of pixel
-// (2 h + dy, 2 w + dx), as PyTorch's pixel_unshuffle has it; channels from 4 C on are zero.
+// (2 h + dy, 2 w + dx), as in PyTorch's pixel_unshuffle; channels from 4 C on are zero.
 template <typename S, typename T, int PADDED>
 __global__ void fetch_blocks(
     const S* base, const int* position, T* out, size_t batch, int channels, int height,
     int width) {
   const S* in = current(base, position, batch);
-  const int row = blockIdx.x;  // of blocks, over all images
+  const int row = blockIdx.x;  // row of blocks, counted over all images
   const int rows = height / 2, columns = width / 2;
   const int column = blockIdx.y * blockDim.x + threadIdx.x;
   if (column >= columns) return;
   const S* image = in + static_cast<size_t>(row / rows) * channels * height * width;
   const S* corner = image + static_cast<size_t>(row % rows) * 2 * width + 2 * column;
   T* place = out + (static_cast<size_t>(row) * columns + column) * PADDED;
-  constexpr int N = 16 / sizeof(T);  // elements of one store, whole pairs of rows
+  constexpr int N = 16 / sizeof(T);  // elements of one store: whole pairs of rows
 #pragma unroll
   for (int first = 0; first < PADDED; first += N) {
     Vector<T, N> part;
@@ -50,7 +50,7 @@ __global__ void fetch_narrow(
   gather_channels<PADDED>(current(base, position, batch), out, channels, pixels);
 }
 
-// N divides the batch, or is 1: each batch then begins at a multiple of the vector.
+// N divides the batch, or is 1, so each batch begins at a multiple of the vector.
 template <typename S, typename T, int N>
 __global__ void fetch_rows(const S* base, const int* position, T* out, size_t batch) {
   const S* in = current(base, position, batch);

@@ -1,4 +1,4 @@
-"""The current batch of an input that lies in device memory with all its batches."""
+"""Reads the current batch of an input whose batches are all in device memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from golow.levels.vendor.cudnn.kernels.layout import (
 )
 
 FILE = FOLDER / "fetch.cu"
-CODE = VECTOR + (FOLDER / "layout.cu").read_text()  # the transposition is that of the layouts
+CODE = VECTOR + (FOLDER / "layout.cu").read_text()  # fetch.cu uses the transpose of layout.cu
 
 
 def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
@@ -38,8 +38,8 @@ def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded:
 
 
 def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
-    """Pointers: all batches of count values of ``source``, position (int32) -> count values of
-    ``dtype``. Raises ValueError where `layout.cast` would."""
+    """Pointers: all batches of ``count`` values of ``source``, position (int32) -> ``count`` values
+    of ``dtype``. Raises ValueError for the casts that `layout.cast` refuses."""
     require_cast(source, dtype)
     require_count(count)
     each = math.gcd(count, vector(source, dtype))
@@ -49,10 +49,10 @@ def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
 
 def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
     """Pointers: as `fetch_image` -> [n, h / 2, w / 2, padded] of ``dtype``: the image in blocks of
-    2x2 pixels, 4 c channels and zeros. Raises ValueError for an image of odd size."""
+    2x2 pixels, with 4 c channels and then zeros. Raises ValueError for an image of odd size."""
     require_image(source, dtype, n, c, h, w, padded)
     if h % 2 or w % 2 or padded < 4 * c or padded % (16 // ITEM_BYTES[dtype]):
-        raise ValueError(f"an image of {h} x {w} with {c} channels has no blocks in {padded}")
+        raise ValueError(f"an image of {h} x {w} with {c} channels does not fit blocks of {padded}")
     grid, block = rows_of(n * h // 2, w // 2)
     expression = f"fetch_blocks<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
     scalars = (np.uint64(n * c * h * w), np.int32(c), np.int32(h), np.int32(w))

@@ -1,4 +1,4 @@
-"""How work is spread over threads: vectors of 16 bytes, blocks for every multiprocessor."""
+"""How work is distributed over threads: vectors of 16 bytes, blocks for every multiprocessor."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 from golow.levels.vendor.cudnn.kernels import FOLDER, ITEM_BYTES
 
-VECTOR = (FOLDER / "vectors.cuh").read_text()  # stands before the kernels that load by vectors
+VECTOR = (FOLDER / "vectors.cuh").read_text()  # included before kernels that load vectors
 FLOATING = ("float32", "bfloat16", "float16")
 THREADS = 256
-# Four times what 132 multiprocessors hold of such blocks; longer tensors are walked through.
+# Four times as many such blocks as 132 multiprocessors hold; blocks loop over longer tensors.
 MOST_BLOCKS = 4224
 MOST_PARTS = 65535  # blocks along the second axis of a grid
 LARGEST_INT = 2**31 - 1
@@ -18,7 +18,7 @@ Grid = tuple[int, int, int]
 
 
 def vector(*dtypes: str) -> int:
-    """Elements a thread takes at once: 16 bytes of the narrowest type, at most 8."""
+    """Elements that a thread takes at once: 16 bytes of the narrowest type, at most 8."""
     return min(8, 16 // min(ITEM_BYTES[dtype] for dtype in dtypes))
 
 
@@ -28,14 +28,15 @@ def channel_vector(dtype: str, channels: int) -> int:
 
 
 def flat(count: int, each: int) -> tuple[Grid, Grid]:
-    """Grid and block over count elements, of which a thread takes ``each`` at once."""
+    """Grid and block for ``count`` elements, of which a thread takes ``each`` at once."""
     blocks = -(-count // (THREADS * each))
     return (min(blocks, MOST_BLOCKS), 1, 1), (THREADS, 1, 1)
 
 
 def rows_of(rows: int, length: int) -> tuple[Grid, Grid]:
-    """Grid (rows, parts of a row) and block: one thread for each of a row's length, in parts of
-    even size. This spares the kernels all but one division. Raises ValueError for too long a row.
+    """Grid (rows, parts of a row) and block: one thread for each element of a row, in parts of
+    equal size. With this grid the kernels need only one division. Raises ValueError if the row is
+    too long.
     """
     parts = -(-length // THREADS)
     if parts > MOST_PARTS:
@@ -45,7 +46,7 @@ def rows_of(rows: int, length: int) -> tuple[Grid, Grid]:
 
 
 def require_floating(**dtypes: str) -> None:
-    """Raises ValueError for a type that is no floating-point one."""
+    """Raises ValueError for a type that is not floating point."""
     for name, dtype in dtypes.items():
         if dtype not in FLOATING:
             raise ValueError(f"{name} is {dtype}; it must be one of {', '.join(FLOATING)}")

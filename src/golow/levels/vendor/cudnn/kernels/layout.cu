@@ -1,14 +1,14 @@
 // Layouts and types.
 //
-// NCHW -> NHWC is, for each image, the transpose of the matrix [channels, pixels]; so is the way
-// back. Wide matrices go through tiles in shared memory, so that both sides are read and written
-// along their rows. With few channels a thread takes all channels of one pixel: neighbours read
-// neighbouring pixels of each plane, and write neighbouring vectors.
+// NCHW -> NHWC is, for each image, the transpose of the matrix [channels, pixels], and vice versa.
+// Wide matrices go through tiles in shared memory, so that both sides are read and written along
+// their rows. With few channels, a thread takes all channels of one pixel: adjacent threads read
+// adjacent pixels of each plane, and write adjacent vectors.
 
 constexpr int TILE = 32;
 
-// [batch, rows, columns], of which a row takes `pitch_in`, to [batch, columns, pitch_out], zero
-// where pitch_out goes beyond the rows. One block of (32, 8) threads a tile.
+// [batch, rows, columns], with pitch_in elements from row to row, to [batch, columns, pitch_out],
+// zero where pitch_out exceeds the rows. One block of (32, 8) threads for each tile.
 template <typename S, typename T>
 __device__ void transpose_tile(
     const S* in, T* out, int rows, int columns, int pitch_in, int pitch_out) {

@@ -1,4 +1,4 @@
-"""From one layout or type of a tensor to another."""
+"""Conversions between layouts and types of a tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from golow.levels.vendor.cudnn.kernels.geometry import (
 )
 
 FILE = FOLDER / "layout.cu"
-NARROW = 8  # padded channels up to which one thread takes all channels of a pixel
+NARROW = 8  # up to this many padded channels, one thread takes all channels of a pixel
 TILE = 32
 
 
@@ -29,7 +29,7 @@ def to_channels_last(
     source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int
 ) -> Kernel:
     """Pointers: [n, c, h, w] of ``source`` -> [n, h, w, padded] of ``dtype``, channels from c on
-    zero. n images, or n filters of a weight."""
+    zero. n is the number of images, or of a weight's filters."""
     require_image(source, dtype, n, c, h, w, padded)
     if h * w == 1 and padded == c:
         return cast(source, dtype, n * c)
@@ -41,7 +41,7 @@ def to_channels_last(
 
 
 def to_rows(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
-    """Pointers: [n, h, w, padded] of ``source`` -> [n, c, h, w] of ``dtype``, the way back."""
+    """Pointers: [n, h, w, padded] of ``source`` -> [n, c, h, w] of ``dtype``: the inverse."""
     require_image(source, dtype, n, c, h, w, padded)
     if h * w == 1 and padded == c:
         return cast(source, dtype, n * c)
@@ -52,7 +52,7 @@ def to_rows(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int
 
 
 def transpose(dtype: str, rows: int, columns: int) -> Kernel:
-    """Pointers: [rows, columns] -> [columns, rows], of one type."""
+    """Pointers: [rows, columns] -> [columns, rows], of the same type."""
     require_floating(dtype=dtype)
     require_positive(rows=rows, columns=columns)
     grid = tile_grid(1, rows, columns)
@@ -60,9 +60,9 @@ def transpose(dtype: str, rows: int, columns: int) -> Kernel:
 
 
 def cast(source: str, dtype: str, count: int) -> Kernel:
-    """Pointers: count values of ``source`` -> as many of ``dtype``; a copy where the types are one.
+    """Pointers: count values of ``source`` -> as many of ``dtype``; a copy if the types are equal.
 
-    Raises ValueError from floating point to integers, and between integers of two types.
+    Raises ValueError from floating point to integers, and between two integer types.
     """
     require_cast(source, dtype)
     require_count(count)
@@ -72,14 +72,13 @@ def cast(source: str, dtype: str, count: int) -> Kernel:
 
 
 def narrow(file: Path, name: str, n: int, scalars: tuple[int, ...], code: str = VECTOR) -> Kernel:
-    """A kernel with one thread a pixel; the last of the scalars counts the pixels."""
+    """A kernel with one thread for each pixel; the last of the scalars is the number of pixels."""
     grid, block = rows_of(n, scalars[-1])
     return Kernel(file, name, grid, block, tuple(map(np.int32, scalars)), code=code)
 
 
 def tile_grid(n: int, rows: int, columns: int) -> Grid:
-    """One block for each tile of n matrices. Raises ValueError where the device cannot count
-    them."""
+    """One block for each tile of n matrices. Raises ValueError if they exceed a grid."""
     blocks = n * -(-rows // TILE) * -(-columns // TILE)
     if blocks > LARGEST_INT:
         raise ValueError(f"{n} matrices of {rows} by {columns} are more than one launch can take")
@@ -93,7 +92,7 @@ def _tiled(source: str, dtype: str, grid: Grid, scalars: tuple[int, ...]) -> Ker
 
 
 def require_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> None:
-    """Raises ValueError for types and sizes that no kernel of images takes."""
+    """Raises ValueError for types and sizes that no image kernel supports."""
     require_floating(source=source, dtype=dtype)
     require_positive(n=n, c=c, h=h, w=w, pixels=h * w)
     if padded < c:
@@ -101,7 +100,7 @@ def require_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padde
 
 
 def require_cast(source: str, dtype: str) -> None:
-    """Raises ValueError for unknown types, and where a cast would round to integers."""
+    """Raises ValueError for unknown types, and if a cast would round to integers."""
     for name in (source, dtype):
         if name not in C_TYPES:
             raise ValueError(f"no type {name}; it must be one of {', '.join(C_TYPES)}")

@@ -1,11 +1,11 @@
-// Pictures on their way from a data set into a network: moved, turned and normalised,
+// Prepares images of a data set for a network: shifted, flipped and normalised,
 //
 //   out[n][c][i][j] = x * scale[c] + shift[c],   x = pixels[n][c][i + dy][k + dx], 0 outside,
 //
-// with (dy, dx) the image's shift and k = j, or width - 1 - j in an image that is flipped. Product
-// and sum are rounded one after the other, never fused, so that every level computes the same bits.
+// with (dy, dx) the image's shift and k = j, or width - 1 - j in a flipped image. Product and sum
+// are rounded separately, never fused, so that every level computes the same bits.
 
-// shifts, flips: null where no image is moved, or turned. A block belongs to one row of a channel.
+// shifts, flips: null if no image is shifted, or flipped. A block has one row of a channel.
 __global__ void normalise(
     const unsigned char* pixels, const float* scale, const float* shift, const signed char* shifts,
     const unsigned char* flips, float* out, int channels, int height, int width) {

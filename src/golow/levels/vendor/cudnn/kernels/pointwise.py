@@ -1,4 +1,4 @@
-"""Elementwise kernels, generated from the formulas that they compute."""
+"""Elementwise kernels, generated from formulas."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, VECTOR, flat, vector
 
 FILE = FOLDER / "pointwise.cu"
-NAMES = "abcde"  # of the inputs in a formula
-WIDE_INDEX = 2**30  # elements from which an index no longer fits 32 bits with its step
+NAMES = "abcde"  # the inputs' names in a formula
+WIDE_INDEX = 2**30  # from this many elements, index plus step no longer fits 32 bits
 
 
 class Operand(NamedTuple):
-    """An input: a value for each element ("full"), for each innermost channel ("channel"), or one
-    in device memory ("scalar")."""
+    """An input: a value for each element ("full"), for each innermost channel ("channel"), or a
+    single one in device memory ("scalar")."""
 
     dtype: str
     kind: Literal["full", "channel", "scalar"] = "full"
@@ -31,11 +31,11 @@ def pointwise(
     count: int,
     channels: int = 1,
 ) -> Kernel:
-    """Pointers: the inputs -> the outputs, of count elements with ``channels`` innermost.
+    """Pointers: the inputs -> the outputs, of ``count`` elements with ``channels`` innermost.
 
-    expressions: C over the floats a, b, c, d, e, the inputs in turn; one for each dtype of
-    ``outputs``. Write numbers with an f, as ``0.5f * a``. An output may be one of the inputs.
-    Raises ValueError for what cannot be generated.
+    expressions: C over the floats a, b, c, d, e, which are the inputs in order; one for each dtype
+    of ``outputs``. Write numbers with an f: ``0.5f * a``. An output may alias an input. Raises
+    ValueError for what cannot be generated.
     """
     _require(expressions, inputs, outputs, count, channels)
     full = [operand.dtype for operand in inputs if operand.kind == "full"]
@@ -49,7 +49,7 @@ def pointwise(
 
 
 def number(value: float) -> str:
-    """A float32 as C writes it."""
+    """Return a float32 as a C literal."""
     if math.isnan(value):
         return "__int_as_float(0x7fc00000)"
     if math.isinf(value):
@@ -58,7 +58,7 @@ def number(value: float) -> str:
 
 
 def clipped(x: str, low: float, high: float) -> str:
-    """The C expression of x held between two bounds; NaN stays NaN."""
+    """Return the C expression of x clamped to two bounds; NaN stays NaN."""
     return f"({x} < {number(low)} ? {number(low)} : {x} > {number(high)} ? {number(high)} : {x})"
 
 
@@ -69,7 +69,7 @@ def _code(
     each: int,
     wide: bool,
 ) -> str:
-    """The macros of pointwise.cu."""
+    """Return the macros of pointwise.cu."""
     named = list(zip(NAMES, inputs, strict=False))
     results = [(f"y{i}", C_TYPES[dtype]) for i, dtype in enumerate(outputs)]
     parameters = [f"const {C_TYPES[operand.dtype]}* {name}_in" for name, operand in named]
@@ -125,4 +125,4 @@ def _require(
         if operand.kind not in ("full", "channel", "scalar"):
             raise ValueError(f'an input of kind {operand.kind}; take "full", "channel" or "scalar"')
     if count < 1 or channels < 1 or count % channels:
-        raise ValueError(f"{count} elements with {channels} channels innermost")
+        raise ValueError(f"{count} elements with {channels} channels innermost do not fit together")

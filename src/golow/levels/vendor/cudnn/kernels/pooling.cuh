@@ -1,15 +1,15 @@
 // Pooling of images [n, h, w, c].
 //
-// An axis of an image has windows; window o covers pixels begin(o) up to end(o). The result is the
-// largest or the mean over the windows of both axes. Each gradient is gathered: a pixel sums over
-// the windows first(i) to last(i) that cover it, so nothing has to be added atomically, and every
+// Each axis of an image has windows; window o covers pixels begin(o) up to end(o). The result is
+// the maximum or the mean over the windows of both axes. Each gradient is gathered: a pixel sums
+// over the windows first(i) to last(i) that cover it. So no atomic additions are needed, and every
 // element of dx is written.
 //
 //   strided:   start(o) = o * stride - before; taps at start + r * dilation, clipped to the image
 //   adaptive:  floor(o * size / out) to ceil((o + 1) * size / out)
 //
-// A thread takes N channels of one pixel, or of a tile of pixels. blockIdx.x is a row of an image,
-// and blockIdx.y a part of that row.
+// A thread has N channels of one pixel, or of a tile of pixels. blockIdx.x is a row of an image,
+// blockIdx.y a part of that row.
 
 struct Strided {
   int size, out, kernel, stride, before, dilation;
@@ -38,7 +38,7 @@ struct Adaptive {
   __device__ int last(int i) const { return ((i + 1) * out + size - 1) / size - 1; }
 };
 
-// The place of a thread in an image of `height` rows; `groups` vectors make one pixel's channels.
+// The position of a thread in an image of `height` rows; a pixel has `groups` vectors of channels.
 struct Place {
   int y, x, group;
   size_t image;
@@ -52,7 +52,7 @@ struct Place {
     group = index % groups;
     inside = x < width;
   }
-  // Index of the first channel of this thread at a pixel of an image of that size.
+  // Index of this thread's first channel at a pixel of an image of that size.
   __device__ size_t at(int row, int column, int height, int width, int groups, int n) const {
     const size_t pixel = (image * height + row) * width + column;
     return (pixel * groups + group) * n;

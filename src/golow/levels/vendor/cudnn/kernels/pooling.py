@@ -1,5 +1,5 @@
-"""What all pooling of images [n, h, w, c] has in common: sizes, windows, and how rows of an image
-are spread over a grid."""
+"""What all pooling of images [n, h, w, c] shares: sizes, windows, and how the rows of an image are
+distributed over a grid."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from golow.levels.vendor.cudnn.kernels.geometry import (
 )
 
 Pair = tuple[int, int]
-POOLING = VECTOR + (FOLDER / "pooling.cuh").read_text()  # stands before the kernels
+POOLING = VECTOR + (FOLDER / "pooling.cuh").read_text()  # included before the kernels
 AVERAGES = POOLING + (FOLDER / "averages.cuh").read_text()
 
 
 class Window(NamedTuple):
-    """Kernel, stride, padding before (top, left) and dilation of a pooling."""
+    """Kernel, stride, padding before (top, left) and dilation of a pooling: (height, width)."""
 
     kernel: Pair
     stride: Pair
@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Sizes of a pooling: images [n, h, w, c] to [n, out_h, out_w, c]."""
+    """Sizes of a pooling from images [n, h, w, c] to [n, out_h, out_w, c]."""
 
     n: int
     h: int
@@ -45,13 +45,13 @@ class Images(NamedTuple):
 
     @classmethod
     def between(cls, source: Sequence[int], result: Sequence[int]) -> Images:
-        """Sizes between two shapes [n, c, h, w]."""
+        """Return the sizes for two shapes [n, c, h, w]."""
         n, c, h, w = source
         return cls(n, h, w, c, *result[2:])
 
 
 class Source(NamedTuple):
-    """A CUDA file, and what stands before it."""
+    """A CUDA file, and the code before it."""
 
     file: Path
     code: str
@@ -60,14 +60,14 @@ class Source(NamedTuple):
 def forward(
     source: Source, name: str, dtype: str, images: Images, scalars: tuple[int, ...]
 ) -> Kernel:
-    """A thread for each vector of the result."""
+    """A launch with a thread for each vector of the result."""
     return _by_rows(source, name, dtype, images, (images.out_h, images.out_w), scalars)
 
 
 def backward(
     source: Source, name: str, dtype: str, images: Images, scalars: tuple[int, ...]
 ) -> Kernel:
-    """A thread for each vector of the gradient."""
+    """A launch with a thread for each vector of the gradient."""
     return _by_rows(source, name, dtype, images, (images.h, images.w), scalars)
 
 
@@ -94,7 +94,7 @@ def launched(
 
 
 def vectors(dtype: str, images: Images) -> Pair:
-    """Vectors of a pixel's channels, and channels in one."""
+    """Return the vectors of a pixel's channels, and the channels in one vector."""
     require_floating(dtype=dtype)
     require_positive(**images._asdict(), row_elements=images.w * images.c)
     largest = (images.h + 1) * (images.out_h + 1), (images.w + 1) * (images.out_w + 1)
@@ -106,8 +106,8 @@ def vectors(dtype: str, images: Images) -> Pair:
 
 
 def axes_of(images: Images, window: Window) -> tuple[int, ...]:
-    """Sizes and window of both axes, as kernels take them. Raises ValueError for an impossible
-    window."""
+    """Return sizes and window of both axes, as kernels take them. Raises ValueError for an
+    impossible window."""
     for name, pair in window._asdict().items():
         if min(pair) < (0 if name == "padding" else 1):
             raise ValueError(f"the {name} of a pooling is {pair}")

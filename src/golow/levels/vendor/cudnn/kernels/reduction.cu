@@ -2,10 +2,10 @@
 //
 //     y[o, i] = factor * sum_r x[o, r, i]
 //
-// in float32, every sum in a fixed order. Neighbouring threads of a warp take neighbouring i, so that
-// reads are coalesced where inner is long; the warps of a block take every eighth r and meet in shared
-// memory. Long sums are split over blocks: the first launch leaves `parts` partial sums for each
-// [o, i], the second adds those up. Where inner is 1 the threads of a block share one sum.
+// in float32, every sum in a fixed order. Adjacent threads of a warp take adjacent i, so that reads
+// are coalesced if inner is long; each warp of a block takes every eighth r, and their sums meet in
+// shared memory. Long sums are split over blocks: the first launch writes `parts` partial sums for
+// each [o, i], the second adds them. If inner is 1, the threads of a block share one sum.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -37,7 +37,7 @@ __global__ void sum_columns(const X* x, Y* y, long long reduced, long long inner
 
 template <typename X, typename Y>
 __global__ void sum_rows(const X* x, Y* y, long long reduced, float factor) {
-    // grid: (1, 1, outer); one block a sum, inner is 1
+    // grid: (1, 1, outer); one block for each sum, inner is 1
     __shared__ float sums[LANES * WARPS];
     const X* row = x + (long long)blockIdx.z * reduced;
     float sum = 0.0f;

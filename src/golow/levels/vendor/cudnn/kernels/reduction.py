@@ -10,9 +10,9 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 
 FILE = FOLDER / "reduction.cu"
 LANES, WARPS = 32, 8
-# Rows that one block adds up at least, and blocks that fill the GPU.
+# The fewest rows that a block adds, and the number of blocks that fills the GPU.
 LEAST_ROWS, ENOUGH_BLOCKS = 128, 264
-MOST_OUTER = 65535  # what a grid's third axis holds
+MOST_OUTER = 65535  # limit of a grid's third axis
 
 
 class Reduction(NamedTuple):
@@ -28,10 +28,10 @@ def reduction(
 ) -> Reduction:
     """y [outer, inner] = factor * the sum of x [outer, reduced, inner] over its middle axis.
 
-    Raises ValueError where outer is more than a grid holds.
+    Raises ValueError if outer exceeds the grid's limit.
     """
     if outer > MOST_OUTER:
-        raise ValueError(f"a sum for {outer} rows; {MOST_OUTER} at most")
+        raise ValueError(f"a sum for {outer} rows; the limit is {MOST_OUTER}")
     if inner == 1:
         return Reduction(_rows(source, dtype, outer, reduced, factor))
     columns = -(-inner // LANES)

@@ -1,5 +1,5 @@
-// What kernels over rows [rows, columns] have in common: a block takes a row, or all of them. Sums are
-// in an order that depends on the shape alone.
+// What kernels over rows [rows, columns] share: a block takes one row, or all of them. The order of
+// every sum depends only on the shape.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -12,7 +12,7 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// Of the values of all threads, to every thread.
+// Combines the values of all threads; every thread gets the result.
 template <int THREADS, typename Combine, typename Value>
 __device__ Value reduce(Value value, Combine combine) {
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -29,7 +29,7 @@ __device__ Value reduce(Value value, Combine combine) {
   return value;
 }
 
-// The largest of a row and the sum of exp(x - largest).
+// The maximum of a row and the sum of exp(x - maximum).
 template <int THREADS, typename T>
 __device__ void normalise(const T* x, int columns, float& largest, float& sum) {
   largest = __int_as_float(0xff800000);  // minus infinity

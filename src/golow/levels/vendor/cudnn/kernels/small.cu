@@ -1,29 +1,29 @@
-// Convolution of few pixels by tensor cores, as one product. Images are NHWC, weights KRSC:
+// Convolution of few pixels on tensor cores, as one matrix product. Images are NHWC, weights KRSC:
 //
 //   y[m, k] = clip(bias[k] + residual[m, k] + sum over d of x[pixel under tap of d, d] * w[k, d])
 //
-// m counts the pixels of y, d = (r, s, c) the depth: the taps of the window and their channels. Few
-// pixels make few tiles of y, each with a long sum, so what has to be divided is the depth. Where
-// the stride is 1, the gradient of x is such a convolution too (TURNED): of the gradient of y, with
-// the window turned round and the weights' filters as its channels, d = (r, s, k):
+// m counts the pixels of y; d = (r, s, c) is the depth: the taps of the window and their channels.
+// Few pixels make few tiles of y, each with a long sum, so the depth must be divided. With stride 1
+// the gradient of x is such a convolution too (TURNED): of the gradient of y, with the window
+// rotated by 180 degrees and the filters of the weights as its channels, d = (r, s, k):
 //
 //   dx[m, c] = sum over d of dy[pixel under tap of d, k] * w[k, R - 1 - r, S - 1 - s, c]
 //
-// Blocks: a cluster of SPLIT blocks owns ROWS pixels x FILTERS filters of y; each block walks over
-// its part of the depth in chunks of 128 bytes of every pixel and filter.
-// Pipeline: as many chunks as 48 KiB hold are on their way at once (cp.async). A thread copies the
-// same piece of 16 bytes of every sixteenth row; taps beyond the border and rows beyond the end are
-// zeros. In shared memory piece i of row j lies at i ^ j % 8, so that neither the copies nor the
-// reads of 8 rows (ldmatrix) meet in a bank. Turned weights are rows of the depth instead.
-// Warps: four. A warp owns all pixels and 32 filters of the tile, and of each chunk the products
-// whose turn is its own: with one or two warps side by side, four or two share the depth.
-// Reduction: the warps leave their sums in shared memory, the block adds them, and every block of
-// the cluster adds one part of the tile over all blocks, in the order of their numbers. Nothing but
-// y is written to global memory.
+// Blocks: a cluster of SPLIT blocks owns ROWS pixels x FILTERS filters of y; each block iterates
+// over its part of the depth in chunks of 128 bytes of every pixel and filter.
+// Pipeline: as many chunks as fit 48 KiB are loaded ahead (cp.async). A thread copies the same
+// piece of 16 bytes of every sixteenth row; taps beyond the border and rows beyond the end are
+// zeros. In shared memory, piece i of row j is at i ^ j % 8, so that neither the copies nor the
+// reads of 8 rows (ldmatrix) have bank conflicts. Turned weights are rows of the depth instead.
+// Warps: four. A warp owns all pixels and 32 filters of the tile, and its share of each chunk's
+// products: with one or two warps side by side, four or two share the depth.
+// Reduction: the warps write their sums to shared memory and the block adds them. Then every block
+// of the cluster adds one part of the tile over all blocks, in the order of their ranks. Only y is
+// written to global memory.
 
-constexpr int THREADS = 128, CHUNK = 8, STEPS = 4, MEMORY = 3072;  // the last in pieces: 48 KiB
+constexpr int THREADS = 128, CHUNK = 8, STEPS = 4, MEMORY = 3072;  // MEMORY in pieces: 48 KiB
 constexpr int ROWS_AT_ONCE = THREADS / CHUNK;
-constexpr int NOWHERE = -(1 << 30);  // a row of the image that no tap comes to
+constexpr int NOWHERE = -(1 << 30);  // a row of the image that no tap reaches
 
 struct Shape {
   int height, width, channels, filters, out_height, out_width, kernel_y, kernel_x;
@@ -51,7 +51,7 @@ struct Depth {
   }
 };
 
-// The pixels whose pieces a thread copies: where their windows begin.
+// The pixels whose pieces a thread copies, as the origins of their windows.
 template <int ROWS> struct Windows {
   static constexpr int COUNT = ROWS / ROWS_AT_ONCE;
   int row[COUNT], column[COUNT], offset[COUNT];
@@ -72,7 +72,7 @@ template <int ROWS> struct Windows {
     const int tap = (down * at.width + right) * at.channels + depth.channel;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-      // Without && there is no branch.
+      // & instead of && avoids branches.
       const bool there = (depth.r < at.kernel_y) & ((unsigned)(row[i] + down) < at.height) &
                          ((unsigned)(column[i] + right) < at.width);
       copy_piece(target + i * THREADS, x + (there ? offset[i] + tap : 0), there);
@@ -92,9 +92,9 @@ __device__ inline void copy_weights(Piece* target, const Piece* weight, const Sh
   }
 }
 
-// Weights that lie by their channels, here the filters: the chunk has a row of FILTERS for each of
-// its CHUNK * PER_PIECE<T> elements. Eight rows under one another and, for floats, four with two
-// pieces each lie in different banks.
+// Turned weights, with the filters innermost as channels: the chunk has a row of FILTERS for each
+// of its CHUNK * PER_PIECE<T> elements. Eight consecutive rows are in different banks; for floats,
+// so are four rows with two pieces each.
 template <typename T> constexpr int PER_PIECE = sizeof(Piece) / sizeof(T);
 
 template <typename T, int FILTERS>
@@ -121,7 +121,7 @@ __device__ inline void copy_turned(Piece* tile, const Piece* weight, const Shape
   }
 }
 
-// What 32 filters from `first` on have in two pieces of the depth, for four products side by side.
+// Loads two pieces of the depth for 32 filters from `first` on, for four products side by side.
 __device__ inline void load_weights(unsigned (&b)[2][4], Piece* tile, int first, int step) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -149,7 +149,7 @@ __device__ inline void load_turned(unsigned (&b)[2][4], Piece* tile, int first, 
   }
 }
 
-// Two pieces of all pixels times the same of 32 filters.
+// Multiplies two pieces of all pixels by the same pieces of 32 filters.
 template <typename T, int TILES>
 __device__ inline void multiply(float (&sums)[TILES][4][4], Piece* pixels, unsigned (&b)[2][4],
                                 int step) {
@@ -168,8 +168,8 @@ __device__ inline void multiply(float (&sums)[TILES][4][4], Piece* pixels, unsig
   }
 }
 
-// A row of sums in shared memory is longer than a tile is wide, so that the rows of one product do
-// not meet in a bank.
+// A row of sums in shared memory is longer than the tile's width, so that the rows of one product
+// have no bank conflicts.
 template <int TILES>
 __device__ inline void leave(const float (&sums)[TILES][4][4], float* place, int length) {
   const int lane = threadIdx.x % 32;
@@ -183,7 +183,7 @@ __device__ inline void leave(const float (&sums)[TILES][4][4], float* place, int
                  Vector<float, 2>{sums[i][j][2 * half], sums[i][j][2 * half + 1]});
 }
 
-// The sum of COUNT neighbours, where `at(i)` is the place of one.
+// The sum of COUNT vectors, where `at(i)` is the address of vector i.
 template <int COUNT, typename At> __device__ inline Vector<float, 4> sum_over(At at) {
   Vector<float, 4> parts[COUNT];
 #pragma unroll
@@ -195,7 +195,7 @@ template <int COUNT, typename At> __device__ inline Vector<float, 4> sum_over(At
   return parts[0];
 }
 
-// Bias and residual may be absent: 0. Channels are counted in pieces; filters are whole pieces too.
+// Bias and residual may be absent: 0. Channels are counted in pieces; filters fill whole pieces.
 template <typename T, int ROWS, int FILTERS, bool TURNED, int SPLIT>
 __global__ void __launch_bounds__(THREADS) CLUSTER_OF(SPLIT)
     small(const Piece* x, const Piece* weight, const T* bias, const T* residual, T* y, int pixels,
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(THREADS) CLUSTER_OF(SPLIT)
   for (int chunk = 0; chunk < STAGES - 1; ++chunk) fetch(chunk);
   for (int chunk = 0; chunk < own; ++chunk) {
     wait_for_copies<STAGES - 2>();
-    __syncthreads();  // the chunk is there for all, and all are done with the one before
+    __syncthreads();  // the chunk is complete, and all threads are done with the previous one
     Piece* stage = memory + chunk % STAGES * STAGE;
 #pragma unroll
     for (int i = 0; i < STEPS / DEEP; ++i) {
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(THREADS) CLUSTER_OF(SPLIT)
       }
       multiply<T>(sums, stage, b, step);
     }
-    fetch(chunk + STAGES - 1);  // beside the products, into the place of the chunk before
+    fetch(chunk + STAGES - 1);  // overlaps the products; replaces the previous chunk
   }
 
   float* const left_sums = reinterpret_cast<float*>(memory);
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(THREADS) CLUSTER_OF(SPLIT)
           sum.item[k] + convert<float>(shift.item[k]) + convert<float>(added.item[k]), low, high));
     store<4>(y + result, values);
   }
-  if (SPLIT > 1) {  // the sums of this block are read until all are done
+  if (SPLIT > 1) {  // other blocks read this block's sums until all are done
     CLUSTER_ARRIVE();
     CLUSTER_WAIT();
   }

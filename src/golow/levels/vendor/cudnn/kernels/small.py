@@ -1,5 +1,5 @@
 """How a convolution of few pixels is launched on tensor cores: tiles of the result, and how many
-blocks share the sums of one. The mathematics stands in small.cu."""
+blocks share the sums of a tile. small.cu has the mathematics."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ THREADS = 128
 CHUNK_BYTES = 128  # of the depth, for every pixel and filter
 
 TILES = ((32, 32), (64, 32), (64, 64))
-SPLITS = (8, 4, 2, 1)  # a cluster of 8 blocks is what every GPU with clusters has
-# One block on each of 132 multiprocessors, or two.
+SPLITS = (8, 4, 2, 1)  # every GPU with clusters supports a cluster of 8 blocks
+# One or two blocks on each of 132 multiprocessors.
 GRIDS = (FULL_GRID // 4, FULL_GRID // 2)
 
 
 class Tiling(NamedTuple):
-    """A cluster of `split` blocks computes `pixels` x `filters` numbers of the result, and each of
-    its blocks one part of their sums."""
+    """A cluster of `split` blocks computes `pixels` x `filters` numbers of the result; each block
+    computes a part of their sums."""
 
     pixels: int
     filters: int
@@ -40,10 +40,10 @@ class Tiling(NamedTuple):
 
 
 def turned(convolution: Convolution) -> Convolution:
-    """What gives the gradient of x: a convolution of the gradient of y with the window turned round
-    and the filters as its channels.
+    """Return the convolution that gives the gradient of x: of the gradient of y, with the window
+    rotated by 180 degrees and the filters as its channels.
 
-    Raises ValueError where a stride leaves gaps in the gradient of y.
+    Raises ValueError for a stride other than 1, which leaves gaps in the gradient of y.
     """
     if convolution.stride != (1, 1):
         raise ValueError(f"a gradient by a convolution needs the stride (1, 1): {convolution}")
@@ -58,7 +58,7 @@ def turned(convolution: Convolution) -> Convolution:
 
 
 def takes(dtype: str, convolution: Convolution) -> bool:
-    """Whether there is a kernel for it."""
+    """Whether there is a kernel for this convolution."""
     image = convolution.images * convolution.height * convolution.width * convolution.channels
     return (
         convolution.groups == 1
@@ -70,8 +70,8 @@ def takes(dtype: str, convolution: Convolution) -> bool:
 
 
 def tilings(dtype: str, convolution: Convolution, *, clusters: bool = True) -> list[Tiling]:
-    """Those that may be fastest: they give a large GPU a block or two for each multiprocessor. None
-    for problems that fill it by far; those are not small.
+    """Return the tilings that may be fastest: they give a large GPU one or two blocks for each
+    multiprocessor. Problems that are not small fill it many times over and have no tilings.
 
     clusters: whether the GPU has them (sm_90 and later).
     """
@@ -80,7 +80,7 @@ def tilings(dtype: str, convolution: Convolution, *, clusters: bool = True) -> l
     for (pixels, filters), blocks in ((tile, grid) for tile in TILES for grid in GRIDS):
         tiles = ceiling(_pixels(convolution), pixels) * ceiling(convolution.filters, filters)
         for split in SPLITS if clusters else (1,):
-            # A block has one chunk at least.
+            # A block has at least one chunk.
             if tiles * split <= blocks and (split <= chunks or split == 1):
                 found.append(Tiling(pixels, filters, split))
                 break
@@ -90,18 +90,18 @@ def tilings(dtype: str, convolution: Convolution, *, clusters: bool = True) -> l
 def forward(
     dtype: str, convolution: Convolution, tiling: Tiling, *, clip: Clip = NO_CLIP
 ) -> Kernel:
-    """y = clip(convolution + bias + residual), by products of tf32 or halves with sums in float32.
+    """y = clip(convolution + bias + residual), with tf32 or 16-bit products and float32 sums.
 
     Pointers: x, weight, bias, residual, y, all of the dtype and at multiples of 16 bytes. bias
-    [filters] and residual may be 0: absent. residual is like y, and y may stand in its place.
-    Raises ValueError for what the kernel does not take.
+    [filters] and residual may be 0: absent. residual has the shape of y, and y may alias it.
+    Raises ValueError for what the kernel does not support.
     """
     return _launched(dtype, convolution, tiling, clip, "false")
 
 
 def backward_data(dtype: str, convolution: Convolution, tiling: Tiling) -> Kernel:
     """The gradient of x, in tiles of `turned(convolution)`. Pointers: dy, weight, 0, 0, dx. Raises
-    ValueError for what the kernel does not take."""
+    ValueError for what the kernel does not support."""
     return _launched(dtype, turned(convolution), tiling, NO_CLIP, "true")
 
 
@@ -133,11 +133,11 @@ def _launched(
 
 
 def _piece(dtype: str) -> int:
-    """Elements that are copied at once, 16 bytes."""
+    """Elements in 16 bytes, which are copied at once."""
     require_floating(dtype=dtype)
     return 16 // ITEM_BYTES[dtype]
 
 
 def _pixels(convolution: Convolution) -> int:
-    """Of the result."""
+    """Pixels of the result."""
     return convolution.images * convolution.out_height * convolution.out_width

@@ -1,9 +1,9 @@
-// A copy between two tensors of the same elements that lie differently in memory:
+// A copy between two tensors with the same elements and different layouts:
 //
 //     y[y_start + sum_k i_k y_stride_k] = x[x_start + sum_k i_k x_stride_k],  0 <= i_k < shape_k
 //
-// With strides of zero it repeats, with offsets it cuts out or puts into, with strides in another
-// order it permutes. The last axis runs over neighbouring threads.
+// Strides of zero repeat, offsets take a part out or put it in, and strides in another order
+// permute. The last axis runs over adjacent threads.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,7 +14,7 @@ __device__ Y converted(X x) {
 }
 
 template <>
-__device__ long long converted(long long x) {  // which float32 could not hold
+__device__ long long converted(long long x) {  // float32 could not hold these values
     return x;
 }
 

@@ -23,12 +23,12 @@ def strided_copy(
     x_start: int = 0,
     y_start: int = 0,
 ) -> Kernel:
-    """Read x, write y; strides and starts in elements, for the axes of ``shape``.
+    """Read x, write y; strides and starts in elements, one stride for each axis of ``shape``.
 
     Raises ValueError for more than five axes.
     """
     if len(shape) > AXES:
-        raise ValueError(f"a copy over {len(shape)} axes; {AXES} at most")
+        raise ValueError(f"a copy over {len(shape)} axes; the limit is {AXES}")
     lack = AXES - len(shape)
     sizes = (*[1] * lack, *shape)
     strides = [(*[0] * lack, *given) for given in (x_strides, y_strides)]

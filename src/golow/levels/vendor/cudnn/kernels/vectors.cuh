@@ -1,8 +1,8 @@
-// Several neighbouring values at once: the memory moves 16 bytes for one thread as easily as 2.
+// Several adjacent values at once: loading 16 bytes for a thread costs no more than loading 2.
 //
 // `load` and `store` take N values from an index on; at the end of a tensor of `count` values they
-// touch only those that are there. Pointers and indices are multiples of the vector, except that
-// end. Arithmetic is in float32 whatever the tensor holds.
+// touch only existing values. Pointers and indices are multiples of the vector, except at that end.
+// Arithmetic is in float32 for every storage type.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -17,8 +17,8 @@ struct alignas(aligned_bytes(sizeof(T) * N)) Vector {
   T item[N];
 };
 
-// By way of float, which holds every value that the narrower types have; 64 bits only stay as
-// they are.
+// Converts through float, which holds every value of the narrower types; 64-bit values are only
+// copied.
 template <typename T, typename S>
 __device__ inline T convert(S value) {
   return static_cast<T>(static_cast<float>(value));
@@ -60,7 +60,7 @@ __device__ inline void store(T* base, Index index, Index count, const Vector<T, 
   }
 }
 
-// Where a thread begins in a tensor that all blocks walk through together, and how far it steps.
+// Where a thread begins in a tensor that all blocks iterate over together, and its step.
 template <int N, typename Index>
 __device__ inline Index first_index() {
   return (static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x) * N;

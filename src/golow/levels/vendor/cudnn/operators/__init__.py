@@ -1,1 +1,1 @@
-"""What the level does for an operator: a file each, found by looking into this folder."""
+"""How the level implements each operator: one file each, found by listing this folder."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def activate(build: Builder, arguments: Activate) -> None:
-    """A formula over the argument."""
+    """Add a step: a formula over the argument."""
     x = build.tensor(arguments.x)
     result = in_place_or_new(build, arguments.x, x)
     activated(build, [x], result, arguments.activation)
@@ -24,7 +24,7 @@ def activate(build: Builder, arguments: Activate) -> None:
 
 
 def activate_backward(build: Builder, arguments: ActivateBackward) -> None:
-    """A formula over the gradient and the value that it is computed from."""
+    """Add a step: a formula over the gradient and the value that the activation's file names."""
     value = build.tensor(arguments.value)
     outer = build.wanted(arguments.gradient, value.layout)
     result = in_place_or_new(build, arguments.gradient, outer)

@@ -1,5 +1,5 @@
-// Means over windows that cover the image, so many as are asked for, and the gradient. The mean of a
-// whole image has a kernel of its own.
+// Means over windows that cover the image, for a given size of the result, and the gradient. The
+// mean of a whole image has its own kernel.
 
 #define SIZES int groups, int size_y, int out_y, int size_x, int out_x
 
@@ -13,8 +13,8 @@ __global__ void adaptive_average_pool_backward(const T* dy, T* dx, SIZES) {
   spread<T, N, Adaptive>(dy, dx, groups, 0, {size_y, out_y}, {size_x, out_x});
 }
 
-// One value a channel of each image. Threads (x: vectors of channels, y: pixels in turn), whose
-// sums meet in shared memory.
+// One value for each channel of an image. Threads (x: vectors of channels, y: pixels in turn) add
+// their sums in shared memory.
 template <typename T, int N>
 __global__ void global_average_pool(const T* x, T* y, int groups, int pixels) {
   extern __shared__ float sums[];

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 SOURCE = Source(Path(__file__).with_suffix(".cu"), AVERAGES)
-# Past this many vectors of one image a block of the global average takes 1024 threads.
+# Above this many vectors of an image, a block of the global average has 1024 threads.
 LONG_SUM = 2048
 
 
 def adaptive_average_pool(build: Builder, arguments: AdaptiveAveragePool) -> None:
-    """The mean over windows that cover the image, so many as were asked for."""
+    """The mean over windows that cover the image, for a given size of the result."""
     source = build.image(arguments.x)
     result = build.new(build.output().name, build.output().shape, source.layout)
     sizes = Images.between(source.shape, result.shape)
@@ -65,7 +65,7 @@ def _refuse(arguments: AdaptiveAveragePool, question: Question) -> str:
 
 
 def forward_kernel(dtype: str, images: Images) -> Kernel:
-    """Pointers: x -> y, of any size; PyTorch's windows, the global average by its own kernel."""
+    """Pointers: x -> y, of any size; PyTorch's windows. The global average has its own kernel."""
     if images.out_h == images.out_w == 1:
         return _global_average(dtype, images)
     return forward(SOURCE, "adaptive_average_pool", dtype, images, _sizes(images))
@@ -86,7 +86,7 @@ def _global_average(dtype: str, images: Images) -> Kernel:
     groups, each = vectors(dtype, images)
     pixels = images.h * images.w
     threads = 1024 if groups * pixels > LONG_SUM else 256
-    lanes = min(32, 1 << (groups - 1).bit_length())  # a power of two, as the halving needs
+    lanes = min(32, 1 << (groups - 1).bit_length())  # halving needs a power of two
     grid = (images.n, -(-groups // lanes), 1)
     name = f"global_average_pool<{C_TYPES[dtype]}, {each}>"
     shared = threads * each * 4

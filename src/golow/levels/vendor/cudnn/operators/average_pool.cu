@@ -1,4 +1,4 @@
-// The mean of each window, and the gradient; `averages.cuh` has the sums.
+// The mean of each window, and the gradient; `averages.cuh` computes the sums.
 
 template <typename T, int N>
 __global__ void average_pool(const T* x, T* y, WINDOWS, int counts, int given) {

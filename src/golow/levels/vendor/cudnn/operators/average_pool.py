@@ -36,7 +36,7 @@ def average_pool(build: Builder, arguments: AveragePool) -> None:
 
 
 def average_pool_backward(build: Builder, arguments: AveragePoolBackward) -> None:
-    """The gradient spreads evenly over its window."""
+    """Spread each gradient evenly over its window."""
     outer, shape = build.image(arguments.gradient), build.value(arguments.x).shape
     result = build.new(build.output().name, shape, outer.layout)
     kernel = backward_kernel(
@@ -74,7 +74,7 @@ def _refuse(arguments: AveragePool, question: Question) -> str:
 def forward_kernel(
     dtype: str, images: Images, window: Window, count_include_pad: bool, divisor_override: int = 0
 ) -> Kernel:
-    """Pointers: x -> y. divisor_override: 0 for none. Raises ValueError for a dilation."""
+    """Pointers: x -> y. divisor_override: 0 if there is none. Raises ValueError for a dilation."""
     scalars = (*axes_of(images, _undilated(window)), int(count_include_pad), divisor_override)
     return forward(SOURCE, "average_pool", dtype, images, scalars)
 
@@ -89,7 +89,7 @@ def backward_kernel(
 
 def _undilated(window: Window) -> Window:
     if window.dilation != (1, 1):
-        raise ValueError(f"average pooling with dilation {window.dilation}; it has none")
+        raise ValueError(f"average pooling has no dilation: {window.dilation}")
     return window
 
 

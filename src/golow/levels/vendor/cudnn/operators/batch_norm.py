@@ -1,5 +1,5 @@
-"""Batch norm in training, forward and backward, with residual and activation; in inference where it
-was not folded into a convolution."""
+"""Batch norm in training, forward and backward, with residual and activation; also in inference, if
+it was not folded into a convolution."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ VECTOR = Layout("float32")
 
 
 class Outcome(NamedTuple):
-    """What tells backward where a result was clipped: a mask, or without one the shift, from which
-    and from x it finds the result again."""
+    """How backward finds where a result was clipped: by a mask or, without one, by computing the
+    result again from x and the shift."""
 
     shift: Tensor | None
     mask: Tensor | None
 
 
 def batch_norm(build: Builder, arguments: BatchNorm) -> None:
-    """Result, mean, inverse deviation, new running mean, new running variance."""
+    """Define result, mean, inverse deviation, new running mean and new running variance."""
     x, clip = _normed(build, arguments.x), _clip(arguments.activation)
     rows, channels = x.elements // x.shape[1], x.shape[1]
     launches = kernels.batch_norm(
@@ -61,7 +61,7 @@ def batch_norm(build: Builder, arguments: BatchNorm) -> None:
 
 
 def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
-    """Gradients of x, scale, shift and, where anybody reads it, of the residual."""
+    """Define the gradients of x, scale, shift and, if it is read, of the residual."""
     x = _normed(build, arguments.x)
     rows, channels = x.elements // x.shape[1], x.shape[1]
     outer = build.wanted(arguments.gradient, x.layout)
@@ -107,7 +107,7 @@ def inference(build: Builder, arguments: BatchNormInference) -> None:
 
 
 def _normed(build: Builder, reference: Ref) -> Tensor:
-    """What is normed: an image with its channels together, or a matrix [N, C]."""
+    """The input of the norm: an image as NHWC, or a matrix [N, C]."""
     if len(build.value(reference).shape) == 2:
         return build.wanted(reference, Layout(build.types.computed))
     return build.image(reference)

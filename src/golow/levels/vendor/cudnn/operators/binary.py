@@ -48,7 +48,8 @@ def _of_tensors(build: Builder, arguments: Binary, b: Ref, sign: str) -> None:
 
 
 def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
-    """The second operand: like the first, one number, or one for each innermost index."""
+    """The second operand: of the first one's shape, a single number, or one for each innermost
+    index."""
     shape = build.value(reference).shape
     if shape == other.shape:
         return build.wanted(reference, other.layout)
@@ -59,7 +60,7 @@ def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
 
 
 def _long_axes(shape: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
-    """The axes of the other shape along which this one has more than one element."""
+    """The axes on which the other shape has one element and this one has more."""
     wide = (*[1] * (len(other) - len(shape)), *shape)
     return [axis for axis, size in enumerate(wide) if size > 1]
 
@@ -81,16 +82,16 @@ def _refuse_shapes(a: Ref, b: Ref | None, question: Question) -> str:
     if output is None:
         return ""
     if output.shape not in given:
-        return f"{question.node.op} that widens both arguments"
+        return f"{question.node.op} that broadcasts both arguments"
     narrow = [shape for shape in given if shape != output.shape]
     rank = len(output.shape)
     if rank > AXES and any(_long_axes(s, output.shape) not in ([], [rank - 1]) for s in narrow):
-        return f"{question.node.op} that repeats along {rank} axes; {AXES} at most"
+        return f"{question.node.op} that repeats along {rank} axes; the limit is {AXES}"
     return ""
 
 
 def _counts(arguments: Binary, question: Question) -> bool:
-    """Whether it adds one to a counter of the state, or to one that was counted up before."""
+    """Whether it adds one to a counter of the state, or to the result of such an addition."""
     if arguments.function != "add" or type(arguments.b) is not int or arguments.b != 1:
         return False
     name = arguments.a.name

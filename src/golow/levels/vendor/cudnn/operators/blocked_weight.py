@@ -1,4 +1,4 @@
-"""The weight for an image in blocks of pixels, arranged when a plan is loaded."""
+"""The weight for an image in blocks of pixels; it is arranged while a plan is loaded."""
 
 from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.implementation import Implementation

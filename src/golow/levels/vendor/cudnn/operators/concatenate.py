@@ -1,4 +1,4 @@
-"""Tensors one after another along an axis."""
+"""Tensors joined along an axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
-    """A copy of each part to its place, in the layout of the first."""
+    """Copy each part to its place, in the layout of the first."""
     shape, axis = build.output().shape, arguments.axis
     first = build.tensor(arguments.parts[0])
     layout = Layout(first.dtype)

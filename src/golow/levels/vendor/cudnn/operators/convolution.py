@@ -1,5 +1,4 @@
-"""Convolution forward and backward, with bias, residual and activation in one kernel where that can
-be had."""
+"""Convolution forward and backward; bias, residual and activation are fused where possible."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
     from golow.levels.vendor.cudnn.engines import Engine
 
-# Channels that one 16-byte load takes: an image of three is padded to these.
+# Channels in one 16-byte load; an image of three channels is padded to this number.
 PADDED = {"float32": 4, "bfloat16": 8, "float16": 8}
-# Elements of a result that a large GPU computes at once: 132 multiprocessors, a few tiles of
-# 128 x 128 on each.
+# Elements of a result that a large GPU computes at once: a few tiles of 128 x 128 on each of 132
+# multiprocessors.
 SMALL = 8_000_000
 
 
@@ -45,7 +44,7 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     done, engine = _fused(build, whole, activates=clip is not None)
     reads = [_image(build, arguments.x, done), _weight(build, arguments.weight, done)]
     if arguments.bias is not None:
-        # The libraries take it in the type of the products, golow's own kernels in float32.
+        # The libraries take the bias in the type of the products, golow's own kernels in float32.
         own = isinstance(engine, OwnConvolution)
         reads.append(build.wanted(arguments.bias, Layout("float32" if own else done.dtype)))
     layout = Layout(done.result, "channels_last", done.output[1])
@@ -61,10 +60,10 @@ def convolution(build: Builder, arguments: Convolution) -> None:
 def _fused(
     build: Builder, whole: products.Convolution, activates: bool
 ) -> tuple[products.Convolution, Engine]:
-    """As much of the operation as one engine can do, and that engine; the rest is done after it.
-    activates: the activation is the clip of the whole operation, or there is none."""
+    """Return the largest part of the operation that one engine can do, and that engine; the rest
+    follows. activates: the activation is the clip of the whole operation, or absent."""
     rest = msgspec.structs.replace(whole, residual=False, clip=NO_CLIP)
-    # Without tensor cores the library fuses a residual by a kernel thirty times slower.
+    # Without tensor cores, the library's kernel with a fused residual is thirty times slower.
     slow = whole.residual and whole.arithmetic == "ieee"
     if activates and not slow and (engine := build.engines.choose(whole)) is not None:
         return whole, engine
@@ -76,7 +75,7 @@ def _fused(
 
 
 def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None:
-    """Gradients of x, weight and bias, as far as they are wanted."""
+    """Define those gradients of x, weight and bias that are read."""
     outer = build.image(arguments.gradient)
     plain = _plain(build, arguments, outer.shape)
     of_x, of_weight, of_bias = (
@@ -103,13 +102,13 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
 
 
 def _leaves_room(operation: products.Convolution) -> bool:
-    """Whether the steps that follow find multiprocessors idle beside it. The gradient of a weight
-    is needed at the end of the iteration only."""
+    """Whether later steps find idle multiprocessors beside it. A weight's gradient is needed only
+    at the end of the iteration."""
     return math.prod(operation.output) < SMALL
 
 
 def _engine(build: Builder, operation: products.Convolution) -> Engine:
-    """A library's where there is one, else golow's own kernels."""
+    """Return a library's engine if there is one, otherwise golow's own kernels."""
     engine = build.engines.choose(operation)
     if engine is None and takes(operation):
         engine = OwnConvolution(operation, build.engines.gpu)
@@ -121,7 +120,7 @@ def _engine(build: Builder, operation: products.Convolution) -> Engine:
 def _plain(
     build: Builder, layer: Convolution | ConvolutionBackward, output: tuple[int, ...]
 ) -> products.Convolution:
-    """The convolution without anything fused; the image's channels as they lie in memory."""
+    """Describe the convolution without fusion; the image has its channels as in memory."""
     images, own_channels, height, width = build.value(layer.x).shape
     filters, _, rows, columns = build.value(layer.weight).shape
     *_, out_height, out_width = output

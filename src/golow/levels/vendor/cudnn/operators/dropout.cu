@@ -3,8 +3,8 @@
 // The random bits are a pure function of seed, step, layer and element: Philox4x32-10 of Salmon,
 // Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). Ten rounds of
 // multiplying and mixing turn a counter (element / 4, step, layer) under a key (seed) into four
-// words, one for each of four neighbouring elements. So there is no state to keep or to order; a
-// captured graph draws anew when a kernel of one thread has advanced the step.
+// words, one for each of four adjacent elements. So there is no state to keep or to order. A
+// captured graph draws new numbers after a kernel of one thread has advanced the step.
 
 struct Control {
   unsigned seed;
@@ -27,7 +27,7 @@ __device__ inline Words philox(Words counter, unsigned key_0, unsigned key_1) {
   return counter;
 }
 
-// A word as one of 2^24 evenly spaced floats in [0, 1).
+// Converts a word to one of 2^24 evenly spaced floats in [0, 1).
 __device__ inline float uniform(unsigned word) { return (word >> 8) * 0x1p-24f; }
 
 // N is a multiple of 4.

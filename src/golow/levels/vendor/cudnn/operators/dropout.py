@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
-# In device memory, for all layers of one probability.
+# In device memory; all layers with the same probability share it.
 CONTROL = np.dtype([("seed", np.uint32), ("step", np.uint32), ("probability", np.float32)])
 PROBABILITY_OFFSET = 8  # bytes
 
 
 class Control(NamedTuple):
-    """Beside a mask: the cell by which it was drawn."""
+    """A note on a mask: the cell that controlled its random numbers."""
 
     cell: Tensor
 
 
 def dropout(build: Builder, arguments: Dropout) -> None:
-    """x with elements set to zero at random and the others scaled up, and the mask."""
+    """Set elements of x to zero at random and scale up the others; also define the mask."""
     source = build.tensor(arguments.x)
     control = build.cell(Cell("dropout", arguments.probability))
     layout = source.layout._replace(dtype="bool")
@@ -53,11 +53,11 @@ def dropout(build: Builder, arguments: Dropout) -> None:
 
 
 def dropout_backward(build: Builder, arguments: DropoutBackward) -> None:
-    """The gradient where the mask let the value through, scaled as the value was."""
+    """The gradient where the mask kept the value, scaled like the value."""
     kept = build.tensor(arguments.mask)
     outer = build.wanted(arguments.gradient, kept.layout._replace(dtype=build.types.computed))
     result = build.new(build.output().name, outer.shape, outer.layout)
-    # The probability in force, which is zero while the levels are compared.
+    # The probability currently in use, which is zero while the levels are compared.
     control = build.noted(arguments.mask, Control).cell
     probability = control._replace(shape=(), layout=Layout("float32"), offset=PROBABILITY_OFFSET)
     operands = [Operand(outer.dtype), Operand("bool"), Operand("float32", "scalar")]
@@ -81,7 +81,7 @@ def _refuse_backward(arguments: DropoutBackward, question: Question) -> str:
 def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
     """Pointers: x, control (`CONTROL`) -> y, mask (bool).
 
-    layer: layers of one network draw different numbers by it. Raises ValueError for a type that
+    layer: makes the layers of one network draw different numbers. Raises ValueError for a type that
     is not floating point.
     """
     require_floating(dtype=dtype)
@@ -94,7 +94,7 @@ def forward_kernel(dtype: str, count: int, layer: int = 0) -> Kernel:
 
 
 def advance_kernel() -> Kernel:
-    """Pointers: control, whose step goes up by one."""
+    """Pointers: control, whose step is incremented."""
     return Kernel(FILE, "advance", (1, 1, 1), (1, 1, 1), code=VECTOR)
 
 

@@ -1,4 +1,4 @@
-"""A tensor repeated along axes of one element, and along axes that it lacks."""
+"""A tensor repeated along axes of one element, and along missing axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def expand(build: Builder, arguments: Expand) -> None:
-    """A copy that does not step along these axes."""
+    """Add a copy that reads with stride zero along these axes."""
     tensor = build.tensor(arguments.x)
     pairs = zip(tensor.shape, tensor.layout.strides(tensor.shape), strict=True)
     own = [0 if size == 1 else stride for size, stride in pairs]

@@ -1,4 +1,4 @@
-"""A tensor of one number."""
+"""A tensor whose elements are all the same number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fill(build: Builder, arguments: Fill) -> None:
-    """A number in the GPU's memory, copied to every element where there are several."""
+    """A number in GPU memory, copied to every element if there are several."""
     scalar = build.number(arguments.value)
     if math.prod(arguments.shape) == 1:
         build.define(0, scalar)

@@ -1,4 +1,4 @@
-"""Weights with a batch norm folded into them, which are computed when a plan is loaded."""
+"""Weights with a batch norm folded into them; they are computed while a plan is loaded."""
 
 from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.implementation import Implementation

@@ -1,4 +1,4 @@
-"""Linear layers. A transposed matrix is a view; nothing is moved for it."""
+"""Linear layers. A transposed matrix is a view, so nothing is copied for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def linear(build: Builder, arguments: Linear) -> None:
-    """One product with bias, residual and relu; leading dimensions of x count as rows."""
+    """Add one product with bias, residual and relu; leading dimensions of x count as rows."""
     shape, layout = build.output().shape, Layout(build.types.computed)
     outputs, features = build.value(arguments.weight).shape
     clip = clip_of(arguments.activation)

@@ -1,4 +1,4 @@
-"""Where backward begins: the gradient of the loss with respect to itself."""
+"""The start of backward: the gradient of the loss with respect to itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def loss_gradient(build: Builder, arguments: LossGradient) -> None:
-    """One, or the scale of the loss, which lies first in its cell."""
+    """Define it as one or, with loss scaling, as the scale: the first field of its cell."""
     if build.types.scaled:
         scale = build.cell(LOSS_SCALE)
         build.define(0, scale._replace(shape=(), layout=Layout("float32")))

@@ -1,4 +1,4 @@
-"""Products of matrices or of batches of them; a matrix may be a transposed view."""
+"""Products of matrices or batches of matrices; a matrix may be a transposed view."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
 
 
 def _matrix(build: Builder, reference: Ref) -> Tensor:
-    """In the type of products, row-major or transposed."""
+    """Return a matrix in the type of products, row-major or transposed."""
     tensor, dtype = build.tensor(reference), build.types.computed
     order = tensor.layout.order if tensor.layout.order != "channels_last" else "rows"
     return build.wanted(reference, Layout(dtype, order))

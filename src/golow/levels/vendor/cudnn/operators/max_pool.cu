@@ -1,9 +1,9 @@
-// The largest of each window, where it was, and the gradient; `pooling.cuh` says what windows are.
+// The maximum of each window, its position, and the gradient; `pooling.cuh` defines windows.
 
 constexpr int NO_TAP = 255;
 
 // The first of equal values wins and NaN beats all, as in PyTorch. taps: r * kernel_x + s of the
-// winner.
+// maximum.
 template <typename T, int N, bool TAPS>
 __device__ void largest(
     const T* x, T* y, unsigned char* taps, int groups, Strided down, Strided across) {
@@ -35,7 +35,7 @@ __device__ void largest(
   Vector<unsigned char, N> tap;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    // A window without a pixel: minus infinity, as in PyTorch, and no tap.
+    // A window without pixels has minus infinity, as in PyTorch, and no tap.
     result.item[k] = static_cast<T>(any ? best[k] : __int_as_float(0xff800000));
     tap.item[k] = any ? winner[k] : NO_TAP;
   }
@@ -82,10 +82,10 @@ __global__ void max_pool_backward(const T* dy, const unsigned char* taps, T* dx,
   store(dx + place.at(place.y, place.x, down.size, across.size, groups, N), result);
 }
 
-// The same for small windows without dilation. Pixels that lie between the starts of two windows
-// are a tile: its pixel p of stride is tap p + j * stride of the window that is j before the last
-// one to cover it. So all windows of a tile are known when this is compiled, each is loaded once
-// for the whole tile, and all loads are under way together.
+// The same for small windows without dilation. The pixels between the starts of two consecutive
+// windows are a tile: its pixel p < stride is tap p + j * stride of the window that starts j
+// windows earlier. So all windows of a tile are known at compile time. Each is loaded once for the
+// whole tile, and all loads are in flight together.
 template <typename T, int N, int KERNEL_Y, int STRIDE_Y, int KERNEL_X, int STRIDE_X>
 __global__ void max_pool_backward_tiles(const T* dy, const unsigned char* taps, T* dx, int groups,
                                         int size_y, int out_y, int before_y, int tiles_y,

@@ -1,4 +1,4 @@
-"""The largest of each window of an image, and its gradient."""
+"""The maximum of each window of an image, and its gradient."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 SOURCE = Source(Path(__file__).with_suffix(".cu"), POOLING)
-MOST_TAPS = 255  # a winner is kept in one byte, and 255 says none
-MOST_TILE_WORK = 16  # 3x3 windows at a stride of 2; more would not fit in the registers
+MOST_TAPS = 255  # a position is kept in one byte; 255 means none
+MOST_TILE_WORK = 16  # 3x3 windows with stride 2; more would not fit in the registers
 
 
 class Taps(NamedTuple):
-    """In place of the indices: which pixel of its window was the largest, a byte each."""
+    """A note instead of the indices: the position of each maximum in its window, in one byte."""
 
     tensor: Tensor
 
 
 def max_pool(build: Builder, arguments: MaxPool) -> None:
-    """The largest of each window; in training also where it was."""
+    """Define the maximum of each window; in training, also note its position."""
     source = build.image(arguments.x)
     result = build.new(build.output().name, build.output().shape, source.layout)
     taps = arguments.indices and build.is_read(1)
@@ -56,7 +56,7 @@ def max_pool(build: Builder, arguments: MaxPool) -> None:
 
 
 def max_pool_backward(build: Builder, arguments: MaxPoolBackward) -> None:
-    """The gradient goes to where the largest was."""
+    """Add each gradient at the position of its maximum."""
     outer, shape = build.image(arguments.gradient), build.value(arguments.x).shape
     result = build.new(build.output().name, shape, outer.layout)
     sizes = Images.between(shape, outer.shape)
@@ -90,9 +90,9 @@ def _refuse_backward(arguments: MaxPoolBackward, question: Question) -> str:
 
 
 def forward_kernel(dtype: str, images: Images, window: Window, taps: bool) -> Kernel:
-    """Pointers: x -> y[, taps]. taps, uint8 of the shape of y: the winner's r * S + s.
+    """Pointers: x -> y[, taps]. taps, uint8 of the shape of y: the maximum's r * S + s.
 
-    Raises ValueError where the kernel has more than 255 taps.
+    Raises ValueError if the window has more than 255 taps.
     """
     area = window.kernel[0] * window.kernel[1]
     if area > MOST_TAPS:
@@ -102,9 +102,9 @@ def forward_kernel(dtype: str, images: Images, window: Window, taps: bool) -> Ke
 
 
 def backward_kernel(dtype: str, images: Images, window: Window) -> Kernel:
-    """Pointers: dy, taps -> dx. taps are what `forward_kernel` left.
+    """Pointers: dy, taps -> dx. taps come from `forward_kernel`.
 
-    Windows that are small against their stride have a kernel that knows them when it is compiled.
+    Windows that are small relative to their stride have a kernel that is compiled for their size.
     """
     axes = axes_of(images, window)
     if window.dilation != (1, 1) or _work_of_a_tile(window) > MOST_TILE_WORK:

@@ -1,13 +1,13 @@
-// The loss of a row is -y[t], for y a row of log softmax and t its target; summed in float64, or over
-// the number of rows whose target is not the ignored one (their mean; NaN where there is none). A
-// target outside the columns is never read: its loss is NaN.
+// The loss of a row is -y[t], for y a row of log softmax and t its target; summed in float64. A
+// mean divides by the number of rows whose target is not the ignored one (NaN if there are none). A
+// target outside the columns is never used as an index: its loss is NaN.
 
 __device__ inline double row_loss(const float* y, long long target, int columns) {
   if (target < 0 || target >= columns) return __int_as_float(0x7fc00000);  // NaN
   return -static_cast<double>(y[target]);
 }
 
-// In one block.
+// Runs in one block.
 template <int THREADS>
 __global__ void nll_loss(
     const float* y, const long long* target, float* loss, float* weight, int rows, int columns,

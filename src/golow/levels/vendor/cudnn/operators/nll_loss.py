@@ -1,4 +1,4 @@
-"""The choice of the targets' log probabilities, in float32 whatever the precision."""
+"""Negative log likelihood: selects the targets' log probabilities, in float32 for any precision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOAT = Layout("float32")
 
 
 def nll_loss(build: Builder, arguments: NllLoss) -> None:
-    """-mean or -sum of the targets' log probabilities, and how many targets count."""
+    """-mean or -sum of the targets' log probabilities, and the number of targets that count."""
     logs, target = build.wanted(arguments.logs, FLOAT), build.tensor(arguments.target)
     rows, columns = logs.shape
     results = [build.new(f"{build.node.name}.{i}", (), FLOAT) for i in (0, 1)]
@@ -35,7 +35,7 @@ def nll_loss(build: Builder, arguments: NllLoss) -> None:
 
 
 def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
-    """-gradient (over the count, for a mean) at the targets' places, zero elsewhere."""
+    """-gradient (divided by the count, for a mean) at the targets' positions, zero elsewhere."""
     logs, target = build.wanted(arguments.logs, FLOAT), build.tensor(arguments.target)
     rows, columns = logs.shape
     result = build.new(build.output().name, logs.shape, FLOAT)
@@ -64,7 +64,7 @@ def _refuse(arguments: NllLoss | NllLossBackward, question: Question) -> str:
 
 def forward_kernel(rows: int, columns: int, mean: bool, ignored: int = -100) -> Kernel:
     """Pointers: log softmax [rows, columns] (float32), target [rows] (int64) -> loss, weight
-    (float32 scalars). weight: how many targets are not ``ignored``."""
+    (float32 scalars). weight: the number of targets that are not ``ignored``."""
     require_positive(rows=rows, columns=columns)
     scalars = (np.int32(rows), np.int32(columns), np.int32(mean), np.int64(ignored))
     return Kernel(FILE, f"nll_loss<{ONE_BLOCK}>", (1, 1, 1), (ONE_BLOCK, 1, 1), scalars, code=ROWS)

@@ -1,4 +1,4 @@
-"""A tensor with a number around it."""
+"""A tensor surrounded by a constant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pad(build: Builder, arguments: Pad) -> None:
-    """The number everywhere, and x over it; where the padding is negative x is cut."""
+    """Fill the result with the constant, then copy x into it; negative padding cuts x."""
     tensor, shape = build.tensor(arguments.x), build.output().shape
     layout = Layout(tensor.dtype)
     result = build.new(build.output().name, shape, layout)

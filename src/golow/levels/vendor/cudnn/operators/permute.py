@@ -1,4 +1,4 @@
-"""A tensor with its axes in another order."""
+"""A tensor with its axes permuted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def permute(build: Builder, arguments: Permute) -> None:
-    """A matrix read the other way, which moves nothing; a copy for other axes."""
+    """A view if only the axes of a matrix are swapped, otherwise a copy."""
     tensor = build.tensor(arguments.x)
     if arguments.order == (1, 0) and tensor.layout.order in ("rows", "transposed"):
         turned: Order = "transposed" if tensor.layout.order == "rows" else "rows"

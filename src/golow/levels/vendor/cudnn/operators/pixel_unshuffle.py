@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def pixel_unshuffle(build: Builder, arguments: PixelUnshuffle) -> None:
-    """Two copies, of the even and of the odd rows; an input is taken so from the batch."""
+    """Copy the even and then the odd rows; an input is read from its batch in this form."""
     images, depth, height, width = build.output().shape
     if build.is_input(arguments.x):
-        # A multiple of what tensor cores load at once.
+        # Tensor cores load multiples of this many channels.
         each = 16 // ITEM_BYTES[build.types.computed]
         build.define(0, build.fetched_blocks(arguments.x, -(-depth // each) * each))
         return

@@ -20,7 +20,7 @@ PIXELS, ALL_BUT_CHANNELS = (2, 3), (0, 2, 3)  # of an image
 
 
 def reduce(build: Builder, arguments: Reduce) -> None:
-    """Over neighbouring axes as the values lie; of images over all axes but the channels too."""
+    """Over adjacent axes in memory order; for images also over all axes except the channels."""
     tensor, shape = build.tensor(arguments.x), build.value(arguments.x).shape
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
         tensor = build.image(arguments.x)
@@ -34,7 +34,7 @@ def reduce(build: Builder, arguments: Reduce) -> None:
 
 
 def _around(shape: Shape, axes: Shape) -> tuple[int, int, int]:
-    """Elements before, over and behind neighbouring axes."""
+    """Elements before, along and after adjacent axes."""
     first, last = (axes[0], axes[-1] + 1) if axes else (0, 0)
     return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
 
@@ -51,7 +51,7 @@ def _refuse(arguments: Reduce, question: Question) -> str:
         outer = shape[0] if axes == PIXELS else 1
         return beyond_kernel(question, lambda: reduction("float32", "float32", outer, 1, 1))
     if axes and axes != tuple(range(axes[0], axes[-1] + 1)):
-        return f"{question.node.op} over axes that are not neighbours"
+        return f"{question.node.op} over axes that are not adjacent"
     sizes = _around(shape, axes)
     return beyond_kernel(question, lambda: reduction("float32", "float32", *sizes))
 

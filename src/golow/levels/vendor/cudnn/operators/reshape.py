@@ -1,4 +1,4 @@
-"""The same elements under another shape."""
+"""The same elements with another shape."""
 
 from __future__ import annotations
 

@@ -1,28 +1,28 @@
-// The update of the parameters, over one flat array of all of them.
+// The SGD update of all parameters, as one flat array.
 //
 //   m <- momentum * m + g + weight_decay * p        p <- p - rate * m
 //
-// is SGD as PyTorch has it, m zero before the first step. With loss scaling, for float16: gradients
-// come multiplied by `scale`. A step in which one of them is not finite is left out and halves the
-// scale; after 2000 good steps in a row it doubles (torch.amp.GradScaler). The decision stays on
-// the device, so one CUDA graph holds both cases.
+// as in PyTorch; m is zero before the first step. With loss scaling, for float16, the gradients are
+// multiplied by `scale`. If one of them is not finite, the step is skipped and the scale is halved;
+// after 2000 good steps in a row it is doubled (torch.amp.GradScaler). The decision stays on the
+// device, so one CUDA graph covers both cases.
 
 struct Scaler {
   float scale;
   int good_steps;
-  int found;  // a gradient that is not finite
+  int found;  // nonzero if a gradient is not finite
 };
 
 constexpr int GROWTH_INTERVAL = 2000;
 
-// scaler: null where gradients are not scaled. copy: the parameters in another type, or null.
+// scaler: null if gradients are not scaled. copy: the parameters in another type, or null.
 template <typename Gradient, typename Copy>
 __global__ void sgd(
     const Gradient* gradient, float* parameter, float* momentum, const float* rate,
     const Scaler* scaler, Copy* copy, size_t count, float factor, float decay) {
   if (scaler != nullptr && scaler->found) return;
   const float learning_rate = *rate;
-  const float unscale = scaler == nullptr ? 1.0f : 1.0f / scaler->scale;  // exact, a power of two
+  const float unscale = scaler == nullptr ? 1.0f : 1.0f / scaler->scale;  // exact: a power of two
   for (size_t i = first_index<4, size_t>(); i < count; i += step<4, size_t>()) {
     const auto g = load<4>(gradient, i, count);
     auto p = load<4>(parameter, i, count);

@@ -1,5 +1,5 @@
-"""SGD with momentum and weight decay: the graph has a node for every parameter, the GPU one step
-over all of them, after the last gradient."""
+"""SGD with momentum and weight decay. The graph has a node for every parameter; the GPU runs one
+step over all of them, after the last gradient."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.sgd_update import SgdUpdate
 
 FILE = Path(__file__).with_suffix(".cu")
-# The state of loss scaling in device memory; torch.amp.GradScaler begins with a scale of 65536.
+# The state of loss scaling in device memory; torch.amp.GradScaler starts with a scale of 65536.
 SCALER = np.dtype([("scale", np.float32), ("good_steps", np.int32), ("found", np.int32)])
 
 
 def sgd_update(build: Builder, arguments: SgdUpdate) -> None:
-    """No step: `update` does it for all parameters."""
+    """Adds no step: `update` handles all parameters."""
     build.sgd = Sgd(arguments.factor, arguments.weight_decay)
     build.state(arguments.learning_rate)
 
 
 def update(build: Builder, settings: Sgd) -> None:
-    """The steps over whole places: in float16 the search for gradients that are not finite, SGD,
-    and the next scale of the loss."""
+    """Add the steps over whole places: in float16 the search for gradients that are not finite;
+    SGD; in float16 also the next scale of the loss."""
     state = build.training
     scale = build.cell(LOSS_SCALE) if build.types.scaled else None
     for group in state.groups if scale else ():
@@ -72,7 +72,7 @@ def _update(build: Builder, settings: Sgd, group: Group, scale: Tensor | None) -
 
 
 def _refuse(arguments: SgdUpdate, question: Question) -> str:
-    """The step over all of them has one set of factors."""
+    """One step over all parameters needs the same factors for all."""
     others = (SgdUpdate.of(node) for node in question.graph.nodes)
     first = next(other for other in others if other is not None)
     same = ("factor", "weight_decay", "learning_rate")
@@ -97,7 +97,7 @@ def sgd_kernel(
     or 0.
 
     Parameter and momentum are updated in place, and the copy gets the new parameters. With a
-    scaler gradients are divided by its scale, and nothing is written once it has found one that is
+    scaler, gradients are divided by its scale, and nothing is written if it has found one that is
     not finite. Raises ValueError for types that are not floating point.
     """
     require_count(count)
@@ -108,7 +108,7 @@ def sgd_kernel(
 
 
 def find_nonfinite_kernel(count: int, gradient: str = "float32") -> Kernel:
-    """Pointers: gradient [count] of that type -> scaler, whose ``found`` infinity or NaN sets."""
+    """Pointers: gradient [count] of that type -> scaler; infinity or NaN sets its ``found``."""
     require_count(count)
     require_floating(gradient=gradient)
     each = vector(gradient)
@@ -117,7 +117,7 @@ def find_nonfinite_kernel(count: int, gradient: str = "float32") -> Kernel:
 
 
 def next_scale_kernel() -> Kernel:
-    """Pointers: scaler; the scale of the next step, after `sgd_kernel`."""
+    """Pointers: scaler. Computes the scale of the next step, after `sgd_kernel`."""
     return Kernel(FILE, "next_scale", (1, 1, 1), (1, 1, 1), code=VECTOR)
 
 

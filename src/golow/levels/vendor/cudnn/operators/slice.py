@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def take_range(build: Builder, arguments: Slice) -> None:
-    """A copy, which begins later and steps wider."""
+    """Add a copy with an offset and, along the axis, a longer stride."""
     tensor = build.tensor(arguments.x)
     strides = list(tensor.layout.strides(tensor.shape))
     start = arguments.start * strides[arguments.axis]

@@ -1,4 +1,4 @@
-// Rows of x, with m the largest of a row and s = sum exp(x - m):
+// Rows of x, with m the maximum of a row and s = sum exp(x - m):
 //
 //   softmax       y = exp(x - m) / s
 //   log softmax   y = x - m - log s

@@ -1,4 +1,4 @@
-"""softmax and its logarithm, and their gradients, in float32 whatever the precision."""
+"""softmax, log softmax and their gradients, in float32 for any precision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE = Path(__file__).with_suffix(".cu")
 
 
 def softmax(build: Builder, arguments: Softmax) -> None:
-    """Over the axis whose elements lie together."""
+    """Over an axis whose elements are contiguous in memory."""
     x, rows, columns = _lines(build, arguments.x, arguments.axis)
     result = build.new(build.output().name, x.shape, x.layout._replace(dtype="float32"))
     build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [result])
@@ -44,7 +44,7 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
 
 
 def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]:
-    """The tensor with the axis innermost in memory, how many lines there are, how long."""
+    """Return the tensor with the axis innermost in memory, the number of lines and their length."""
     shape, dtype = build.value(reference).shape, build.tensor(reference).dtype
     layout = Layout(dtype)
     if _is_of_channels(shape, axis):
@@ -68,7 +68,7 @@ def _refuse(arguments: Softmax | SoftmaxBackward, question: Question) -> str:
 
 
 def forward_kernel(source: str, rows: int, columns: int, logarithm: bool) -> Kernel:
-    """Pointers: x [rows, columns] of ``source`` -> y of float32, log softmax with ``logarithm``."""
+    """Pointers: x [rows, columns] of ``source`` -> y of float32; ``logarithm``: log softmax."""
     return _of_rows("softmax", source, rows, columns, logarithm)
 
 

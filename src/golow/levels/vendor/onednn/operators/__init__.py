@@ -1,1 +1,1 @@
-"""The operators that the level runs: one file each, found by looking into this folder."""
+"""The operators that the level runs: one file each, found by listing this folder."""

@@ -21,7 +21,7 @@ from golow.lower.operators.activation import Activate, ActivateBackward
 
 
 def activate(build: Builder, arguments: Activate) -> None:
-    """A step of its own, for an activation that nothing before it took in."""
+    """Add a separate step, for an activation that is not fused into the step before it."""
     apply(build, arguments.x, post_op(arguments.activation), arguments.activation.name)
 
 

@@ -1,4 +1,4 @@
-"""Average pooling to a given size. Where its windows are uneven it is a product with a fixed
+"""Average pooling to a given size. With windows of different sizes, it is a product with a fixed
 matrix."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from golow.lower.operators.adaptive_average_pool import (
 
 
 def pool(build: Builder, arguments: AdaptiveAveragePool) -> None:
-    """The mean over windows that cover the image, so many as were asked for."""
+    """The mean over windows that cover the image, for a given size of the result."""
     image, size = build.value(arguments.x).shape[2:], arguments.size
     if _even(image, size):
         x = build.tensor(arguments.x)
@@ -46,8 +46,8 @@ def backward(build: Builder, arguments: AdaptiveAveragePoolBackward) -> None:
 
 
 def _layout_like(build: Builder, shape: tuple[int, ...]) -> Descriptor:
-    """Of an image of which backward knows the shape alone: as the one of that shape that was made
-    last, because what comes next is often computed beside that."""
+    """Return a layout for an image of which backward knows only the shape: that of the latest value
+    with this shape, because the next step often combines the two."""
     plain = Descriptor.plain(shape)
     known = [
         plain,
@@ -57,9 +57,9 @@ def _layout_like(build: Builder, shape: tuple[int, ...]) -> Descriptor:
 
 
 def pooling_matrix(image: tuple[int, ...], size: tuple[int, ...]) -> np.ndarray:
-    """[H W, OH OW]: the weight of each pixel in each window of an adaptive average pooling.
+    """Return [H W, OH OW]: the weight of each pixel in each window of an adaptive average pooling.
 
-    Window i of n over m pixels reaches from floor(i m / n) to ceil((i + 1) m / n), as PyTorch
+    Window i of n over m pixels goes from floor(i m / n) to ceil((i + 1) m / n), as PyTorch
     documents for AdaptiveAvgPool2d.
     """
     rows, columns = (_shares(m, n) for m, n in zip(image, size, strict=True))

@@ -19,7 +19,7 @@ def average_pool(build: Builder, arguments: AveragePool) -> None:
 
 
 def average_pool_backward(build: Builder, arguments: AveragePoolBackward) -> None:
-    """The gradient spreads evenly over its window."""
+    """Spread each gradient evenly over its window."""
     x, outer = build.tensor(arguments.x), build.value(arguments.gradient).shape
     spread = _window(arguments, x.shape, outer)
     pooling.backward(build, arguments.gradient, x.shape, x.layout, spread, None)
@@ -35,9 +35,9 @@ def _window(
 
 def _refuse(arguments: AveragePool | AveragePoolBackward, question: Question) -> str:
     if arguments.divisor is not None:
-        return f"{question.node.op} with a divisor of its own"
+        return f"{question.node.op} with divisor_override"
     if arguments.ceil and arguments.with_padding:
-        return f"{question.node.op} that counts the padding, with ceil_mode, which adds some"
+        return f"{question.node.op} with both count_include_pad and ceil_mode"
     return refuse_integers(arguments, question)
 
 

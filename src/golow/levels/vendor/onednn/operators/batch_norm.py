@@ -1,4 +1,4 @@
-"""Batch norm: with running statistics, or in training with its relu and its gradients."""
+"""Batch norm: with running statistics, or in training with a fused relu, and its gradients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, Batch
 
 
 def inference(build: Builder, arguments: BatchNormInference) -> None:
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, where no convolution took it in."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, if it is not folded into a layer."""
     x = build.tensor(arguments.x)
     affine = _scale_and_shift(build, arguments.scale, arguments.shift)
     flags = GLOBAL_STATISTICS | _flags(affine)
@@ -58,7 +58,7 @@ def inference(build: Builder, arguments: BatchNormInference) -> None:
     build.define(0, result)
 
 
-# Names of what is spread over the view's channels.
+# Names of what is repeated for the view's channels.
 SPREAD = {
     MEAN: "mean_spread",
     VARIANCE: "variance_spread",
@@ -68,8 +68,8 @@ SPREAD = {
 
 
 class Saved(NamedTuple):
-    """What backward takes from forward: the groups, if any, and for the view's channels mean,
-    variance and scale; the mask of the relu."""
+    """What forward saves for backward: the groups, if any; mean, variance and scale for the view's
+    channels; the mask of the relu."""
 
     groups: Groups | None
     mean: Tensor
@@ -79,10 +79,10 @@ class Saved(NamedTuple):
 
 
 def batch_norm(build: Builder, arguments: BatchNorm) -> None:
-    """Batch norm in training: result, mean, variance, new running statistics.
+    """Define result, mean, variance and new running statistics of batch norm in training.
 
-    The variance stands where ATen hands on the inverse deviation; the gradient, which alone reads
-    it, wants it so.
+    The variance takes the place of ATen's inverse deviation: only the gradient reads it, and
+    oneDNN's gradient needs the variance.
     """
     x = build.tensor(arguments.x)
     affine = _scale_and_shift(build, arguments.scale, arguments.shift)
@@ -122,7 +122,7 @@ def _in_groups(
     target = result._replace(descriptor=groups.layout)
     statistics = _forward_primitive(build, groups.layout, epsilon, 0)
     means, variances = (_channels(build, f"{node}_group_{s}", many) for s in ("means", "variances"))
-    # Its result, normed by each group's own statistics, is written over by the next step.
+    # Its result uses each group's own statistics; the next step overwrites it.
     writes = {DST: target, MEAN: means, VARIANCE: variances}
     build.call(statistics, {SRC: view}, writes, "batch_statistics")
 
@@ -159,7 +159,7 @@ def _forward_primitive(build: Builder, layout: Descriptor, epsilon: float, flags
 
 
 def _channels(build: Builder, name: str, count: int) -> Tensor:
-    """A number a channel."""
+    """Allocate one number for each channel."""
     return build.new(name, (count,), Descriptor.plain((count,)))
 
 
@@ -176,7 +176,7 @@ def _finish(build: Builder, *results: Tensor) -> None:
 
 
 def _running(build: Builder, index: int, old: Ref, batch: Tensor, keep: float, take: float) -> None:
-    """old * keep + batch * take, over the old one where that may be."""
+    """Add the step old * keep + batch * take, in place if possible."""
     if not build.is_read(index):
         return
     before = build.plain(old)
@@ -193,13 +193,13 @@ def _running(build: Builder, index: int, old: Ref, batch: Tensor, keep: float, t
 
 
 def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
-    """Gradients of x, scale and shift. The mask of the relu stands for the norm's result."""
+    """Define the gradients of x, scale and shift. The relu's mask replaces the norm's result."""
     saved = build.noted(arguments.mean.name, Saved)
     x = build.tensor(arguments.x)
     outer = build.wanted(arguments.gradient, x.layout)
     layout = x.layout if saved.groups is None else saved.groups.layout
     inner = build.in_place_or_new(arguments.gradient, outer)._replace(descriptor=layout)
-    # The sums over the pixels are the gradients of scale and shift, and needed without them too.
+    # The sums over the pixels are the gradients of scale and shift; dx needs them in any case.
     flags = _relu(arguments.activation) | USE_SCALE | USE_SHIFT
     hint = _forward_primitive(build, layout, arguments.epsilon, flags)
     primitive = Primitive(
@@ -230,7 +230,7 @@ def _corrected(
     build: Builder, arguments: BatchNormBackward, groups: Groups, x: Tensor, inner: Tensor,
     sums: list[Tensor],
 ) -> list[Tensor]:  # fmt: skip
-    """Make the groups' gradients those of the whole: inner += level + slope x."""
+    """Turn the groups' gradients into those of the whole batch: inner += level + slope x."""
     channels, scale, epsilon = x.shape[1], arguments.scale, arguments.epsilon
     level, slope = (
         _channels(build, f"{build.node.name}_{name}", channels * groups.number)
@@ -293,7 +293,7 @@ def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
     if arguments.second is not None:
         return f"{question.node.op} of two gradients"
     if question.output(3) is not None:
-        return f"{question.node.op} that hands a gradient to a residual"
+        return f"{question.node.op} with a gradient for a residual"
     return (
         _other_than_relu(question, arguments.activation)
         or not_made_by(question, arguments.mean, BatchNorm)

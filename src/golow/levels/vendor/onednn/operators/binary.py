@@ -36,7 +36,7 @@ COMMUTES = ("add", "multiply")
 
 
 def binary(build: Builder, arguments: Binary) -> None:
-    """activation(a OP b), which is a linear function of a where b is a number."""
+    """activation(a OP b); if b is a number, a linear function of a."""
     if isinstance(arguments.b, Ref):
         _of_two(build, arguments, arguments.b)
     elif build.output().dtype == "int64":
@@ -46,7 +46,7 @@ def binary(build: Builder, arguments: Binary) -> None:
 
 
 def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
-    """The first operand has the result's shape, and its layout is that of the result."""
+    """The first operand has the result's shape, and its layout becomes the result's layout."""
     shape, operands = build.output().shape, [arguments.a, b]
     if build.value(arguments.a).shape != shape:
         operands.reverse()
@@ -62,7 +62,7 @@ def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
 
 
 def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
-    """The second operand: in the first one's layout, or row-major with ones for what it lacks."""
+    """The second operand: in the first one's layout, or row-major with axes of size 1 added."""
     shape = build.value(reference).shape
     if shape == other.shape:
         return build.wanted(reference, other.layout)
@@ -72,7 +72,7 @@ def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
 
 
 def _count(build: Builder, reference: Ref, step: int) -> None:
-    """Integer counters, such as batch norm's number of batches, plus a number."""
+    """Add a number to integer counters, such as batch norm's number of batches."""
     x = build.tensor(reference)
 
     def run(x: Any, y: Any) -> None:
@@ -95,7 +95,7 @@ def _refuse(arguments: Binary, question: Question) -> str:
         shape = _result_shape(question, arguments.a, b)
         allowed = (arguments.a, b) if arguments.function in COMMUTES else (arguments.a,)
         if all(question.value(operand).shape != shape for operand in allowed):
-            return f"{name} that widens its first argument"
+            return f"{name} that broadcasts its first argument"
     elif arguments.activation is not None:
         return f"{name} of a number, with an activation"
     elif isinstance(b, int) and arguments.function == "add" and _is_counter(question, arguments.a):

@@ -1,4 +1,4 @@
-"""The weight of a convolution over blocks of pixels, arranged when a plan is loaded."""
+"""The weight for an image in blocks of pixels; it is arranged while a plan is loaded."""
 
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.loading import compute_when_loading

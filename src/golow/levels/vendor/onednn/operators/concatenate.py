@@ -1,4 +1,4 @@
-"""Tensors one after another along an axis."""
+"""Tensors joined along an axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from golow.lower.operators.concatenate import Concatenate
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
-    """In the layout that the library likes; row-major where a part's has blocks."""
+    """In the layout that the library prefers; row-major if a part has a blocked layout."""
     output = build.output()
     sources = [build.tensor(part) for part in arguments.parts]
     if any(source.layout.blocks for source in sources):

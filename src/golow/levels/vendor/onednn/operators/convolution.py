@@ -35,7 +35,7 @@ Make = Callable[[list[PostOp], Descriptor], Primitive]
 
 
 class Geometry(NamedTuple):
-    """Strides, dilations (0 is none) and padding before and after, as oneDNN takes them."""
+    """Strides, dilations (0 means none) and padding before and after, as oneDNN takes them."""
 
     strides: Any
     dilations: Any
@@ -44,8 +44,8 @@ class Geometry(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """What both backward primitives are described by: layouts of image, weight, bias (None where
-    its gradient is not wanted) and result; and the forward primitive, their hint."""
+    """What describes both backward primitives: layouts of image, weight, bias (None if its gradient
+    is not wanted) and result; and the forward primitive, their hint."""
 
     source: Descriptor
     weights: Descriptor
@@ -90,8 +90,8 @@ def convolution(build: Builder, arguments: Convolution) -> None:
 def _with_residual(
     build: Builder, residual: Ref, x: Ref, make: Make, target: Descriptor, after: list[PostOp]
 ) -> tuple[Primitive, Tensor, dict[int, Tensor]]:
-    """The primitive that adds to its destination: over the residual itself where nobody needs
-    that any more, else with the residual as a further argument."""
+    """Return the primitive, its result and its extra arguments. The primitive adds the residual: in
+    the residual's own memory if it dies here, otherwise as another argument."""
     primitive = make([PostOp("sum"), *after], target)
     wanted = primitive.descriptor(DST)
     if build.dies(residual) and not build.share_memory(residual, x):
@@ -103,7 +103,7 @@ def _with_residual(
 
 
 def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None:
-    """Gradients of x, weight and bias, as far as they are wanted."""
+    """Define those gradients of x, weight and bias that are wanted."""
     of_x, of_weight, of_bias = arguments.wanted
     tag = build.layout_of(build.position)
     kernel, x = build.value(arguments.weight).shape, build.tensor(arguments.x)
@@ -170,7 +170,7 @@ def _geometry(arguments: Convolution | ConvolutionBackward) -> Geometry:
 
 
 def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> Descriptor:
-    """The layout asked for; images of few channels come as they are, row-major."""
+    """The requested layout; images of few channels stay row-major."""
     block = channel_block()
     if tag == block.tag and shape[1] % block.size:  # the last block would be padded
         return Descriptor.plain(shape) if alike and shape[1] <= 4 else Descriptor.tagged(shape)
@@ -178,7 +178,7 @@ def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> 
 
 
 def _weight_layout(kernel: tuple[int, ...], groups: int) -> Descriptor:
-    """Left to the primitive; groups are an axis of their own."""
+    """The primitive chooses the layout; groups are a separate axis."""
     if groups == 1:
         return Descriptor.tagged(kernel)
     return Descriptor.tagged((groups, kernel[0] // groups, *kernel[1:]), ANY)

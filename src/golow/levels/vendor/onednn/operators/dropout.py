@@ -1,4 +1,4 @@
-"""Dropout in training, and its gradient, by NumPy."""
+"""Dropout in training, and its gradient, with NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golow.lower.operators.dropout import Dropout, DropoutBackward
 
 
 def dropout(build: Builder, arguments: Dropout) -> None:
-    """x with elements set to zero at random and the others scaled up, and the mask."""
+    """Set elements of x to zero at random and scale up the others; also define the mask."""
     x, switches = build.plain(arguments.x), build.switches
     chance = np.float32(arguments.probability)
     factor = np.float32(1 / (1 - chance) if chance < 1 else 0)
@@ -36,7 +36,7 @@ def dropout(build: Builder, arguments: Dropout) -> None:
 
 
 def dropout_backward(build: Builder, arguments: DropoutBackward) -> None:
-    """The gradient where the mask let the value through, scaled as the value was."""
+    """The gradient where the mask kept the value, scaled like the value."""
     outer, switches = build.plain(arguments.gradient), build.switches
     factor = np.float32(arguments.scale)
     result = build.in_place_or_new(arguments.gradient, outer)

@@ -1,4 +1,4 @@
-"""A tensor repeated along axes of one element, by NumPy."""
+"""A tensor repeated along axes of one element, with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tensor of one number, known when the plan is built."""
+"""A tensor whose elements are all the same number; it is known when the plan is built."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.onednn.builder import Builder
 from golow.lower.operators.fill import Fill
 
-LARGEST = 1_000_000  # elements that a plan holds for it
+LARGEST = 1_000_000  # most elements that a plan stores for such a tensor
 
 
 def fill(build: Builder, arguments: Fill) -> None:
-    """A constant of the plan."""
+    """Add a constant to the plan."""
     array = np.full(arguments.shape, arguments.value)
     build.define(0, build.constant(build.output_name(), array))
 

@@ -1,4 +1,4 @@
-"""Weights with a batch norm folded into them, which are computed when a plan is loaded."""
+"""Weights with a batch norm folded into them; they are computed while a plan is loaded."""
 
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.loading import compute_when_loading

@@ -1,5 +1,5 @@
-"""A linear layer, with bias, residual and activation fused. A transposed weight is a view; nothing
-is moved for it."""
+"""A linear layer with bias, residual and activation fused. A transposed weight is a view, so
+nothing is copied for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def linear(build: Builder, arguments: Linear) -> None:
         reads[WEIGHTS] = build.wanted(arguments.weight, primitive.descriptor(WEIGHTS))
         one = Descriptor.plain((shape[0],))
     else:
-        # Row-major for good: forward and both gradients read it so, and it is never reordered.
+        # Always row-major: forward and both gradients read it so, and it is never reordered.
         one = Descriptor.plain((1, shape[0]))
         given = build.wanted(arguments.weight, Descriptor.plain(shape))
         turned = given._replace(descriptor=given.layout.permuted((1, 0)))

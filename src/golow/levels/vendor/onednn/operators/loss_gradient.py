@@ -1,4 +1,4 @@
-"""Where backward begins: the gradient of the loss with respect to itself."""
+"""The start of backward: the gradient of the loss with respect to itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices, one or a batch of them; either may be a transposed view."""
+"""Products of matrices or batches of matrices; either may be a transposed view."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
 
 
 def _matrix(build: Builder, reference: Ref) -> Tensor:
-    """The value as it is where its layout is without blocks, else row-major."""
+    """Return the value as it is if its layout has no blocks, otherwise row-major."""
     tensor = build.tensor(reference)
     return tensor if not tensor.layout.blocks else build.plain(reference)
 

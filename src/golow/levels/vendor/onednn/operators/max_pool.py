@@ -15,14 +15,14 @@ from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 
 
 class Largest(NamedTuple):
-    """What forward leaves for backward in place of the indices: oneDNN's own note of where the
-    largest of each window was."""
+    """What forward saves for backward instead of the indices: oneDNN's own record of where each
+    maximum was."""
 
     mask: Tensor
 
 
 def max_pool(build: Builder, arguments: MaxPool) -> None:
-    """The largest of each window; in training also where it was."""
+    """Define the maximum of each window; in training, also save its position."""
     x, shape = build.tensor(arguments.x), build.output().shape
     result = pooling.forward(build, x, shape, _window(arguments, x.shape, shape))
     build.define(0, result.tensor)
@@ -31,7 +31,7 @@ def max_pool(build: Builder, arguments: MaxPool) -> None:
 
 
 def max_pool_backward(build: Builder, arguments: MaxPoolBackward) -> None:
-    """The gradient goes to where the largest was."""
+    """Add each gradient at the position of its maximum."""
     x, outer = build.tensor(arguments.x), build.value(arguments.gradient).shape
     chosen = _window(arguments, x.shape, outer)
     largest = build.noted(arguments.indices.name, Largest)

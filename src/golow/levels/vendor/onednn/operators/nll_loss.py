@@ -1,4 +1,4 @@
-"""The negative log likelihood of the targets, and its gradient: a handful of numbers, by NumPy."""
+"""The negative log likelihood of the targets, and its gradient, with NumPy: it is little work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from golow.lower.operators.nll_loss import NllLoss, NllLossBackward
 
 
 def nll_loss(build: Builder, arguments: NllLoss) -> None:
-    """-mean or -sum of the targets' log probabilities, and how many targets count."""
+    """-mean or -sum of the targets' log probabilities, and the number of targets that count."""
     mean, ignored = arguments.reduction == "mean", arguments.ignored
     logs, target = build.plain(arguments.logs), build.tensor(arguments.target)
 
@@ -32,7 +32,7 @@ def nll_loss(build: Builder, arguments: NllLoss) -> None:
 
 
 def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
-    """-gradient (over the count, for a mean) at the targets' places, zero elsewhere."""
+    """-gradient (divided by the count, for a mean) at the targets' positions, zero elsewhere."""
     mean, ignored = arguments.reduction == "mean", arguments.ignored
     logs, target = build.plain(arguments.logs), build.tensor(arguments.target)
 

@@ -1,4 +1,4 @@
-"""A tensor with a number around it, by NumPy."""
+"""A tensor surrounded by a constant, with NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from golow.lower.operators.pad import Pad
 
 
 def pad(build: Builder, arguments: Pad) -> None:
-    """Where the padding is negative x is cut."""
+    """Negative padding cuts x."""
     x, output, value = build.plain(arguments.x), build.output(), arguments.value
     result = build.new(output.name, output.shape, Descriptor.plain(output.shape))
     sizes = list(zip(arguments.before, x.shape, output.shape, strict=True))

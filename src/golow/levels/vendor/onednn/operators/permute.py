@@ -1,4 +1,4 @@
-"""A tensor with its axes in another order."""
+"""A tensor with its axes permuted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from golow.lower.operators.permute import Permute
 
 
 def permute(build: Builder, arguments: Permute) -> None:
-    """A view; row-major first where the layout has blocks."""
+    """A view; a blocked layout is first reordered to row-major."""
     tensor = build.tensor(arguments.x)
     if tensor.layout.blocks:
         tensor = build.plain(arguments.x)

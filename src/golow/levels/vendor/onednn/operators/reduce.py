@@ -12,12 +12,12 @@ from golow.lower.operators.reduce import Reduce
 
 
 def reduce(build: Builder, arguments: Reduce) -> None:
-    """The reduced axes stay with size 1 for oneDNN; the result is row-major."""
+    """oneDNN keeps the reduced axes with size 1; the result is row-major."""
     x, output = build.tensor(arguments.x), build.output()
     shape = tuple(1 if i in arguments.axes else n for i, n in enumerate(x.shape))
     target = Descriptor.plain(shape)
     if shape == x.shape:
-        # A copy, because nothing tells the builder that this operation may be a view.
+        # A copy, because the builder cannot know that this operation may be a view.
         primitive = Primitive(build.engine, "reorder", x.layout, target)
     else:
         algorithm = REDUCTION_MEAN if arguments.function == "mean" else REDUCTION_SUM

@@ -1,4 +1,4 @@
-"""The same elements under another shape."""
+"""The same elements with another shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from golow.lower.operators.reshape import Reshape
 
 
 def reshape(build: Builder, arguments: Reshape) -> None:
-    """A view; row-major first where the layout forbids it."""
+    """A view; the tensor is first reordered to row-major if its layout does not allow a view."""
     tensor = build.tensor(arguments.x)
     if tensor.descriptor is None:
         build.define(0, tensor)

@@ -1,4 +1,4 @@
-"""SGD with momentum and weight decay, over the parameters' own memory and in their layout."""
+"""SGD with momentum and weight decay, in the parameters' own memory and layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golow.lower.operators.sgd_update import SgdUpdate
 
 
 def sgd_update(build: Builder, arguments: SgdUpdate) -> None:
-    """A step for the momentum, and one for the parameter, which reads it."""
+    """Add a step for the momentum, and one for the parameter, which reads it."""
     moved = _new_momentum(build, arguments)
     build.define(0, moved)
     build.define(1, _new_parameter(build, arguments, moved))
@@ -40,10 +40,10 @@ def _new_momentum(build: Builder, arguments: SgdUpdate) -> Tensor:
 
 
 def _new_parameter(build: Builder, arguments: SgdUpdate, momentum: Tensor) -> Tensor:
-    """parameter <- parameter - learning_rate momentum; over a copy where the old one is still read.
+    """parameter <- parameter - learning_rate momentum; in a copy if the old value is still read.
 
-    The learning rate stands in memory with its sign turned, so that it can change from step to
-    step without a new primitive.
+    The learning rate is stored with its sign reversed, so that it can change from step to step
+    without a new primitive.
     """
     moved, rate = _flat(momentum), build.plain(arguments.learning_rate)
     old = build.tensor(arguments.parameter)
@@ -57,8 +57,8 @@ def _new_parameter(build: Builder, arguments: SgdUpdate, momentum: Tensor) -> Te
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """The tensor as one row of numbers, padding included: oneDNN's arithmetic is fast on rows,
-    and on blocked weights a thousand times slower. Padding stays zero under both lines of SGD."""
+    """View the tensor as one row of numbers, including padding. oneDNN's arithmetic is fast on rows
+    and a thousand times slower on blocked weights. Padding stays zero in both steps of SGD."""
     count = tensor.layout.bytes // 4
     return tensor._replace(shape=(count,), descriptor=Descriptor.plain((count,)))
 

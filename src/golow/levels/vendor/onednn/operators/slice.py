@@ -12,7 +12,7 @@ from golow.lower.operators.slice import Slice
 
 
 def take_range(build: Builder, arguments: Slice) -> None:
-    """A copy; oneDNN takes the part where it lies."""
+    """Add a copy; oneDNN reads the part in place."""
     x, output = build.tensor(arguments.x), build.output()
     if x.layout.blocks:
         x = build.plain(arguments.x)
@@ -27,7 +27,7 @@ def take_range(build: Builder, arguments: Slice) -> None:
 
 
 def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
-    """Without gaps, the axes in the order that these strides give."""
+    """A layout without gaps, with the axes in the order of these strides."""
     found, step = [0] * len(shape), 1
     for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
         found[axis] = step

@@ -1,7 +1,7 @@
-"""softmax and its logarithm, and their gradients: a handful of numbers a row, by NumPy.
+"""softmax, log softmax and their gradients, with NumPy, because the rows are short.
 
-oneDNN 3.2's own approximates the exponential to 1e-6 only, which is 60 times PyTorch's error in a
-loss, and the rows are short.
+oneDNN 3.2's own version approximates the exponential only to 1e-6. In a loss, that is 60 times
+PyTorch's error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def softmax(build: Builder, arguments: Softmax) -> None:
 
 
 def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
-    """The gradient of the argument, from that of the result and the result."""
+    """The gradient of the argument, from the result and its gradient."""
     axis, log = arguments.axis, arguments.log
     outer, result = build.plain(arguments.gradient), build.plain(arguments.result)
 

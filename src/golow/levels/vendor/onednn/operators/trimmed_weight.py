@@ -1,4 +1,4 @@
-"""The taps of a kernel that meet the image, cut out when a plan is loaded."""
+"""The taps of a kernel that touch the image; the weight is trimmed while a plan is loaded."""
 
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.loading import compute_when_loading

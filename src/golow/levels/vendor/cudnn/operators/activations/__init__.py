@@ -1,1 +1,1 @@
-"""Each activation in C, one file an activation, found by looking into this folder."""
+"""Each activation in C, one file for each, found by listing this folder."""

@@ -1,4 +1,4 @@
-"""clip: x held between two bounds."""
+"""clip: x limited to two bounds."""
 
 from __future__ import annotations
 

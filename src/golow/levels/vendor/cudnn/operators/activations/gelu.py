@@ -1,4 +1,4 @@
-"""gelu: x times the normal distribution function of x."""
+"""gelu: x times the cumulative normal distribution of x."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def value(x: str) -> str:
 
 
 def from_argument(gradient: str, x: str) -> str:
-    """The distribution function, and x times its density."""
+    """The gradient times the distribution plus x times its density."""
     distribution = f"0.5f * (1.0f + erff({x} * 0.70710678118654752f))"
     return f"{gradient} * ({distribution} + {x} * 0.39894228040143268f * expf(-0.5f * {x} * {x}))"
 

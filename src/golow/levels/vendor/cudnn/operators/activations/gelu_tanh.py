@@ -1,4 +1,4 @@
-"""gelu in its approximation by tanh."""
+"""gelu, approximated with tanh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hardsigmoid: x / 6 + 1 / 2, held between 0 and 1."""
+"""hardsigmoid: x / 6 + 1 / 2, limited to 0 and 1."""
 
 from __future__ import annotations
 

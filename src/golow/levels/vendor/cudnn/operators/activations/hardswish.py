@@ -11,7 +11,7 @@ def value(x: str) -> str:
 
 
 def from_argument(gradient: str, x: str) -> str:
-    """At the bounds as PyTorch has it: nothing at -3, all of it at 3."""
+    """At the bounds as in PyTorch: zero at -3, the whole gradient at 3."""
     inside = f"{gradient} * ({x} / 3.0f + 0.5f)"
     return f"{x} <= -3.0f ? 0.0f : {x} < 3.0f ? {inside} : {gradient}"
 

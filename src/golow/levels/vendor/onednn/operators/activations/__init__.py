@@ -1,1 +1,1 @@
-"""Functions of one element: one file each, with what oneDNN calls it."""
+"""Each activation's name and numbers in oneDNN, one file for each."""

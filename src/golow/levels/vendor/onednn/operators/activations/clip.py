@@ -1,4 +1,4 @@
-"""clip: x held between two bounds; the version whose gradient is zero at both, as PyTorch's is."""
+"""clip: x limited to two bounds; the variant whose gradient is zero at both, as in PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gelu by the error function."""
+"""gelu with the error function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hardsigmoid: alpha x + beta, held between zero and one."""
+"""hardsigmoid: alpha x + beta, limited to zero and one."""
 
 from __future__ import annotations
 
