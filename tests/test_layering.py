@@ -16,6 +16,7 @@ SOURCES = Path(golow.__file__).parent
 ROWS = [
     {"record"},
     {"files", "observer"},
+    {"scratch"},
     {"models", "data"},
     {"lower"},
     {"workload"},

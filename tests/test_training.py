@@ -309,7 +309,7 @@ def timeless(run: TrainingRun) -> list[Epoch]:
     ]
 
 
-COMMAND = [sys.executable, "-c", "from golow.cli import main; main()", "train"]
+COMMAND = [sys.executable, "-m", "golow", "train"]
 OPTIONS = (
     f"{NORMED} --dataset digits --levels eager --epochs {EPOCHS} --batch 128 --threads 1 "
     "--learning-rate 0.05 --weight-decay 0.01 --flip --crop 1"

@@ -7,10 +7,10 @@ without a framework imports this package too.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not from typing: it imports for 10 ms, and `golow.__main__` comes after
 if TYPE_CHECKING:
+    from typing import Any
+
     from golow.api import (
         Interrupted,
         Result,
@@ -57,6 +57,8 @@ _RECORDS = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name not in __all__:
         raise AttributeError(f"module 'golow' has no attribute {name!r}")
     return getattr(import_module(_RECORDS.get(name, "golow.api")), name)

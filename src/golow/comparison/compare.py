@@ -7,11 +7,8 @@ records.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import psutil
 
@@ -28,6 +25,7 @@ from golow.measure.nvml import Card
 from golow.measure.race import Race, run_race
 from golow.observer import Observer
 from golow.record import Comparison, GolowError
+from golow.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
@@ -49,11 +47,10 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
     require_device(request.device, request.precision)
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
     with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
         starter = stack.enter_context(Starter(settings.limits, settings.turn))
         reference = checking(request.mode, request.device)
         starter.ahead([reference, *chosen], request.mode, request.threads)
-        folder = Path(tempfile.mkdtemp(prefix="golow-"))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
         observer.stage("preparing the workload")
         prepared = prepare(request, starter.turn.beside())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,7 @@ from golow.measure.environment import environment
 from golow.measure.race import Race, run_race
 from golow.observer import Observer, Silent
 from golow.record import Check, GolowError, Record, WorkerFailure
+from golow.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
@@ -80,7 +80,7 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Sel
     """
     observer = observer or Silent()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="golow-selftest-")))
+        folder = stack.enter_context(scratch_folder())
         observer.stage("computing the float64 reference")
         bundle = _bundle(folder)
         standard = Standard(bundle, folder, Starter())

@@ -21,6 +21,7 @@ import msgspec
 from golow.data.places import default_cache
 from golow.files import write_whole
 from golow.record import Device, Environment, GolowError, Record
+from golow.scratch import scratch_folder
 from golow.study.attempt import PROGRAM, Lost
 from golow.study.forecast import Devices
 from golow.study.local import LocalExecutor
@@ -190,7 +191,7 @@ def deliver(study: bytes, asked: bytes, program: Sequence[str]) -> bytes:
     [place] = places(wanted.device, most_on_a_card=1)
     delivery = Delivery(environment=place.environment, memory_bytes=place.memory_bytes)
     if cell is not None:
-        with tempfile.TemporaryDirectory(prefix="golow-cell-") as folder:
+        with scratch_folder() as folder:
             executor = LocalExecutor(
                 [place],
                 wanted.name,

@@ -7,10 +7,7 @@ on disk before the observer hears of it, and `resume` continues from there.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +19,7 @@ from golow.data.places import default_cache
 from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
 from golow.record import GolowError
+from golow.scratch import scratch_folder
 from golow.training import store
 from golow.training.bundle import TrainingBundles
 from golow.training.data import TrainingData, open_data
@@ -70,7 +68,7 @@ def train(
         progress=observer.counted,
     )
     plan = make_plan(request, data.facts, chosen)
-    with _scratch() as scratch:
+    with scratch_folder() as scratch:
         observer.stage("preparing the workload")
         bundles = TrainingBundles(plan, request.model, data, scratch)
         plan, folder = store.create(plan, out)
@@ -111,7 +109,7 @@ def resume(
         progress=observer.counted,
     )
     _require_same_data(plan, data)
-    with _scratch() as scratch:
+    with scratch_folder() as scratch:
         observer.stage("preparing the workload")
         bundles = TrainingBundles(plan, model or plan.model, data, scratch)
         session = Session(plan, data, bundles, folder, scratch, cache, Starter(limits), observer)
@@ -133,12 +131,3 @@ def _require_same_data(plan: TrainingPlan, data: TrainingData) -> None:
             f"the data set {plan.dataset.name} has changed since the training began",
             "restore its files, or start a new training.",
         )
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="golow-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -10,6 +9,7 @@ from safetensors.torch import load_file
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch.program import TorchProgram
 from golow.lower.passes import CLEAN_UP, apply
+from golow.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared
@@ -24,9 +24,9 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
     """
     captured = capture(prepared)
     graph = apply(captured.graph, CLEAN_UP)
-    with tempfile.TemporaryDirectory(prefix="golow-") as scratch:
-        bundle, prepared = write_bundle(prepared, Path(scratch) / "bundle")
-        expected = Path(scratch) / "expected.safetensors"
+    with scratch_folder() as scratch:
+        bundle, prepared = write_bundle(prepared, scratch / "bundle")
+        expected = scratch / "expected.safetensors"
         eager = TorchProgram()
         eager.load(bundle.folder)
         eager.outputs([0], prepared.workload.optimizer.learning_rate, expected)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from golow.record import Workload
+from golow.scratch import scratch_folder
 from golow.worker.protocol import CopiesReport
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -117,8 +116,8 @@ def copies(run: Callable[[], None], iterations: int) -> CopiesReport:
         for _ in range(iterations):
             run()
         torch.cuda.synchronize()
-    with tempfile.TemporaryDirectory(prefix="golow-") as folder:
-        trace = Path(folder) / "trace.json"
+    with scratch_folder() as folder:
+        trace = folder / "trace.json"
         recorded.export_chrome_trace(str(trace))
         events = json.loads(trace.read_text())["traceEvents"]
     return host_copies(events, iterations)
