@@ -12,7 +12,6 @@ from golow.levels.vendor.cudnn.kernels import (
     C_TYPES,
     FOLDER,
     Kernel,
-    cross_entropy,
     fetch,
     geometry,
     layout,
@@ -103,7 +102,6 @@ def training() -> Iterator[Kernel]:
     for dtype, columns, flag in product(FLOATING, (10, 1000, 30000), (False, True)):
         yield softmax.forward_kernel(dtype, 32, columns, flag)
         yield softmax.backward_kernel(dtype, 32, columns, flag)
-        yield cross_entropy.cross_entropy(dtype, 32, columns, flag)
         yield nll_loss.backward_kernel(32, columns, flag)
     yield nll_loss.forward_kernel(32, 10, mean=True)
     for dtype in FLOATING:
@@ -143,10 +141,7 @@ def test_launches_are_within_the_limits_of_the_device(family: str) -> None:
 
 
 def test_constants_of_both_languages_agree() -> None:
-    for file, name, number_there in (
-        ("layout.cu", "TILE", layout.TILE),
-        ("cross_entropy.cu", "MOST_BLOCKS", cross_entropy.MOST_BLOCKS),
-    ):
+    for file, name, number_there in (("layout.cu", "TILE", layout.TILE),):
         assert f"constexpr int {name} = {number_there};" in (FOLDER / file).read_text()
 
 
@@ -267,7 +262,6 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
         (lambda: pointwise(["a"], [Operand("bool", "row")], ["bool"], 1), "of kind row"),
         (lambda: pointwise(["a"], [Operand("bool")], ["bool"], 7, 2), "7 elements with 2 channels"),
         (lambda: softmax.forward_kernel("float32", 0, 10, True), "rows is 0"),
-        (lambda: cross_entropy.cross_entropy("int64", 1, 10, True), "source is int64"),
         (lambda: dropout.forward_kernel("bool", 10), "dtype is bool"),
         (lambda: dropout.forward_kernel("float32", 0), "count is 0"),
         (lambda: sgd_update.sgd_kernel(10, 0.9, 0.0, copy="int64"), "copy is int64"),
