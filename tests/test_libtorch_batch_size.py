@@ -120,9 +120,9 @@ def test_numbers_that_are_multiples_of_the_size_are_calculated(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("another number", "aten.mul.Tensor depends on the size of the batch otherwise"),
-        ("a constant", "another step"),
-        ("operations", "another step"),
+        ("another number", "aten.mul.Tensor depends on the batch size, and not only through"),
+        ("a constant", "a different step"),
+        ("operations", "a different step"),
     ],
 )
 def test_a_step_that_depends_on_its_size_otherwise_is_unsupported(

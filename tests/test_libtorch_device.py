@@ -191,7 +191,7 @@ def test_the_project_asks_for_no_toolkit_of_cuda(
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "libtorch_cuda.so" in needed(folder / "b" / "run")
     done = subprocess.run(["b/run", ".", "1"], cwd=folder, capture_output=True, text=True)
-    assert "ms an iteration" in done.stdout, done.stderr
+    assert "ms per iteration" in done.stdout, done.stderr
 
 
 @WITHOUT_CUDA

@@ -362,8 +362,8 @@ REFUSED = [
     ("order", changed("rows", LONG + ROWS), "names row 29, .* has 29"),
     ("order", changed("rows", LONG - 1), "names row -1"),
     ("order", changed("rows", LONG.int()), "rows is not Long"),
-    ("order", changed("rows", LONG[:20]), "29x2 where its rows ask for 20x2"),
-    ("order", changed("flips", LONG[1:].byte()), "28 where its rows ask for 29"),
+    ("order", changed("rows", LONG[:20]), "29x2, but its rows need 20x2"),
+    ("order", changed("flips", LONG[1:].byte()), "28, but its rows need 29"),
     ("order", lambda _: {"rows": LONG[:20]}, "4 batches .*, there are 3"),
     ("order", lambda _: {"rows": LONG[:28]}, "last batch has 4 rows"),
 ]
@@ -496,7 +496,7 @@ def test_a_batch_without_a_step_in_the_bundle_is_refused(built: Built, tmp_path:
     with built.worker() as worker:
         worker.load(folder)
         message = Answers(worker).refusal(**epoch_request(built.files))
-        assert "last batch has 5 rows, for which there is no step" in message
+        assert "last batch has 5 rows, but the bundle has no step" in message
         assert worker._answer(epoch_request(built.files, rates=[0.1] * 3), 60)["ok"]
         with pytest.raises(WorkerFailure, match="last batch has 5 rows"):
             train(worker, built.files, 0)

@@ -1,4 +1,4 @@
-"""What becomes of a model's graph on its way to a level, stage by stage."""
+"""Shows a model's graph on its way to a level, stage by stage."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Lowered(NamedTuple):
 
 
 def lower(prepared: Prepared, level: str = "") -> Lowered:
-    """Take the workload's graph through the common passes, and through those of the level, if
-    one is named. Raises `GolowError` for a level that starts from no graph or cannot run here,
-    `Unsupported` for an operation that it lacks."""
+    """Run the common passes on the workload's graph, then the level's passes if one is named.
+    Raises `GolowError` if the level does not use a graph or cannot run here, `Unsupported` if it
+    lacks an operation."""
     workload = prepared.workload
     graphs = tuple(stages(capture(prepared).graph, CLEAN_UP))
     if not level:

@@ -1,10 +1,10 @@
-"""What autocast does in a training step, as casts in its graph.
+"""Autocast as a pass: adds the casts of a training step to its graph.
 
-PyTorch casts while a step runs, where nobody who reads the captured graph sees it. Here the casts
-are operations like the others. Which operations run in which precision is PyTorch's own list for
-CUDA (`ATen/autocast_mode.h`), since half precision needs a GPU, carried over to the operations that
-a captured graph consists of. Backward operations run in the precision of their forward ones, and a
-gradient has the dtype of what it is the gradient of, as autograd has it.
+PyTorch casts while a step runs, so a captured graph does not show the casts. Here they are ordinary
+operations. Which operation runs in which precision follows PyTorch's list for CUDA
+(`ATen/autocast_mode.h`), because half precision needs a GPU. The list is translated to the
+operations that captured graphs contain. Backward operations run in the precision of their forward
+operations, and a gradient has the dtype of its value, as in autograd.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRANSPOSE = "aten.t.default"
 VIEWS = (TRANSPOSE, "aten.view.default")
 CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
 
-# Operations by their names without namespace and overload.
+# Names of operations, without namespace and overload.
 HALVED = frozenset(
     "convolution convolution_backward addmm addmv addbmm addr mm mv bmm baddbmm linalg_vecdot "
     "_prelu_kernel _prelu_kernel_backward".split()
@@ -40,24 +40,24 @@ WIDENED = frozenset(
     "upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa prod _softmax _log_softmax "
     "cumprod cumsum linalg_vector_norm sum norm".split()
 )
-# What needs one dtype for all that it is given, and gets the widest of them.
+# Operations that need all arguments in one dtype: they get the widest one.
 PROMOTED = frozenset(
     "addcdiv addcmul atan2 cross linalg_cross dot vdot grid_sampler_2d grid_sampler_3d index_put "
     "scatter_add".split()
 )
-# The backward of widened operations: gradient and the forward's input come first.
+# Backward of widened operations: the first arguments are the gradient and the forward's input.
 WIDENED_BACKWARD = frozenset(
     "softplus_backward native_layer_norm_backward native_group_norm_backward "
     "_fused_rms_norm_backward nll_loss_backward nll_loss2d_backward smooth_l1_loss_backward "
     "huber_loss_backward mse_loss_backward multi_margin_loss_backward "
     "multilabel_margin_loss_backward soft_margin_loss_backward".split()
 )
-# The same, where it is not the forward's input but its result that comes second.
+# The same, but the second argument is the forward's result instead of its input.
 FROM_RESULT = frozenset("_softmax_backward_data _log_softmax_backward_data".split())
 
 
 class NoCasts(Exception):
-    """The node's operation refuses what autocast gives it; the message is PyTorch's."""
+    """The node's operation rejects the dtypes that autocast gives it; the message is PyTorch's."""
 
     def __init__(self, node: Node, message: str) -> None:
         super().__init__(message)
@@ -65,8 +65,8 @@ class NoCasts(Exception):
 
 
 def autocast(graph: Graph, half: str) -> Graph:
-    """The training step as it runs under autocast to that dtype (``bfloat16`` or ``float16``):
-    parameters and their gradients stay float32, products run in half precision. Raises `NoCasts`.
+    """The training step under autocast to ``half`` (``bfloat16`` or ``float16``): parameters and
+    their gradients stay float32, products run in half precision. Raises `NoCasts`.
 
     Source: torch.autocast, https://docs.pytorch.org/docs/stable/amp.html
     """
@@ -75,7 +75,7 @@ def autocast(graph: Graph, half: str) -> Graph:
 
 
 class _Casting:
-    """One graph on its way: a fake tensor for every value says what dtype PyTorch gives it."""
+    """The rewriting of one graph. Fake tensors tell which dtype PyTorch gives each value."""
 
     def __init__(self, graph: Graph, half: str) -> None:
         self.graph = graph
@@ -88,18 +88,18 @@ class _Casting:
         self.nodes: list[Node] = []
         self.casts: dict[tuple[str, torch.dtype], str] = {}
         self.parameters = {i.value.name for i in graph.inputs if i.kind == "parameter"}
-        # Of the values that leave as gradients, the dtype of their parameter.
+        # For each value returned as a gradient, the dtype of its parameter.
         dtypes = {
             i.target: self._dtype(i.value.name) for i in graph.inputs if i.kind == "parameter"
         }
         self.gradients = {o.name: dtypes[o.target] for o in graph.outputs if o.kind == "gradient"}
-        # By layer, shapes of what its products read that was float32 and no parameter.
+        # For each layer, shapes of the float32 values, except parameters, that its products read.
         self.wide: dict[str, set[tuple[int, ...]]] = {}
-        # Of the results of widened operations, the dtype that their first argument came in.
+        # For each result of a widened operation, the dtype of its first argument before the cast.
         self.came_in: dict[str, torch.dtype] = {}
 
     def rewritten(self) -> Graph:
-        """The graph with the casts in it."""
+        """The graph with its casts."""
         leaving: dict[str, str] = {}
         for position, node in enumerate(self.graph.nodes):
             self._add(position, node)
@@ -116,7 +116,7 @@ class _Casting:
         return msgspec.structs.replace(self.graph, nodes=tuple(self.nodes), outputs=tuple(outputs))
 
     def _add(self, position: int, node: Node) -> None:
-        """The node, behind the casts of what it reads."""
+        """Add the node after the casts of its arguments."""
         kind = node.op.split(".")[1]
         if kind in HALVED:
             self._halve(node)
@@ -134,7 +134,7 @@ class _Casting:
             self._append(node)
 
     def _halve(self, node: Node) -> None:
-        """The product in half precision. The gradient of what was float32 is float32 again."""
+        """Add a product in half precision. The gradient of a float32 value is float32 again."""
         halved = self._reading(node, self.half)
         if node.phase == "forward":
             read = {name for name in node.references() if self._dtype(name) == torch.float32}
@@ -156,7 +156,7 @@ class _Casting:
         self._append_as(halved, torch.float32 if widened else self.half)
 
     def _is_of_a_parameter(self, name: str) -> bool:
-        """Whether the value is a parameter's gradient, but for its shape."""
+        """Whether the value is a parameter's gradient, or becomes one through views alone."""
         while name not in self.gradients:
             reader = self.links.only_reader(name)
             value = None if reader is None else self.graph.nodes[reader].outputs[0]
@@ -166,7 +166,7 @@ class _Casting:
         return True
 
     def _widen(self, node: Node) -> None:
-        """The node in float32; remembered is what its input came in."""
+        """Add the node in float32, and remember its input's dtype before the cast."""
         first = next(node.references(), None)
         came_in = torch.float32 if first is None else self._dtype(first)
         self._append(self._reading(node, torch.float32))
@@ -174,7 +174,7 @@ class _Casting:
         self.came_in |= dict.fromkeys(names, came_in)
 
     def _widen_backward(self, node: Node, from_result: bool) -> None:
-        """The node in float32; the gradient goes on in the dtype of what the forward read."""
+        """Add the node in float32; its gradient gets the dtype of the forward's input."""
         second = node.arguments[1]
         assert isinstance(second, Ref)  # noqa: S101
         own = self._dtype(second.name)
@@ -182,8 +182,8 @@ class _Casting:
         self._append_as(self._reading(node, torch.float32), wanted)
 
     def _is_transposed_for_products(self, position: int) -> bool:
-        """Whether it is a parameter's transposition that products alone read: the parameter is cast
-        once, as autocast has it, and what the backward reads of it is half as well."""
+        """Whether the node transposes a parameter and only products read the result. The parameter
+        is then cast once, as under autocast, and backward reads it in half precision, too."""
         node = self.graph.nodes[position]
         if node.op != TRANSPOSE or node.phase != "forward":
             return False
@@ -195,7 +195,7 @@ class _Casting:
         return value.name not in self.links.returned and all(products)
 
     def _with_gradient_in(self, node: Node) -> Node:
-        """The backward node with its gradient in the dtype of what the forward read or gave."""
+        """The backward node, its gradient cast to the dtype of the forward's input or result."""
         gradient, other = node.arguments[:2]
         if not (isinstance(gradient, Ref) and isinstance(other, Ref)):
             return node
@@ -205,7 +205,7 @@ class _Casting:
         return msgspec.structs.replace(node, arguments=(Ref(name=cast), *node.arguments[1:]))
 
     def _reading(self, node: Node, dtype: torch.dtype) -> Node:
-        """The node with all that is floating among its arguments in that dtype."""
+        """The node with its floating-point arguments cast to that dtype."""
 
         def scalar(item: Scalar) -> Scalar:
             return Ref(name=self._cast(item.name, dtype, node)) if isinstance(item, Ref) else item
@@ -219,14 +219,14 @@ class _Casting:
         )
 
     def _castable(self, name: str) -> bool:
-        """Autocast leaves integers and float64 as they are."""
+        """Whether autocast casts the value: it leaves integers and float64 as they are."""
         return self._dtype(name) in (torch.float32, self.half)
 
     def _dtype(self, name: str) -> torch.dtype:
         return self.tensors[name].dtype
 
     def _cast(self, name: str, dtype: torch.dtype, reader: Node) -> str:
-        """The value in that dtype; cast once, where it is first needed."""
+        """Name of the value in that dtype; it is cast once, where it is first needed."""
         if not self._castable(name) or self._dtype(name) == dtype:
             return name
         if (name, dtype) not in self.casts:
@@ -240,7 +240,7 @@ class _Casting:
         return self.casts[name, dtype]
 
     def _append_as(self, node: Node, wanted: torch.dtype) -> None:
-        """Add the node, its first result in that dtype under the name that all know it by."""
+        """Add the node and cast its first result to that dtype; the cast value keeps the name."""
         self._append(node)
         made, value = self.nodes[-1], self.nodes[-1].outputs[0]
         if value is None or not self._castable(value.name) or self._dtype(value.name) == wanted:
@@ -252,7 +252,7 @@ class _Casting:
         self._append(_cast_node(before.name, value, wanted, node))
 
     def _append(self, node: Node) -> None:
-        """Add the node, its results with the dtypes that they have now."""
+        """Add the node and update the dtypes of its results."""
         try:
             found = run_node(node, self.tensors)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -269,7 +269,7 @@ class _Casting:
             yield msgspec.structs.replace(value, dtype=_text(tensor.dtype))
 
     def _free(self, wanted: str) -> str:
-        """The name, with underscores where a value of the graph has it."""
+        """The name, with underscores appended while it is taken."""
         while wanted in self.links.values or wanted in self.tensors:
             wanted += "_"
         return wanted

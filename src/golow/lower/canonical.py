@@ -1,8 +1,8 @@
-"""The pass right after capture: every call of ATen's becomes an operator of the vocabulary.
+"""The pass that turns ATen's calls into operators of the vocabulary.
 
-The same layer has one name in inference and others in training, arguments by position and defaults
-left out. From here on it has one name and one record of typed arguments. What the vocabulary does
-not have stays ``aten.*``; the levels refuse it by name.
+In captured graphs the same layer has different names in inference and in training, arguments by
+position, and defaults left out. After this pass it has one name and one record of typed arguments.
+Calls outside the vocabulary stay ``aten.*``; the levels refuse them by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from golow.lower.spelling import Call, NotSpelledError
 
 
 def canonicalise(graph: Graph) -> Graph:
-    """Write every node that the vocabulary knows as its operator."""
+    """Replace every node that the vocabulary covers with its operator."""
     links, known = Links(graph), spellings()
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
@@ -31,11 +31,11 @@ def canonicalise(graph: Graph) -> Graph:
 
 
 def _outputs(operator: Operator, node: Node) -> tuple[Value | None, ...]:
-    """A value for each of the operator's results, None for those that the call does not give."""
+    """A value for each of the operator's results; None for those that the call does not return."""
     missing = (None,) * (operator.results - len(node.outputs))
     return (*node.outputs, *missing)[: operator.results]
 
 
 def _gives_all(operator: Operator, node: Node) -> bool:
-    """Whether every value of the node that anybody reads is among the operator's results."""
+    """Whether every value of the node that is read is among the operator's results."""
     return all(value is None for value in node.outputs[operator.results :])

@@ -1,7 +1,8 @@
-"""Workload -> graph, by torch.export (inference) and AOTAutograd's joint graph (training).
+"""Captures a workload's graph with torch.export (inference) or AOTAutograd (training).
 
-No tracer and no autodiff of our own: PyTorch writes down what it would run, and this module
-renames it into the graph of `golow.lower.graph`, with the path of the layer beside each node.
+golow has no tracer or autodiff of its own: PyTorch records what it would run, and this module
+translates the record into the graph of `golow.lower.graph`, with the layer's path at each node.
+Training uses AOTAutograd's joint graph of forward and backward.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) 
             ends.outputs.append((result, "output", str(position)))
             position += 1
     constants = {k: v for k, v in program.constants.items() if isinstance(v, Tensor)}
-    # A buffer that is not part of the state dict travels like a constant.
+    # A buffer outside the state dict is treated as a constant.
     saved = set(program.state_dict)
     ends = ends._replace(
         inputs=[
@@ -106,8 +107,8 @@ def capture_training(
 
 @contextmanager
 def _put_back(module: nn.Module) -> Iterator[None]:
-    """Give the module its own tensors again: the tracer leaves its proxies in a layer that two
-    names share."""
+    """Restore the module's own tensors: the tracer leaves its proxies in a layer that has two
+    names."""
     kept = [(child, dict(child._parameters), dict(child._buffers)) for child in module.modules()]
     try:
         yield
@@ -118,8 +119,8 @@ def _put_back(module: nn.Module) -> Iterator[None]:
 
 
 def first_names(module: nn.Module) -> dict[str, str]:
-    """For every name of a parameter or buffer the first that means the same tensor, which is the
-    one by which PyTorch counts it."""
+    """Maps every name of a parameter or buffer to the first name of the same tensor, which is the
+    one that PyTorch uses."""
     found: dict[str, str] = {}
     for named in (module.named_parameters, module.named_buffers):
         names: dict[int, str] = {}
@@ -129,7 +130,7 @@ def first_names(module: nn.Module) -> dict[str, str]:
 
 
 class _Step(nn.Module):
-    """Forward and loss in one module, which is what AOTAutograd differentiates."""
+    """Forward pass and loss in one module, for AOTAutograd to differentiate."""
 
     def __init__(self, model: nn.Module, loss: Loss, inputs: int) -> None:
         super().__init__()
@@ -145,9 +146,9 @@ class _Step(nn.Module):
 
 @contextmanager
 def _modules_annotated(module: nn.Module) -> Iterator[None]:
-    """Write the path of the running module beside every node that is traced meanwhile.
+    """Annotate every traced node with the path of the module that is running.
 
-    AOTAutograd hands the forward node's annotation on to the backward nodes that it causes.
+    AOTAutograd copies a forward node's annotation to its backward nodes.
     """
     entered: list[Any] = []
     hooks = []
@@ -176,7 +177,7 @@ def _modules_annotated(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn what the tracer raises into one message with its first lines."""
+    """Turn an error of the tracer into a `GolowError` that quotes its first lines."""
     try:
         yield
     except Exception as error:

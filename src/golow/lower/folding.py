@@ -1,6 +1,6 @@
-"""Passes for inference that move work from every iteration to the moment of loading.
+"""Inference passes that move work from every iteration to load time.
 
-What they compute depends on weights alone, so a plan does it once.
+What they move depends on weights alone, so a plan computes it once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from golow.lower.rewriting import rewritten
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """Put a batch norm with running statistics into the convolution or linear layer before it."""
+    """Fold a batch norm with running statistics into the convolution or linear layer before it."""
     return fuse(graph, BATCH_NORM)
 
 
@@ -52,7 +52,7 @@ def _folded(match: Match) -> list[Fusion]:
 
 
 def _norms_the_last_axis(found: Found) -> bool:
-    """Whether a norm behind the layer has the layer's outputs for channels."""
+    """Whether the channels of a norm after the layer are the layer's outputs."""
     return not isinstance(found.arguments, Linear) or len(found.output.shape) == 2
 
 
@@ -77,7 +77,7 @@ BATCH_NORM = Rule(
 
 
 def _once(beside: Node, operator: Operator, value: Value) -> Node:
-    """A new node that computes a value from weights alone, in the layer of another."""
+    """A new node that computes a value from weights alone, in the same layer as ``beside``."""
     return written(
         Node(name=value.name, op="", arguments=(), module=beside.module, phase=beside.phase),
         operator,
@@ -85,14 +85,14 @@ def _once(beside: Node, operator: Operator, value: Value) -> Node:
     )
 
 
-# ---------------------------------------------------------------- kernels that only meet padding
+# ---------------------------------------------------------------- taps that only read padding
 
 
 def trim_kernels(graph: Graph) -> Graph:
-    """Cut off the taps of a kernel that only ever meet zero padding.
+    """Cut off the taps of a kernel that only ever read zero padding.
 
-    A 3x3 kernel with padding 1 over an image of one pixel reads its centre alone: in a deep
-    network's last layers on small images eight ninths of the weights are multiplied by zero.
+    A 3x3 kernel with padding 1 over an image of one pixel needs only its centre tap: in the last
+    layers of a deep network on small images, eight ninths of the weights are multiplied by zero.
     """
     values = graph.values()
     replaced: dict[int, tuple[Node, ...]] = {}
@@ -137,7 +137,7 @@ def _trimmed(
 def _taps_in_image(
     image: int, kernel: int, output: int, stride: int, dilation: int, before: int
 ) -> range:
-    """The taps from the first to the last that meets a pixel at some position of the output."""
+    """The range from the first to the last tap that reads a pixel for some output position."""
     met = [
         tap
         for tap in range(kernel)
@@ -149,5 +149,5 @@ def _taps_in_image(
 def _padding_left(
     taps: range, kernel: int, dilation: int, before: int, after: int
 ) -> tuple[int, int]:
-    """The padding that is left before and after; below zero the image itself would be cut."""
+    """The padding left before and after; negative if the image itself would have to be cut."""
     return before - taps.start * dilation, after - (kernel - taps.stop) * dilation

@@ -1,4 +1,4 @@
-"""A pass on ATen's own calls: in-place operations become those that make a new value."""
+"""A pass on ATen's calls: replaces in-place operations with ones that make a new value."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ VIEWS = frozenset(
     "swapaxes.default diagonal.default chunk.default split.Tensor split_with_sizes.default "
     "unbind.int".split()
 )
-# In inference dropout hands on its argument; contiguous does where there is nothing to do.
+# These may return their argument: dropout in inference, contiguous if there is nothing to do.
 MAYBE_VIEWS = VIEWS | {"aten.dropout.default", "aten.contiguous.default"}
 
 
 def make_functional(graph: Graph) -> Graph:
-    """Replace in-place operations by those that make a new value.
+    """Replace in-place operations with ones that make a new value.
 
-    Who read the changed value by its old name reads the new one. An operation that changes what
-    another name still looks at, or a parameter or buffer, stays as it is, and the levels refuse it.
+    Later readers of the changed value read the new one. An operation stays as it is if it changes a
+    parameter, a buffer, or memory that is still read under another name; the levels refuse it.
     """
     sharing = _Sharing(graph)
     names: dict[str, str] = {}
@@ -46,9 +46,10 @@ def make_functional(graph: Graph) -> Graph:
 
 
 class _Sharing:
-    """Which names look at the same memory, as far as the nodes added until now say.
+    """Which names share memory, according to the nodes added so far.
 
-    memory: the value that first had it; tensor: the same, but a view is a tensor of its own.
+    memory: for each name the first value in its memory. tensor: the same, but a view counts as a
+    separate tensor.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -73,7 +74,7 @@ class _Sharing:
         return [other for other, first in self.tensor.items() if first == self.tensor[name]]
 
     def sees_it_alone(self, name: str, position: int) -> bool:
-        """Whether the tensor's memory is no state, and no other tensor there is read later."""
+        """Whether the tensor's memory holds no state and no other tensor that is read later."""
         memory, tensor = self.memory[name], self.tensor[name]
         return memory not in self.state and all(
             self.last_read.get(other, -1) <= position

@@ -1,7 +1,7 @@
-"""Passes that fuse: padding, bias, residual additions and activations go into the convolution or
-linear layer before them, so that a value is written once instead of two to four times.
+"""Fusion passes: padding, residual additions and activations become part of the convolution or
+linear layer next to them, so that a value is written once instead of two to four times.
 
-Both vendor levels start from what these passes leave.
+Both vendor levels start from the graph after these passes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def drop_copies(graph: Graph) -> Graph:
 
 
 def fuse_padding(graph: Graph) -> Graph:
-    """Put zero padding into the convolution that reads it; its four sides may differ."""
+    """Fuse zero padding into the convolution that reads it; its four sides may differ."""
     return fuse(graph, PADDING)
 
 
@@ -47,7 +47,7 @@ def _with_padding(match: Match) -> list[Fusion]:
         for own, more in zip(layer.padding, (*pad.before[2:], *pad.after[2:]), strict=True)
     )
     operator = msgspec.structs.replace(layer, x=pad.x, padding=(top, left, bottom, right))
-    takes = ("pad",) if match["pad"].alone else ()  # else it stays as well
+    takes = ("pad",) if match["pad"].alone else ()  # else another node needs it
     return [Fusion(operator, "layer", takes, "layer", match["layer"].node.outputs)]
 
 
@@ -68,8 +68,8 @@ PADDING = Rule(
 
 
 def fuse_residual(graph: Graph) -> Graph:
-    """Put the addition of a value of the same shape into the convolution or linear layer that
-    makes the other one, where nobody else reads that."""
+    """Fuse the addition of a value of the same shape into the convolution or linear layer that
+    makes the other operand, if nothing else reads that operand."""
     return fuse(graph, RESIDUAL)
 
 
@@ -81,7 +81,7 @@ def _with_residual(match: Match) -> list[Fusion]:
 
 
 def adds_alike(found: Found) -> bool:
-    """Whether it adds two different values of one shape."""
+    """Whether it adds two different values of the same shape."""
     add = found.arguments
     return (
         isinstance(add, Binary)
@@ -113,7 +113,7 @@ RESIDUAL = Rule(
 
 
 def fuse_activation(graph: Graph) -> Graph:
-    """Put an activation into the convolution, linear layer or addition that it alone reads."""
+    """Fuse an activation into the convolution, linear layer or addition that only it reads."""
     return fuse(graph, ACTIVATION)
 
 

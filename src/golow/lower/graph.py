@@ -1,8 +1,8 @@
 """The intermediate representation: one small typed graph that prints as Python.
 
-A graph is a straight line of ATen operations on named values, without side effects: what the
-model mutates (running statistics) comes out as a further output. Graphs are immutable; a pass
-returns a new one. Nothing here imports torch, so that a worker without a framework can read it.
+A graph is a straight line of operations on named values, without side effects: what the model
+mutates (running statistics) is returned as a further output. Graphs are immutable; a pass returns
+a new one. Nothing here imports torch, so that workers without a framework can read graphs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OutputKind = Literal["output", "loss", "gradient", "buffer", "parameter", "momen
 
 
 class Value(Record, frozen=True, kw_only=True):
-    """A tensor with a name: its shape, and its dtype by torch's name without the prefix."""
+    """A named tensor: its shape, and its dtype under torch's name without the prefix."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class Symbol(Record, frozen=True, kw_only=True, tag="symbol"):
 
 
 class Activation(Record, frozen=True, kw_only=True, tag="activation"):
-    """An argument that is a function of one element: ``relu``, or ``clip`` with its bounds."""
+    """An argument that is an elementwise function: ``relu``, or ``clip`` with its bounds."""
 
     name: str
     numbers: tuple[float, ...] = ()
@@ -62,9 +62,9 @@ class Node(Record, frozen=True, kw_only=True):
 
     op is ATen's full name of the overload (``aten.conv2d.default``), or the name of an operator of
     golow's vocabulary (``golow.convolution``, see ``operator.py``), whose arguments are keywords.
-    An output that nobody reads is None. module is the path of the layer it came from
-    (``layer1.0.conv1``), empty at the top; absorbed are those of further layers that were fused
-    into it.
+    An output that nothing reads is None. module: the path of the layer it came from
+    (``layer1.0.conv1``), empty at the top level. absorbed: the paths of further layers that were
+    fused into it.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Node(Record, frozen=True, kw_only=True):
     phase: Phase = "forward"
 
     def references(self) -> Iterator[str]:
-        """Names of the values that the node reads, in order, repeated as often as it reads them."""
+        """Names of the values that the node reads, in order and with repetitions."""
         for argument in (*self.arguments, *self.keywords.values()):
             for item in argument if isinstance(argument, tuple) else (argument,):
                 if isinstance(item, Ref):
@@ -86,7 +86,7 @@ class Node(Record, frozen=True, kw_only=True):
 
 
 class GraphInput(Record, frozen=True, kw_only=True):
-    """A value that comes from outside.
+    """A value that the graph receives.
 
     target: the state dict's name for a parameter or buffer, the constant's name, or the index of
     an input or target of the batch.
@@ -98,8 +98,8 @@ class GraphInput(Record, frozen=True, kw_only=True):
 
 
 class GraphOutput(Record, frozen=True, kw_only=True):
-    """A value that leaves: a model output (target: its index), the loss, the gradient of a
-    parameter or the new content of a buffer (target: the state dict's name)."""
+    """A value that the graph returns: a model output (target: its index), the loss, the gradient of
+    a parameter or the new content of a buffer (target: the state dict's name)."""
 
     name: str
     kind: OutputKind
@@ -107,7 +107,7 @@ class GraphOutput(Record, frozen=True, kw_only=True):
 
 
 class PassRecord(Record, frozen=True, kw_only=True):
-    """The name of a stage that made or changed the graph, its seconds and the nodes it left."""
+    """A stage that made or changed the graph: its name, its seconds and the nodes it left."""
 
     name: str
     seconds: float
@@ -115,7 +115,7 @@ class PassRecord(Record, frozen=True, kw_only=True):
 
 
 class Graph(Record, frozen=True, kw_only=True):
-    """Inputs, nodes in an order in which they can run, outputs, and how the graph came about."""
+    """Inputs, nodes in an order in which they can run, outputs, and the passes so far."""
 
     name: str
     mode: Mode
@@ -145,7 +145,7 @@ def decode_graph(data: bytes) -> Graph:
 
 
 def as_number(value: float) -> float | Symbol:
-    """A float as an argument; infinities and NaN become symbols, because JSON has no such thing."""
+    """A float as an argument; infinities and NaN become symbols, because JSON cannot write them."""
     return value if math.isfinite(value) else Symbol(kind="float", name=str(value))
 
 
@@ -153,10 +153,10 @@ def as_number(value: float) -> float | Symbol:
 
 
 def print_python(graph: Graph) -> str:
-    """The graph as a Python function over torch.ops.aten, and over golow's own operations where
-    nodes were fused; it runs when it is executed.
+    """The graph as the source of a Python function that calls torch.ops.aten and, for operators of
+    the vocabulary, their meanings. The source can be executed.
 
-    It takes a dictionary of the inputs by value name and returns one of the outputs under
+    The function takes a dictionary of the inputs by value name and returns one of the outputs under
     ``kind/target``.
     """
     lines = ["import torch", "from torch.ops import aten"]

@@ -1,5 +1,5 @@
-"""When the values of a graph are read for the last time, and which of them are the new content of
-an input: what decides whether a step may write over its argument."""
+"""The last reads of a graph's values, and which values are the new content of an input. Both decide
+whether a step may overwrite its argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from golow.lower.operator import vocabulary
 
 
 def state_outputs(graph: Graph) -> dict[str, str]:
-    """Values that are the new content of an input, with that input's name."""
+    """Maps each value that is the new content of an input to the name of that input."""
     inputs = {(item.kind, item.target): item.value.name for item in graph.inputs}
     return {
         item.name: inputs[(item.kind, item.target)]  # type: ignore[index]
@@ -18,8 +18,8 @@ def state_outputs(graph: Graph) -> dict[str, str]:
 
 
 def last_reads(graph: Graph) -> tuple[dict[str, str], dict[str, int]]:
-    """For each value the one whose memory it looks at, and for those the last position that
-    reads any of them. What leaves the graph at its end is read after the last node."""
+    """Maps each view to the value whose memory it shares, and each such value to the last position
+    that reads it or one of its views. Outputs and the loss are read after the last node."""
     groups: dict[str, str] = {}
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):

@@ -1,5 +1,5 @@
-"""What the operators of the vocabulary mean, as functions of torch's tensors by name:
-``meaning.softmax(x=..., axis=1, log=False)``. A printed graph runs by them."""
+"""The meanings of the vocabulary's operators as functions on torch tensors, by name:
+``meaning.softmax(x=..., axis=1, log=False)``. A printed graph calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where buffers lie in one arena: those that are never alive at the same time share their bytes."""
+"""Offsets of buffers in one arena: buffers that are never alive at the same time share bytes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ CACHE_LINE = 64  # bytes; also the widest vector register of a CPU
 
 
 class Lifetime(NamedTuple):
-    """A buffer's size in bytes and the steps from the first that writes it to the last that
-    reads it, both included."""
+    """A buffer's size in bytes, the first step that writes it and the last one that reads it."""
 
     bytes: int
     first: int
@@ -27,11 +26,11 @@ class Layout(NamedTuple):
 
 
 def assign_offsets(buffers: Sequence[Lifetime], alignment: int = CACHE_LINE) -> Layout:
-    """Give each buffer an offset so that no two that live at the same time overlap.
+    """Give each buffer an offset so that no two that are alive at the same time overlap.
 
-    Greedy by size, the largest first, each into the lowest gap that holds it: the strategy that
-    Pisarchyk and Lee found best among simple ones ("Efficient Memory Management for Deep Neural
-    Net Inference", 2020). Buffers of no bytes lie at 0; offsets are multiples of the alignment.
+    Greedy by size: the largest first, each into the lowest gap that holds it. Pisarchyk and Lee
+    found this strategy the best among simple ones ("Efficient Memory Management for Deep Neural Net
+    Inference", 2020). Empty buffers lie at 0; offsets are multiples of the alignment.
     """
     count = len(buffers)
     sizes = np.array([_aligned(buffer.bytes, alignment) for buffer in buffers], dtype=np.int64)

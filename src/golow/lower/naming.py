@@ -1,4 +1,4 @@
-"""Names for the values of a graph that a person can follow back to the layer they came from."""
+"""Readable names for the values of a graph, derived from the layers that compute them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from golow.lower.graph import Phase
 
-# Words that are taken in one of the languages a graph is printed in, or by the emitted program.
+# Reserved words of C++ and names that the emitted program uses; `keyword` has Python's.
 _RESERVED = frozenset(
     "alignas alignof and_eq asm auto bitand bitor bool break case catch char class compl const "
     "constexpr const_cast continue default delete do double dynamic_cast else enum explicit "
@@ -18,16 +18,15 @@ _RESERVED = frozenset(
     "while xor xor_eq aten torch given ops at c10 std state batch main".split()
 )
 
-# What a layer needs beside the operation that it is named for.
+# Helper operations inside a layer: their names end in the operation.
 _GLUE = frozenset("add t view expand detach sum mm clone alias".split())
 
 
 class Namer:
-    """Hands out identifiers, each once.
+    """Hands out unique identifiers.
 
-    leaves: paths of the modules that have no children; what such a module computes is named
-    after it (``layer1_0_conv1``), anything else after its place and operation
-    (``layer1_0_add``).
+    leaves: paths of the modules without children. Values that such a module computes are named
+    after it (``layer1_0_conv1``), all others after their module and operation (``layer1_0_add``).
     """
 
     def __init__(self, leaves: set[str]) -> None:
@@ -44,7 +43,7 @@ class Namer:
         return re.sub("__+", "_", cleaned)
 
     def free(self, wanted: str) -> str:
-        """The identifier itself where it is still free, else with the next free number."""
+        """The identifier itself if it is unused, else with the next free number appended."""
         base = self.identifier(wanted)
         name, number = base, 1
         while name in self._taken:
@@ -53,7 +52,7 @@ class Namer:
         return name
 
     def input(self, kind: str, target: str) -> str:
-        """Name of an input: the state dict's name, or the kind with its index."""
+        """Name of an input: its name in the state dict, or its kind and index."""
         return self.free(f"{kind}_{target}" if kind in ("input", "target") else target)
 
     def node(self, op: str, module: str, phase: Phase) -> str:

@@ -1,5 +1,5 @@
-"""Passes for the training step: batch norm with the residual and the activation that follow it, in
-both directions. One kernel then writes what three would write and read again."""
+"""Training passes that fuse batch norm with the residual and the activation after it, in both
+directions. One kernel then does the work of three without intermediate values in memory."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from golow.lower.patterns import Found, Fusion, Match, Pattern, Rule, fuse, node
 
 
 def fuse_batch_norm_relu(graph: Graph) -> Graph:
-    """Put a relu into the batch norm that it alone reads, in both directions."""
+    """Fuse a relu into the batch norm that only it reads, in both directions."""
     return fuse(graph, RELU)
 
 
 def fuse_batch_norm_activation(graph: Graph) -> Graph:
-    """Put the addition and the activation that alone read a batch norm into it, and their gradients
-    into the gradient of the norm."""
+    """Fuse an addition and an activation into the batch norm that only they read, and their
+    gradients into the gradient of the norm."""
     return fuse(graph, CLIPPED)
 
 
 def _activated(match: Match) -> list[Fusion]:
-    """Both directions, or neither: without the activation's gradient nobody has the argument of the
-    activation, which the fused norm does not write."""
+    """Both directions or neither: the fused norm does not write the activation's argument, so a
+    gradient that is not fused could not read it."""
     norm, gradient = match.arguments("norm", BatchNorm), match["gradient"]
     outer = match.arguments("gradient", ActivateBackward)
     inner = match.arguments("norm_gradient", BatchNormBackward)
@@ -37,7 +37,7 @@ def _activated(match: Match) -> list[Fusion]:
     if not isinstance(activation, Activate | Binary) or activation.activation != outer.activation:
         return []
     forward = msgspec.structs.replace(norm, residual=added, activation=outer.activation)
-    # What reaches the residual is a further result, where anybody reads it.
+    # The gradient of the residual is a further result, if anything reads it.
     others = not gradient.alone
     backward = msgspec.structs.replace(
         inner,
@@ -51,13 +51,13 @@ def _activated(match: Match) -> list[Fusion]:
     branch = gradient.output if others else None
     return [
         Fusion(forward, "norm", ("activation",), "activation", activated),
-        # Where the gradient of the activation was, all that it needs is there.
+        # At the position of the activation's gradient all its arguments are available.
         Fusion(backward, "norm_gradient", ("gradient",), "gradient", (*gradients, branch)),
     ]
 
 
 def _rule(names: tuple[str, ...], with_residual: bool) -> Rule:
-    """For activations of these names."""
+    """The rule for activations with these names."""
 
     def chosen(activation: Activation | None) -> bool:
         return activation is not None and activation.name in names
@@ -92,7 +92,7 @@ def _with_gradient(forward: Pattern, alone: bool) -> Pattern:
 
 RELU = _rule(("relu",), with_residual=False)
 
-# Activations that a comparison or two make.
+# Activations that consist of one or two comparisons.
 CLIPPED = _rule(("relu", "clip"), with_residual=True)
 
 
@@ -100,8 +100,8 @@ CLIPPED = _rule(("relu", "clip"), with_residual=True)
 
 
 def fuse_gradient_sum(graph: Graph) -> Graph:
-    """Put the sum of two gradients, where a block's input was read twice, into the gradient of the
-    norm that alone reads it."""
+    """Fuse the sum of two gradients, needed where a block's input is read twice, into the gradient
+    of the norm if nothing else reads the sum."""
     return fuse(graph, GRADIENT_SUM)
 
 

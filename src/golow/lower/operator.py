@@ -1,12 +1,12 @@
-"""What an operator is to golow: a typed, frozen record of its arguments, and what it means.
+"""Operators: typed, frozen records of an operation's arguments, with its meaning in PyTorch.
 
-The vocabulary is the folder ``operators/``, one file an operator. A file defines
+The vocabulary is the folder ``operators/``, with one file per operator. A file defines
 
-* one `Operator` for the operation, and one for its gradient (``gradient_of``), whose fields are
-  the arguments, defaults filled in, the same in inference and in training;
+* one `Operator` for the operation, and one for its gradient (``gradient_of``); the fields are the
+  arguments with defaults filled in, the same in inference and in training;
 * its ``meaning`` in PyTorch, which the verifier and the interpreter run;
-* ``SPELLINGS``: how ATen writes it, by ATen's full name, each with a function from the call to the
-  record, or to None where this call is something else.
+* ``SPELLINGS``: ATen's full names for it, each with a function that turns a call into the record,
+  or returns None if the call is something else.
 
 In a graph an operator is a node called ``golow.NAME`` whose arguments are all keywords, so that it
 prints as a call of its meaning. Nothing here imports torch, so that workers without a framework
@@ -35,9 +35,9 @@ Kind = TypeVar("Kind", bound="Operator")
 class Operator(Record, frozen=True, kw_only=True):
     """Arguments of one operation; every operator is a subclass.
 
-    gradient_of: the operator whose gradient this one is. is_view: its value may look at the memory
-    of ``x``. meaning: the operation on torch's tensors, called with the fields as keywords; it
-    gives a tensor, or a tuple of `results` tensors where there are several.
+    gradient_of: the operator whose gradient this one is. is_view: its value may share the memory of
+    ``x``. meaning: the operation on torch tensors, called with the fields as keywords; it returns a
+    tensor, or a tuple of `results` tensors if there are several.
     """
 
     gradient_of: ClassVar[type[Operator] | None] = None
@@ -46,41 +46,41 @@ class Operator(Record, frozen=True, kw_only=True):
 
     @property
     def results(self) -> int:
-        """How many values it gives."""
+        """How many values it returns."""
         return 1
 
     @classmethod
     def op(cls) -> str:
-        """What a node of a graph calls it: ``golow.batch_norm`` for ``BatchNorm``."""
+        """Its name in graphs: ``golow.batch_norm`` for ``BatchNorm``."""
         return PREFIX + re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     @classmethod
     def of(cls, node: Node) -> Self | None:
-        """The node's arguments where it is this operator, else None."""
+        """The node's arguments if it is this operator, else None."""
         return read(node, cls) if node.op == cls.op() else None
 
 
 def read(node: Node, kind: type[Kind]) -> Kind:
-    """The arguments of a node that is this operator. Raises `msgspec.ValidationError` where one is
-    missing or of another type."""
+    """The arguments of a node that is this operator. Raises `msgspec.ValidationError` if one is
+    missing or has the wrong type."""
     return msgspec.convert({name: _number(item) for name, item in node.keywords.items()}, kind)
 
 
 def _number(item: Argument) -> Argument:
-    """A field as records have it; nodes write infinities as symbols."""
+    """The argument as a record holds it; nodes hold infinities as symbols."""
     if isinstance(item, Symbol) and item.kind == "float":
         return float(item.name)
     return item
 
 
 def record_of(node: Node) -> Operator | None:
-    """The node's arguments; None for an operation that the vocabulary does not have."""
+    """The node's arguments; None for an operation outside the vocabulary."""
     kind = vocabulary().get(node.op)
     return None if kind is None else read(node, kind)
 
 
 def written(node: Node, operator: Operator, **changes: Any) -> Node:
-    """The node with this operator in place of what it was; changes: further fields of the node."""
+    """The node with its operation replaced by this operator. changes: further fields to replace."""
     fields: dict[str, Argument] = msgspec.structs.asdict(operator)
     return msgspec.structs.replace(
         node,
@@ -96,10 +96,10 @@ def written(node: Node, operator: Operator, **changes: Any) -> Node:
 
 
 class ActivationFunction(NamedTuple):
-    """A function that is applied to one element after another, and that others may take in.
+    """An elementwise function, which other operators can absorb.
 
     forward(x, *numbers) and backward(gradient, value, *numbers) are its meaning in PyTorch. reads:
-    what value is, the function's argument or its result, or either of them.
+    whether ``value`` is the function's argument, its result, or either.
     """
 
     name: str
@@ -110,7 +110,7 @@ class ActivationFunction(NamedTuple):
 
 @cache
 def vocabulary() -> dict[str, type[Operator]]:
-    """Every operator, by the name that nodes have for it."""
+    """Every operator by its name in graphs."""
     found: dict[str, type[Operator]] = {}
     for module in _files():
         for item in vars(module).values():
@@ -122,14 +122,14 @@ def vocabulary() -> dict[str, type[Operator]]:
 
 @cache
 def activation_functions() -> dict[str, ActivationFunction]:
-    """Every activation, by its name."""
+    """Every activation by its name."""
     found = (getattr(module, "FUNCTION", None) for module in _files())
     return {item.name: item for item in found if isinstance(item, ActivationFunction)}
 
 
 @cache
 def spellings() -> Mapping[str, Callable[[Any], Operator | None]]:
-    """For each of ATen's names the function that turns its call into an operator."""
+    """For each ATen name the function that turns a call into an operator."""
     found: dict[str, Callable[[Any], Operator | None]] = {}
     for module in _files():
         own = getattr(module, "SPELLINGS", {})
@@ -141,7 +141,7 @@ def spellings() -> Mapping[str, Callable[[Any], Operator | None]]:
 
 
 def modules_in(package: ModuleType) -> Iterator[ModuleType]:
-    """Every module in the package's folder and below it, imported, in the order of their names."""
+    """Import every module in the package's folder and below it, in the order of their names."""
     prefix = f"{package.__name__}."
     for item in sorted(pkgutil.walk_packages(package.__path__, prefix), key=lambda i: i.name):
         yield importlib.import_module(item.name)

@@ -1,7 +1,7 @@
 """Passes: small functions from graph to graph.
 
-`apply` is the table of contents: it runs them in order, verifies the graph after each, and writes
-name, time and the number of nodes left into the graph's history.
+`apply` runs them in order. After each it verifies the graph and adds the pass's name, its time and
+the number of nodes left to the graph's history.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Pass = Callable[[Graph], Graph]
 
 
 def stages(graph: Graph, passes: Sequence[Pass]) -> Iterator[Graph]:
-    """The graph itself, verified, and then what each pass makes of it, verified too."""
+    """The verified graph, and then the verified result of each pass."""
     yield verify(graph)
     for run in passes:
         start = time.perf_counter()
@@ -31,15 +31,15 @@ def stages(graph: Graph, passes: Sequence[Pass]) -> Iterator[Graph]:
 
 
 def apply(graph: Graph, passes: Sequence[Pass]) -> Graph:
-    """The last of `stages`."""
+    """The graph after all passes: the last of `stages`."""
     for stage in stages(graph, passes):
         graph = stage
     return graph
 
 
 def drop_identities(graph: Graph) -> Graph:
-    """Remove operations that hand on their first argument unchanged: detach, alias, and dropout
-    in inference."""
+    """Remove operations that return their first argument unchanged: detach, alias, and dropout in
+    inference."""
     renamed: dict[str, str] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -58,9 +58,9 @@ def drop_identities(graph: Graph) -> Graph:
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """Remove nodes whose values nobody reads.
+    """Remove nodes whose values nothing reads.
 
-    What changes a value in place stays: another name may look at the same memory.
+    In-place operations stay: their memory may be read under another name.
     """
     needed = {item.name for item in graph.outputs}
     kept: list[Node] = []

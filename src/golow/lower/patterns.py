@@ -1,8 +1,8 @@
-"""Fusions as declared patterns: what a rule looks for, and what it puts in its place.
+"""Fusions as declared patterns: what a rule looks for, and what replaces it.
 
 A `Pattern` is a small tree. ``node("layer", Convolution, activation=None, alone=True)`` matches a
-convolution without an activation whose result nobody else reads; a field that is a pattern itself
-is matched by the node that makes that value. `fuse` finds the matches of a rule in a graph and
+convolution without an activation whose result has only one reader. A field can be a pattern, too:
+the node that makes its value must match it. `fuse` finds the matches of a rule in a graph and
 replaces them. The idea is tinygrad's (``tinygrad/codegen/simplify.py``, ``PatternMatcher``).
 """
 
@@ -23,9 +23,9 @@ from golow.lower.rewriting import Links, absorbing, result, rewritten
 class Pattern(NamedTuple):
     """A node of one of these kinds.
 
-    fields: what arguments must be: equal to a value, or made by a node that matches a pattern.
-    alone: nobody but the pattern's other nodes reads the result. commutes: the fields ``a`` and
-    ``b`` may also be the other way round. where: a further condition.
+    fields: for each argument the value it must equal, or the pattern that the node making it must
+    match. alone: one node reads the result, and it is no output of the graph. commutes: the fields
+    ``a`` and ``b`` may also be swapped. where: a further condition.
     """
 
     name: str
@@ -44,13 +44,16 @@ def node(
     where: Callable[[Found], bool] | None = None,
     **fields: Any,
 ) -> Pattern:
-    """The pattern of a node that a match will hold under this name."""
+    """The pattern of a node; matches hold the node under this name."""
     return Pattern(name, kinds, fields, alone, commutes, where)
 
 
 class Found(NamedTuple):
-    """A node that matched: its position in the graph, the node, its arguments; values: every value
-    of the graph. swapped: ``a`` and ``b`` are the other way round than in the pattern."""
+    """A node that matched: its position in the graph, the node and its arguments.
+
+    values: every value of the graph. alone: as in `Pattern`. swapped: ``a`` and ``b`` are swapped
+    relative to the pattern.
+    """
 
     position: int
     node: Node
@@ -65,7 +68,7 @@ class Found(NamedTuple):
 
     @property
     def output(self) -> Value:
-        """Its first result, which a node that matched has."""
+        """The node's first result; LookupError if it has none."""
         value = self.node.outputs[0]
         if value is None:
             raise LookupError(f"{self.node.name} has no first result")
@@ -90,10 +93,10 @@ class Match:
 
 
 class Fusion(NamedTuple):
-    """One operator in place of matched nodes.
+    """One operator that replaces matched nodes.
 
-    base: the node whose name, layer and phase it keeps. takes: nodes that go into it. at: the node
-    in whose place it stands. outputs: its results. before: new nodes that stand in front of it.
+    base: the node whose name, layer and phase it keeps. takes: further nodes that it replaces. at:
+    the node whose position it takes. outputs: its results. before: new nodes to insert before it.
     """
 
     operator: Operator
@@ -105,16 +108,16 @@ class Fusion(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Patterns and what to do where one of them matches: fusions, or none to leave it as it is."""
+    """Patterns, and a function from a match to its fusions; none leave the nodes as they are."""
 
     patterns: Sequence[Pattern]
     replace: Callable[[Match], Sequence[Fusion]]
 
 
 def fuse(graph: Graph, rule: Rule) -> Graph:
-    """The graph after the rule, from the first node to the last. A node takes part in one match. Of
-    several matches at a node the one counts whose other nodes come last: what is fused then finds
-    its further arguments at hand."""
+    """Apply the rule from the first node to the last. A node takes part in one match. If several
+    match at a node, the one whose other nodes come last is used: the other arguments of the fused
+    node are then already computed."""
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position in range(len(graph.nodes)):
@@ -137,7 +140,7 @@ def _fused(match: Match, fusion: Fusion) -> Node:
 
 
 def _matches(links: Links, pattern: Pattern, position: int) -> Iterator[Match]:
-    """Every way in which the pattern fits the node at the position."""
+    """Every match of the pattern at the position."""
     this = links.nodes[position]
     arguments = record_of(this) if this.op in {kind.op() for kind in pattern.kinds} else None
     value = this.outputs[0] if this.outputs else None
@@ -160,7 +163,7 @@ def _matches(links: Links, pattern: Pattern, position: int) -> Iterator[Match]:
 def _fields_match(
     links: Links, pattern: Pattern, arguments: Operator
 ) -> Iterator[dict[str, Found]]:
-    """Every way in which the fields fit, with the nodes that make them."""
+    """Every match of the fields, with the nodes that make them."""
     choices: list[list[Match]] = []
     for field, wanted in pattern.fields.items():
         given = getattr(arguments, field)
@@ -177,7 +180,7 @@ def _fields_match(
 
 
 def _swapped(arguments: Operator) -> Operator | None:
-    """The same with ``a`` and ``b`` exchanged; None where ``b`` is a number."""
+    """The operator with ``a`` and ``b`` swapped; None if ``b`` is a number."""
     fields = msgspec.structs.asdict(arguments)
     if not isinstance(fields["b"], Ref):
         return None

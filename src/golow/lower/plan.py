@@ -1,7 +1,7 @@
 """A plan: a graph fixed for execution, as ordered steps over buffers with offsets in one arena.
 
-The plan says what is done in which order and where its operands lie; the level that made it holds
-what does it. Nothing here imports a framework.
+The plan says which operations run in which order and where their operands lie; the level that made
+the plan holds the code that runs them. Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from golow.lower.memory import CACHE_LINE, Lifetime, assign_offsets
 
 # arena: shared over time by liveness. once: the same, for steps that run only when loading.
 # constant: written when loading, read by every iteration. state: what training changes, kept
-# from step to step. input: the batches' own memory. A level may have further places of its own.
+# from step to step. input: the batches' own memory. A level may add further places.
 Place = str
 SHARED: tuple[Place, ...] = ("arena", "once")
 
 
 class Buffer(NamedTuple):
-    """A piece of memory: its name is that of the first value it holds."""
+    """A piece of memory, named after the first value that it holds."""
 
     name: str
     bytes: int
@@ -29,7 +29,7 @@ class Buffer(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """A tensor as a step sees it: the buffer that holds it, shape and layout in words."""
+    """A tensor as a step sees it: the buffer that holds it, its shape, and its layout in words."""
 
     buffer: int
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Operand(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One operation on operands. modules: the layers it executes, the first gives the name."""
+    """One operation on operands. modules: the layers that it executes; the first names the step."""
 
     operation: str
     modules: tuple[str, ...]
@@ -71,11 +71,12 @@ def make_plan(
     alignment: int = CACHE_LINE,
     late: Mapping[int, int] | None = None,
 ) -> Plan:
-    """The plan with offsets: buffers of the arena by liveness, the others side by side.
+    """The plan with offsets: buffers of the arena share memory by liveness, the others lie side by
+    side.
 
     kept: buffers of the arena that are read after the last step, such as the model's output.
-    alignment: what every offset is a multiple of, in bytes. late: steps that run beside the ones
-    that follow, with the step before which they are surely done.
+    alignment: every offset is a multiple of this number of bytes. late: steps that overlap with the
+    steps after them, each with the step before which it has certainly finished.
     """
     placed = list(buffers)
     sizes: dict[str, int] = {}
@@ -96,8 +97,8 @@ def make_plan(
 
 
 def beside(plan: Plan, followers: Mapping[int, int]) -> Plan:
-    """The plan with some buffers at the offset of another in another place, counted in elements:
-    what is half as long lies half as far."""
+    """The plan with each follower at the offset of its leader, counted in elements, but in its own
+    place: if its elements are half as long, its offset in bytes is half as large."""
     buffers, sizes = list(plan.buffers), dict(plan.sizes)
     for index, leader in followers.items():
         mine, other = buffers[index], buffers[leader]
@@ -126,7 +127,7 @@ def _spans(
 
 
 def table_lines(plan: Plan) -> list[str]:
-    """The plan as a table that a person can read, a line a step."""
+    """The plan as a readable table with one line per step."""
     rows = [("step", "operation", "layer", "reads", "writes", "at", "bytes", "by")]
     for number, step in enumerate(plan.steps):
         written = [plan.buffers[operand.buffer] for operand in step.writes]

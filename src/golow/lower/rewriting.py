@@ -1,5 +1,4 @@
-"""What passes that replace nodes have in common: who makes a value, who reads it, and putting
-new nodes in the place of old ones."""
+"""Tools for passes that replace nodes: which nodes make and read a value, and replacing nodes."""
 
 from __future__ import annotations
 
@@ -12,11 +11,10 @@ from golow.lower.graph import Argument, Graph, Node, Ref, Scalar
 
 
 class Links:
-    """Maker and readers of every value of a graph, by their positions among its nodes, and the
-    values themselves by name.
+    """Maker and readers of every value of a graph, as positions of nodes, and the values by name.
 
-    A position is used and not a node's name, because a layer that runs twice has two nodes of
-    one name.
+    Nodes are identified by position, not by name, because a layer that runs twice has two nodes
+    with the same name.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -39,7 +37,8 @@ class Links:
         return position if position is not None and self.nodes[position].op in ops else None
 
     def only_reader(self, name: str) -> int | None:
-        """Position of the one node that reads the value; None if several do, or none."""
+        """Position of the only node that reads the value; None if several do, or none, or if the
+        value is an output of the graph."""
         readers = self.readers[name]
         return readers[0] if len(readers) == 1 and name not in self.returned else None
 
@@ -52,7 +51,7 @@ def changes_in_place(node: Node) -> bool:
 
 
 def result(node: Node, index: int = 0) -> str:
-    """Name of one of the node's values; empty where nobody reads it."""
+    """Name of one of the node's values; empty if nothing reads it."""
     value = node.outputs[index]
     return "" if value is None else value.name
 
@@ -60,8 +59,8 @@ def result(node: Node, index: int = 0) -> str:
 def rewritten(
     graph: Graph, replaced: Mapping[int, Sequence[Node]], renamed: Mapping[str, str] | None = None
 ) -> Graph:
-    """The graph with these nodes in place of those at these positions (none: removed), and with
-    values under other names in what follows and in the outputs."""
+    """The graph with the nodes at these positions replaced (by nothing: removed), and with values
+    renamed in its nodes' arguments and in its outputs."""
     names = renamed or {}
     nodes: list[Node] = []
     for position, node in enumerate(graph.nodes):
@@ -75,7 +74,7 @@ def rewritten(
 
 
 def with_names(node: Node, names: Mapping[str, str]) -> Node:
-    """The node with other values in place of those that the names map away."""
+    """The node with the values that it reads renamed."""
 
     def scalar(item: Scalar) -> Scalar:
         return Ref(name=names.get(item.name, item.name)) if isinstance(item, Ref) else item
@@ -91,7 +90,6 @@ def with_names(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def absorbing(first: Node, *others: Node) -> tuple[str, ...]:
-    """Paths of the layers that are in the first node or come into it with the others, without
-    its own."""
+    """Paths of the layers in the first node after it absorbs the others, without its own path."""
     paths = [*first.absorbed, *(p for node in others for p in (node.module, *node.absorbed))]
     return tuple(dict.fromkeys(path for path in paths if path != first.module))

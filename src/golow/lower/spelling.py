@@ -1,5 +1,5 @@
-"""A call of ATen's as spellings read it: arguments by the names of ATen's schema, defaults filled
-in, each asked for by its type."""
+"""An ATen call as spellings read it: arguments by their names in ATen's schema, with defaults
+filled in and types checked."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Item = TypeVar("Item")
 
 
 class NotSpelledError(Exception):
-    """The call is not what the spelling takes: an argument is of another type."""
+    """The spelling does not apply to the call: an argument has another type."""
 
 
 class Call:
-    """One node of the captured graph. Every question raises `NotSpelledError` where the argument is
-    of another type than the one asked for, and the node then stays what it is."""
+    """One node of the captured graph. Each accessor raises `NotSpelledError` if the argument has
+    another type than the one requested; the node then stays as it is."""
 
     def __init__(self, node: Node, links: Links) -> None:
         self.node, self._links = node, links
@@ -31,7 +31,7 @@ class Call:
         return frozenset(self._given)
 
     def given(self, name: str) -> Argument:
-        """The argument as it stands there."""
+        """The argument, of any type."""
         return self._given[name]
 
     def ref(self, name: str) -> Ref:
@@ -50,11 +50,11 @@ class Call:
         return tuple(item if isinstance(item, Ref) else _refuse(name) for item in items)
 
     def integer(self, name: str) -> int:
-        """A whole number."""
+        """An integer."""
         return self._typed(name, int)
 
     def number(self, name: str) -> float:
-        """A number that is finite, or an infinity."""
+        """A number, finite or infinite."""
         item = self._given[name]
         if isinstance(item, Symbol) and item.kind == "float":
             return float(item.name)
@@ -68,28 +68,28 @@ class Call:
         return item if isinstance(item, bool) else _refuse(name)
 
     def text(self, name: str) -> str:
-        """A word."""
+        """A string."""
         return self._typed(name, str)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Whole numbers; one number is a list of one, None an empty one."""
+        """Integers. A single number counts as a list of one, None as an empty list."""
         items = self._given[name]
         listed = () if items is None else items if isinstance(items, tuple) else (items,)
         return tuple(item if type(item) is int else _refuse(name) for item in listed)
 
     def pair(self, name: str) -> tuple[int, int]:
-        """A size for both axes of an image, given as one number, as one in a list, or as two."""
+        """A size for both axes of an image, given as one number or a list of one or two."""
         items = self.integers(name)
         if len(items) not in (1, 2):
             raise NotSpelledError(name)
         return items[0], items[-1]
 
     def pool_stride(self) -> tuple[int, int]:
-        """The stride of a pooling's windows: their own size where none is given."""
+        """The stride of pooling windows; by default their size."""
         return self.pair("stride" if self.integers("stride") else "kernel_size")
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        """True or False, several times."""
+        """Several booleans."""
         items = self._given[name]
         if not isinstance(items, tuple):
             raise NotSpelledError(name)
@@ -100,7 +100,7 @@ class Call:
         return self.integer(name) % max(self.rank(of), 1)
 
     def axes(self, name: str, of: str = "self") -> tuple[int, ...]:
-        """Axes of an argument in rising order; all where none is named."""
+        """Axes of an argument in ascending order; all of them if none is named."""
         rank = self.rank(of)
         chosen = {axis % max(rank, 1) for axis in self.integers(name)}
         return tuple(sorted(chosen or range(rank)))
@@ -114,11 +114,11 @@ class Call:
         return self.value(name).shape
 
     def rank(self, name: str) -> int:
-        """How many axes it has."""
+        """Number of axes of an argument that is a value."""
         return len(self.shape(name))
 
     def output(self, index: int = 0) -> Value:
-        """The value of that index that the call gives."""
+        """The output of the call with this index."""
         found = self.node.outputs[index]
         return found if found is not None else _refuse(f"output {index}")
 
@@ -127,7 +127,7 @@ class Call:
         return all(self.value(name).dtype == self.output().dtype for name in names)
 
     def transposed(self, name: str) -> Ref | None:
-        """The matrix of which this argument is the transpose; None where it is none."""
+        """The matrix whose transpose this argument is; None if it is not a transpose."""
         maker = self._links.made_by(self._given[name], "aten.t.default")
         source = None if maker is None else self._links.nodes[maker].arguments[0]
         return source if isinstance(source, Ref) else None
@@ -140,7 +140,7 @@ class Call:
 
 
 def bound(node: Node) -> dict[str, Argument]:
-    """The arguments of a call of ATen's, by the names that its schema has for them."""
+    """The arguments of an ATen call by their names in its schema, with defaults filled in."""
     namespace, name, overload = node.op.split(".")
     packet = getattr(getattr(torch.ops, namespace), name)
     schema = getattr(packet, overload)._schema

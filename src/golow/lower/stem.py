@@ -1,9 +1,9 @@
-"""A pass for inference on a GPU: the first convolution, of an image with few channels.
+"""A pass for inference on a GPU: a faster first convolution for images with few channels.
 
-A 7x7 convolution with stride 2 of three channels wastes what tensor cores load at once: they take
-four or eight channels a pixel. Seen in blocks of 2x2 pixels the same image has four times the
-channels and a quarter of the pixels, and the convolution is one of 4x4 blocks with stride 1 (space
-to depth, as the MLPerf submissions of ResNet-50 have it). The weights are rearranged once, when a
+Tensor cores load four or eight channels of a pixel at once, so a 7x7 convolution with stride 2 over
+three channels wastes part of each load. Split into blocks of 2x2 pixels, the same image has four
+times the channels and a quarter of the pixels, and the convolution covers 4x4 blocks with stride 1
+(space to depth, as in the MLPerf submissions of ResNet-50). The weights are rearranged once, when a
 plan is loaded.
 """
 
@@ -23,7 +23,7 @@ FEW = 4  # channels
 
 
 def block_first_convolution(graph: Graph) -> Graph:
-    """Let convolutions with stride 2 that read an image of the model read its blocks."""
+    """Make convolutions with stride 2 that read a model input read blocks of its pixels."""
     values = graph.values()
     images = {item.value.name for item in graph.inputs if item.kind == "input"}
     replaced: dict[int, tuple[Node, ...]] = {}
@@ -48,7 +48,7 @@ def _blocked(
     pairs = zip(kernel.shape[2:], layer.padding[:2], strict=True)
     sizes = [taps_and_padding(size, before) for size, before in pairs]
     blocks = (height // BLOCK, width // BLOCK)
-    # What the last output needs beyond the image.
+    # Blocks that the last output reads beyond the image.
     below, right = (
         out + taps - 1 - size - before
         for out, size, (taps, before) in zip(output.shape[2:], blocks, sizes, strict=True)
@@ -78,8 +78,8 @@ def _blocked(
 def taps_and_padding(kernel: int, padding: int) -> tuple[int, int]:
     """How many blocks the kernel covers along an axis, and how many lie before the image.
 
-    Tap r of the kernel meets pixel 2 o + r - padding; that is pixel d of block o + a with
-    r - padding = 2 a + d.
+    For output o, tap r of the kernel reads pixel 2 o + r - padding. This is pixel d of block o + a,
+    where r - padding = 2 a + d.
     """
     before = -(-padding // BLOCK)
     last = (kernel - 1 - padding) // BLOCK

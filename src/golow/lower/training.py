@@ -1,5 +1,5 @@
-"""Passes for the training step: names for what AOTAutograd decomposed, and the update of SGD as a
-part of the graph."""
+"""Passes for the training step: restore operators that AOTAutograd decomposed, and add SGD's update
+to the graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IMAGE_AXES = (2, 3)
 
 
 def name_global_pooling(graph: Graph) -> Graph:
-    """Write the mean over an image, and the spreading of its gradient, as pooling again."""
+    """Turn the mean over an image, and the spreading of its gradient, back into pooling."""
     return fuse(fuse(graph, GLOBAL_POOLING), SPREAD_GRADIENT)
 
 
@@ -72,9 +72,10 @@ SPREAD_GRADIENT = Rule(
 
 
 def take_gradients_from_results(graph: Graph) -> Graph:
-    """Let the gradient of an activation read its result, where the function allows that.
+    """Make gradients of activations read the activation's result, if the function allows it.
 
-    ATen's hardtanh_backward reads the argument, which then had to be kept beside the result.
+    ATen's hardtanh_backward, for example, reads the argument, which would have to be kept in
+    addition to the result.
     """
     results: dict[tuple[str, Activation], str] = {}
     for this in graph.nodes:
@@ -94,11 +95,11 @@ def take_gradients_from_results(graph: Graph) -> Graph:
 
 
 def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
-    """Add SGD's update of every parameter that has a gradient, as early as it may happen.
+    """Add SGD's update of every parameter that has a gradient, as early as possible.
 
-    Right after the gradient it is still in the cache, and nothing needs to keep it; a parameter
-    that a later node reads is updated after that node. The learning rate is an input, so that it
-    can change from step to step.
+    Directly after it is computed, the gradient is still in the cache and does not have to be kept
+    any longer. A parameter that a later node reads is updated after that node. The learning rate is
+    an input, so that it can change from step to step.
     """
     links = Links(graph)
     parameters = {item.target: item.value for item in graph.inputs if item.kind == "parameter"}

@@ -1,4 +1,4 @@
-"""A graph of torch.fx, as torch's capture gives it -> golow's own."""
+"""Translates a captured torch.fx graph into golow's own."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from golow.record import GolowError, Mode
 
 
 class Captured(NamedTuple):
-    """The graph, and the tensors that the model's code made on the way and that it needs."""
+    """The graph, and the tensors that it reads and that the model's code created."""
 
     graph: Graph
     constants: dict[str, Tensor]
 
 
 class Ends(NamedTuple):
-    """What the placeholders and the results of an fx graph are."""
+    """The roles of an fx graph's placeholders and results."""
 
     inputs: list[tuple[fx.Node, str, str]]  # placeholder, kind, target
     outputs: list[tuple[fx.Node, str, str]]  # result, kind, target
@@ -51,8 +51,11 @@ def translate(
     constants: dict[str, Tensor],
     start: float,
 ) -> Captured:
-    """The graph with readable names. ends says what comes in and goes out; start is when the
-    capture began (`time.perf_counter`), for the graph's history."""
+    """The graph with readable names.
+
+    ends: the roles of its inputs and outputs. start: when the capture began (`time.perf_counter`),
+    for the graph's history.
+    """
     namer = Namer({path for path, child in module.named_modules() if not list(child.children())})
     names: dict[fx.Node | tuple[fx.Node, int], str] = {}
     graph_inputs: list[GraphInput] = []
@@ -68,9 +71,9 @@ def translate(
 
     taken: dict[tuple[str, str], str] = {}
     for node, kind, target in ends.inputs:
-        if (kind, target) in taken:  # another name of a tensor that is shared
+        if (kind, target) in taken:  # another name of a shared tensor
             names[node] = taken[(kind, target)]
-        elif kind == "tangent":  # the gradient of the loss with respect to itself is one
+        elif kind == "tangent":  # the loss's gradient with respect to itself: one
             value = _value(namer.free("loss_gradient"), node.meta["val"])
             names[node] = value.name
             nodes.append(_loss_gradient(value))
@@ -85,7 +88,7 @@ def translate(
         elif node.op == "call_function" and node.target.__name__ == "getitem":
             names[node] = names[(node.args[0], node.args[1])]
         elif node.op == "call_function" and "_assert_" in str(node.target):
-            continue  # torch.export's check of what the graph states already; it has no value
+            continue  # torch.export's check of what the graph already states; it returns nothing
         elif node.op == "call_function":
             nodes.append(_node(node, names, namer))
 
@@ -117,7 +120,8 @@ def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer:
         raise GolowError(
             f"the captured graph has {node.target} at {node.name}, which is not an operation on "
             "tensors",
-            "control flow operators (cond, while_loop) have no lower level yet.",
+            "the levels that need a graph do not support control flow operators (cond, "
+            "while_loop) yet.",
         )
     module, phase = _place(node)
     op = str(node.target)
@@ -208,5 +212,5 @@ def _attribute(module: fx.GraphModule, target: str) -> Tensor:
     for part in target.split("."):
         found = getattr(found, part)
     if not isinstance(found, Tensor):
-        raise GolowError(f"the captured graph reads {target}, which is no tensor")
+        raise GolowError(f"the captured graph reads {target}, which is not a tensor")
     return found

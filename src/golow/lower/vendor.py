@@ -1,5 +1,5 @@
-"""From the captured graph to the one that both vendor levels execute: the table of contents of
-their lowering. Every stage can be shown (``golow lower MODEL --show --level onednn``)."""
+"""The passes from a captured graph to the one that both vendor levels execute.
+``golow lower MODEL --show --level onednn`` shows every stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CANONICAL: tuple[Pass, ...] = (make_functional, canonicalise, drop_copies)
 def vendor_passes(
     mode: Mode, optimizer: Optimizer, further: tuple[Pass, ...] = ()
 ) -> tuple[Pass, ...]:
-    """The passes for this mode, in order. further: those of one level, after the common fusions."""
+    """The passes for this mode, in order. further: the level's own, after the common fusions."""
     if mode == "infer":
         return (
             *CANONICAL,

@@ -1,4 +1,4 @@
-"""The graph's verifier: names, and every shape and dtype derived again from the operations."""
+"""The graph's verifier: checks names and derives every shape and dtype from the operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golow.lower.operator import PREFIX, vocabulary
 
 
 class GraphError(Exception):
-    """A graph that cannot be right: says which node and what does not hold."""
+    """An invalid graph; the message names the node and says what is wrong."""
 
 
 def verify(graph: Graph) -> Graph:
@@ -36,9 +36,9 @@ def verify(graph: Graph) -> Graph:
 
 
 def interpret(graph: Graph, given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Run the graph node by node in PyTorch: what every other execution of it must equal.
+    """Run the graph node by node in PyTorch; every other execution must give the same result.
 
-    given holds the inputs by value name; the result the outputs by ``kind/target``.
+    given: the inputs by value name. Returns the outputs by ``kind/target``.
     """
     tensors = dict(given)
     for node in graph.nodes:
@@ -49,7 +49,7 @@ def interpret(graph: Graph, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def run_node(node: Node, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
-    """Execute one node on the tensors by value name; always a tuple of its outputs."""
+    """Execute one node on the tensors by value name; always returns a tuple of its outputs."""
     arguments = [_concrete(a, tensors) for a in node.arguments]
     keywords = {name: _concrete(a, tensors) for name, a in node.keywords.items()}
     result = operation(node.op)(*arguments, **keywords)
@@ -57,8 +57,8 @@ def run_node(node: Node, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
 
 
 def operation(op: str) -> Any:
-    """torch's operator overload of that full name, e.g. ``aten.conv2d.default``, or the meaning of
-    an operator of the vocabulary, e.g. ``golow.convolution``."""
+    """torch's overload with this full name, e.g. ``aten.conv2d.default``, or the meaning of an
+    operator of the vocabulary, e.g. ``golow.convolution``."""
     if op.startswith(PREFIX):
         return vocabulary()[op].meaning
     namespace, name, overload = op.split(".")
@@ -82,7 +82,7 @@ def _compare(node: Node, results: tuple[Tensor, ...], tensors: dict[str, Tensor]
         )
         if found != value:
             raise GraphError(
-                f"node {node.name}: {value.name} is stated as {value}, {node.op} gives {found}"
+                f"node {node.name}: the graph says {value.name} is {value}, {node.op} gives {found}"
             )
         if value.name in tensors:
             raise GraphError(f"node {node.name}: {value.name} is defined twice")

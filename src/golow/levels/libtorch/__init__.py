@@ -12,7 +12,7 @@ from golow.workload.bundle import Bundle
 
 
 def probe(device: Device = "cpu") -> Probe:
-    """A C++ compiler, and torch with its headers; for a GPU, a torch that was built with CUDA."""
+    """Needs a C++ compiler and torch with its headers; for a GPU, a torch built with CUDA."""
     from golow.levels.libtorch import build
 
     return build.probe(device)
@@ -34,8 +34,8 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def _step(bundle: Bundle) -> Graph:
-    """The bundle's graph, in training that of the smaller last batch too; as far as that goes with
-    the number of samples left open."""
+    """The bundle's graph, with the number of samples left open as far as possible. In training it
+    also covers the smaller last batch."""
     from golow.levels.libtorch.batch_size import step_for_any, step_for_both
 
     last = bundle.last if bundle.workload.mode == "train" else None

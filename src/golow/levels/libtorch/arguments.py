@@ -1,7 +1,7 @@
 """Arguments of the graph as C++ expressions, by the types of the operator's schema.
 
-A list is written in braces: the same text fills ``at::IntArrayRef`` and ``c10::SymIntArrayRef``,
-because an integer converts to ``c10::SymInt``.
+A list is written in braces: the same text initialises ``at::IntArrayRef`` and
+``c10::SymIntArrayRef``, because an integer converts to ``c10::SymInt``.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class NotEmitted(Exception):
 
 
 class PerSample(Record, frozen=True, kw_only=True):
-    """An integer argument that is so many times the number of samples in the batch."""
+    """An integer argument that is ``times`` the number of samples in the batch."""
 
     times: int
 
 
 class Seed(Record, frozen=True, kw_only=True):
-    """A number that is the gradient of the loss: the loss scale."""
+    """A number argument that is the gradient of the loss: the loss scale."""
 
 
 def argument_text(argument: Argument | Any, kind: str, size: int | None, names: Names) -> str:
     """The C++ expression of one argument.
 
-    kind is the schema's type (``SymInt[]?``), size that of a list of fixed size, names maps the
-    graph's values to C++ ones. Raises `NotEmitted`.
+    kind: the schema's type (``SymInt[]?``). size: the length of a list of fixed size. names: maps
+    the graph's values to C++ names. Raises `NotEmitted`.
     """
     if kind.endswith("?"):
         return "none" if argument is None else _given_optional(argument, kind[:-1], size, names)
@@ -68,7 +68,7 @@ def argument_text(argument: Argument | Any, kind: str, size: int | None, names: 
     try:
         return _WRITERS[kind](argument, names)
     except (KeyError, TypeError, ValueError) as error:
-        raise NotEmitted(f"{argument!r} is no argument of type {kind}") from error
+        raise NotEmitted(f"{argument!r} is not an argument of type {kind}") from error
 
 
 def string_text(text: str) -> str:
@@ -84,13 +84,13 @@ def _given_optional(argument: Any, kind: str, size: int | None, names: Names) ->
     text = argument_text(argument, kind, size, names)
     if kind == "float[]":
         return f"at::ArrayRef<double>({text})"
-    if text == "{}":  # which would be "none" here
+    if text == "{}":  # which would mean "none" here
         return "c10::SymIntArrayRef()" if kind == "SymInt[]" else "at::IntArrayRef()"
     return text
 
 
 def _list_text(argument: Any, kind: str, size: int | None, names: Names) -> str:
-    # Where the schema fixes the size, one number stands for all.
+    # If the schema fixes the size, one number applies to all elements.
     items = argument if isinstance(argument, (tuple, list)) else (argument,) * (size or 1)
     texts = [argument_text(item, kind, None, names) for item in items]
     body = "{" + ", ".join(texts) + "}"
@@ -115,7 +115,7 @@ def _integer(argument: Any, _: Names) -> str:
     if not isinstance(argument, int):
         raise TypeError(argument)
     value = int(argument)
-    # C++ has no negative literals: the smallest integer cannot be written in one piece.
+    # C++ has no negative literals: the smallest integer cannot be written as one.
     return f"({value + 1} - 1)" if value == -(2**63) else str(value)
 
 
@@ -147,7 +147,7 @@ def _plain(argument: Any) -> bool | int | float:
 
 
 def _symbol(texts: Mapping[str, str], enumeration: str) -> Callable[[Any, Names], str]:
-    """Writer of one of torch's named constants; a schema's default gives the bare number."""
+    """A writer for one kind of torch's named constants; a schema's default is a plain number."""
 
     def write(argument: Any, _: Names) -> str:
         if isinstance(argument, Symbol):

@@ -1,12 +1,13 @@
 """One program for several batch sizes.
 
-A captured training step holds the number of samples as plain numbers, in the shapes of views and
-expansions. In the program they are calculated from the batch that it is given, so that at each size
-it still is the graph that was captured for it.
+A captured training step contains the number of samples as plain numbers in the shapes of views and
+expansions. The program computes them from the batch it receives, so that at each size it equals the
+graph captured at that size.
 
-Captured at two sizes, of an epoch's batches and of the smaller last one, a step shows which numbers
-those are. Captured at one, some can be told: then programs of different sizes are mostly the same
-text, and the compiler runs once for all of them.
+If the step is captured at two sizes, that of an epoch's batches and that of the smaller last one,
+the differences show which numbers these are. If it is captured at one size, some can still be
+recognised: programs for different sizes then mostly have the same text, and the compiler runs once
+for all of them.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from golow.workload.bundle import Bundle
 
 
 class _Differs(Exception):
-    """Two arguments differ otherwise than by the number of samples."""
+    """Two arguments differ in more than the number of samples."""
 
 
 def step_for_both(bundle: Bundle, graph: Graph, last: Bundle, last_graph: Graph) -> Graph:
     """The graph with `PerSample` for every argument that counts samples.
 
-    Raises `golow.record.Unsupported` where the two steps differ in anything else.
+    Raises `golow.record.Unsupported` if the two steps differ in anything else.
     """
     constants = (each.file("constants.safetensors").read_bytes() for each in (bundle, last))
     if _outline(graph) != _outline(last_graph) or len(set(constants)) > 1:
-        raise Unsupported("libtorch", "the smaller last batch is calculated by another step")
+        raise Unsupported("libtorch", "the smaller last batch needs a different step")
     sizes = bundle.workload.batch, last.workload.batch
     pairs = zip(graph.nodes, last_graph.nodes, strict=True)
     return msgspec.structs.replace(graph, nodes=tuple(_for_both(*pair, sizes) for pair in pairs))
 
 
 def step_for_any(graph: Graph, samples: int) -> Graph:
-    """The graph with `PerSample` for the first number of every shape that a node is told to give
-    its result, where that is the number of samples. By whatever other reason it is as large: it is
-    right at this size, and the text is not that of another one."""
+    """The graph with `PerSample` for the first number of every argument that states the shape of
+    its node's result, if that number is the number of samples. If the two are equal by chance, the
+    program is still right at this size, and its text differs from that for other sizes."""
     return msgspec.structs.replace(graph, nodes=tuple(_for_any(n, samples) for n in graph.nodes))
 
 
@@ -55,7 +56,7 @@ def _for_any(node: Node, samples: int) -> Node:
 
 
 def _outline(graph: Graph) -> Any:
-    """All of the graph but shapes and the numbers among the arguments."""
+    """All of the graph except shapes and arguments."""
     inputs = [(item.kind, item.target, item.value.name) for item in graph.inputs]
     nodes = [
         (node.op, node.name, [value and value.name for value in node.outputs], list(node.keywords))
@@ -72,13 +73,13 @@ def _for_both(node: Node, last: Node, sizes: tuple[int, int]) -> Node:
             for name, argument in node.keywords.items()
         }
     except _Differs as error:
-        reason = f"{node.op} depends on the size of the batch otherwise than by a multiple of it"
+        reason = f"{node.op} depends on the batch size, and not only through a multiple of it"
         raise Unsupported("libtorch", reason, node.name, node.module) from error
     return msgspec.structs.replace(node, arguments=arguments, keywords=keywords)
 
 
 def _argument(whole: Any, last: Any, sizes: tuple[int, int]) -> Any:
-    """The argument for both sizes: of a batch with so many samples, and of the last one."""
+    """The argument for both sizes: that of a whole batch and that of the last one."""
     if whole == last and type(whole) is type(last):
         return whole
     if isinstance(whole, tuple) and isinstance(last, tuple) and len(whole) == len(last):

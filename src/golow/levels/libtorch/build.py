@@ -1,7 +1,7 @@
-"""Graph -> program: emit, compile, link, and keep the result in a cache by its content.
+"""Builds the program of a graph: emits, compiles, links, and caches the result by its content.
 
-The worker's own file is compiled once for a torch and a compiler; the network's file once for a
-network. Both jobs run side by side, as argument lists, never through a shell.
+The worker's file is compiled once per torch and compiler, the network's file once per network. Both
+jobs run in parallel, as argument lists, never through a shell.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["Artifact", "build", "probe"]
 
 SOURCES = Path(__file__).parent / "sources"
 LOG_LINES = 20
-LOOK_SECONDS = 0.1  # between two looks whether a compiler is to end
+LOOK_SECONDS = 0.1  # between two checks whether to stop a compiler
 
 
 class Artifact(NamedTuple):
-    """A program that is ready to run; build_seconds is what its build took when it was made."""
+    """A program that is ready to run. build_seconds: how long its build took when it was made."""
 
     program: Path
     build_seconds: float
@@ -44,10 +44,10 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
     """The program of that graph for the device, from the cache or newly compiled. products: see
     `golow.levels.libtorch.emit.emit_program`.
 
-    Raises `golow.record.Unsupported` where a node has no C++ form, and `GolowError` where there
-    is no compiler, no torch for that device, or where the compiler fails.
+    Raises `golow.record.Unsupported` if a node has no C++ form, and `GolowError` if there is no
+    compiler or no torch for that device, or if the compiler fails.
     """
-    # Emitting asks torch for the operators' schemas; the probe, in this module, must not.
+    # Emitting imports torch for the operators' schemas; the probe, in this module, must not.
     from golow.levels.libtorch.emit import emit_program, without_comments
 
     tools = find_toolchain(device)
@@ -63,12 +63,12 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
         (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
     made = _find_artifact(folder)
     if made is None:
-        raise GolowError(f"{folder} was built, but holds no program that can be executed")
+        raise GolowError(f"{folder} was built, but holds no executable program")
     return made._replace(cached=False)
 
 
 def _find_artifact(folder: Path) -> Artifact | None:
-    """The artifact in that folder; None unless it is whole."""
+    """The artifact in that folder; None unless it is complete."""
     program = folder / "program"
     try:
         seconds = msgspec.json.decode((folder / "build.json").read_bytes(), type=dict[str, float])
@@ -81,7 +81,7 @@ def _find_artifact(folder: Path) -> Artifact | None:
 
 
 def _key(tools: Toolchain, code: str) -> str:
-    """Name of everything that the compiled code depends on."""
+    """Hash of everything that the compiled code depends on."""
     digest = hashlib.sha256(code.encode())
     parts = [tools.torch_version, str(tools.torch), tools.compiler_version, *tools.compiler]
     for part in [*parts, f"cuda {tools.cuda}"] if tools.cuda else parts:
@@ -96,10 +96,10 @@ def _key(tools: Toolchain, code: str) -> str:
 
 
 def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> None:
-    """Compile and link in the folder ``work``; the worker's object stays for later programs."""
+    """Compile and link in the folder ``work``; the worker's object is kept for later programs."""
     source = work / "program.cpp"
     source.write_text(code, encoding="utf-8")
-    # The worker's object is the same for every device: only what it is linked with differs.
+    # The worker's object is the same for every device; only the libraries it is linked with differ.
     worker = home / f"worker-{_key(tools._replace(cuda=''), 'worker')}.o"
     jobs = {"program": tools.compile_command(source, work / "program.o", SOURCES)}
     if not worker.is_file():
@@ -114,7 +114,7 @@ def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> None:
 
 
 def _run_side_by_side(jobs: dict[str, list[str]], work: Path, home: Path) -> None:
-    """Run the compilers at the same time; all of them end when one fails, and on Ctrl-C."""
+    """Run the compilers in parallel; all of them are stopped when one fails, and on Ctrl-C."""
     ending = Event()
     with ThreadPoolExecutor(len(jobs)) as pool:
         try:
@@ -130,15 +130,15 @@ def _run_side_by_side(jobs: dict[str, list[str]], work: Path, home: Path) -> Non
 
 
 def _run(command: list[str], log: Path, ending: Event) -> int:
-    """The compiler's status; it is killed once it is to end. In a thread, where Ctrl-C cannot fall
-    between the start of a process and the knowledge of it."""
+    """Run a compiler and return its exit status; it is killed once ``ending`` is set. Runs in a
+    thread, where Ctrl-C cannot strike after the process starts but before its id is known."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            process_group=0,  # which Ctrl-C does not reach
+            process_group=0,  # Ctrl-C does not reach it
         )
     while True:
         try:

@@ -16,10 +16,10 @@ from golow.workload.prepare import Prepared
 
 
 def emit(prepared: Prepared, folder: Path) -> list[Path]:
-    """Write the program of the level ``libtorch`` with weights, an example batch and what eager
-    makes of it; returns the files.
+    """Write the program of the level ``libtorch`` with weights, an example batch and eager's
+    results for it; returns the files.
 
-    Raises `GolowError` when the folder holds something else, `Unsupported` when the graph has an
+    Raises `GolowError` if the folder holds something else, `Unsupported` if the graph has an
     operation that cannot be emitted.
     """
     captured = capture(prepared)

@@ -1,8 +1,8 @@
-"""Graph -> one C++ file: a straight line of calls to ATen's operators, and nothing else.
+"""Writes a graph as one C++ file: a straight line of calls to ATen's operators, and nothing else.
 
-What the program needs around it is in ``sources/``. Shapes stand in comments only, so that one
-compiled inference program serves every batch size: see `without_comments`. A training step holds
-the batch size in some of its arguments; `golow.levels.libtorch.batch_size` finds them.
+The rest of the program is in ``sources/``. Shapes appear only in comments, so that one compiled
+inference program serves every batch size: see `without_comments`. A training step contains the
+batch size in some of its arguments; `golow.levels.libtorch.batch_size` finds them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ LINE_LENGTH = 100
 def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32") -> str:
     """The text of ``program.cpp``, a `golow::Program` (see ``sources/program.h``) for the device.
 
-    products is the dtype of the products in a training step that has `golow.lower.autocast`'s
-    casts; in float16 the step scales its loss.
-    Raises `golow.record.Unsupported` with the node and its layer where an operation has no C++
-    form.
+    products: the dtype of the products in a training step with `golow.lower.autocast`'s casts; in
+    float16 the step scales its loss. Raises `golow.record.Unsupported` with the node and its layer
+    if an operation has no C++ form.
     """
     network = _Network(on_device(_seeded(graph, scaled=products == "float16"), device))
     state, step = list(network.state_lines()), list(network.step_lines())
@@ -65,8 +64,8 @@ def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32"
 
 
 def _seeded(graph: Graph, scaled: bool) -> Graph:
-    """The training step with ATen's call for the gradient of the loss with respect to itself: one,
-    or the scale of the loss, which the program knows when it runs."""
+    """The training step with an ATen call for the gradient of the loss with respect to itself: one,
+    or the loss scale, which is known only at run time."""
 
     def changed(node: Node) -> Node:
         seed = LossGradient.of(node)
@@ -85,8 +84,8 @@ def _seeded(graph: Graph, scaled: bool) -> Graph:
 
 
 def without_comments(code: str) -> str:
-    """The code alone, which is what the compiler's result depends on."""
-    # A string is matched first, so that two slashes in it are no comment.
+    """The code alone, on which the compiler's result depends."""
+    # Strings are matched first, so that two slashes inside one do not start a comment.
     stripped = re.sub(r'("(?:[^"\\]|\\.)*")|//[^\n]*', lambda match: match[1] or "", code)
     return "\n".join(line.rstrip() for line in stripped.splitlines() if line.strip()) + "\n"
 
@@ -95,11 +94,11 @@ def _head(graph: Graph, operators: dict[str, Operator]) -> Iterator[str]:
     purpose = "one training step up to the gradients" if graph.mode == "train" else "inference"
     yield f"// {_comment(graph.name)}: {purpose}, {len(graph.nodes)} operations, written by golow."
     yield "//"
-    yield "// Every statement is one call to ATen's dispatcher, the one that Python would make. The"
-    yield "// shapes of its results stand behind it. A value is released after its last use."
+    yield "// Every statement is one call to ATen's dispatcher, the one that Python would make,"
+    yield "// followed by the shapes of its results. A value is released after its last use."
     yield "//"
-    yield "// A mark reads the clock while the layers are being timed, and does nothing otherwise;"
-    yield "// `operations`, at the end, says which operation it stands behind."
+    yield "// A mark reads the clock while the layers are timed, and does nothing otherwise;"
+    yield "// `operations`, at the end, says which operation each mark follows."
     yield '#include "program.h"'
     yield ""
     headers = {operator.header for operator in operators.values()}
@@ -127,7 +126,7 @@ class _Call(NamedTuple):
 
 
 class _Network:
-    """One graph while it is written: the names of its values, and how long they live."""
+    """The writer of one graph: the names of its values, and how long they live."""
 
     def __init__(self, graph: Graph) -> None:
         self.written = written_in_place(graph)
@@ -159,12 +158,12 @@ class _Network:
         for item in self.graph.inputs:
             if item.kind in kinds and item.target == target:
                 return self.names[item.value.name]
-        raise Unsupported("libtorch", f"the step writes the {kinds[0]} {target} and never reads it")
+        raise Unsupported("libtorch", f"the step writes the {kinds[0]} {target} but never reads it")
 
     # ------------------------------------------------------------ the step
 
     def step_lines(self) -> Iterator[str]:
-        """The body of ``step``: the batch, every node in order, and what leaves."""
+        """The body of ``step``: the batch, every node in order, and the results."""
         for item in self.graph.inputs:
             if item.kind in ("input", "target"):
                 left = f"const Tensor& {self.names[item.value.name]}"
@@ -185,7 +184,7 @@ class _Network:
         yield from self._buffer_lines()
 
     def _arguments(self) -> Iterator[object]:
-        """The arguments of all operations, those in lists one by one."""
+        """The arguments of all operations, with lists flattened."""
         for node in self.nodes:
             for argument in (*node.arguments, *node.keywords.values()):
                 yield from argument if isinstance(argument, tuple) else (argument,)
@@ -195,7 +194,7 @@ class _Network:
             yield from self._alias_lines(node)
             return
         operator, call = self._call(node)
-        # A result that nobody reads gets no name, so that nothing keeps it alive.
+        # A result that nothing reads gets no name, so that nothing keeps it alive.
         node = msgspec.structs.replace(node, outputs=tuple(map(self._wanted, node.outputs)))
         named = [self.names[value.name] for value in node.outputs if value is not None]
         if not named:
@@ -225,7 +224,7 @@ class _Network:
             yield f"    auto {self.names[value.name]} = {self.names[source.name]};"
 
     def _list_lines(self, node: Node, call: _Call) -> Iterator[str]:
-        """Parts of a tensor; the list itself must not keep those alive that nobody reads."""
+        """Parts of a tensor; the list must not keep parts alive that nothing reads."""
         parts = self.free_names.free(f"{node.name}_parts")
         yield from _statement(f"auto {parts} = ", call, node)
         for index, value in enumerate(node.outputs):
@@ -245,7 +244,7 @@ class _Network:
 
     def _check(self, node: Node, operator: Operator) -> None:
         if operator.returns != ("Tensor[]",) and not set(operator.returns) <= {"Tensor"}:
-            raise NotEmitted(f"{node.op} returns something else than tensors")
+            raise NotEmitted(f"{node.op} returns something other than tensors")
         for name in written_values(node, operator):
             if name in self.inputs and self.inputs[name].kind not in ("buffer", "constant"):
                 raise NotEmitted(f"{node.op} overwrites the {self.inputs[name].kind} {name}")
@@ -254,14 +253,14 @@ class _Network:
         return self.names[value.name] if value is not None else "std::ignore"
 
     def _release_lines(self, node: Node, position: int) -> Iterator[str]:
-        """Release what the node was the last to read, as early as eager does or earlier."""
+        """Release the values that this node is the last to read, as early as eager or earlier."""
         kept = {*self.inputs, *self.written, *self.leaving}
         for name in dict.fromkeys(node.references()):
             if name not in kept and self.last_reader[name] == position:
                 yield f"    {self.names[name]}.reset();"
 
     def operation_lines(self) -> Iterator[str]:
-        """The table that says which operation of which layer each mark ends."""
+        """The table that says which operation of which layer each mark follows."""
         yield f"std::vector<Operation> {self.struct}::operations() const {{"
         yield "  return {"
         for position, node in enumerate(self.nodes):
@@ -271,7 +270,7 @@ class _Network:
         yield "}"
         yield ""
 
-    # ------------------------------------------------------------ what leaves
+    # ------------------------------------------------------------ results
 
     def _result_lines(self) -> Iterator[str]:
         outputs = [item for item in self.graph.outputs if item.kind == "output"]
@@ -287,7 +286,7 @@ class _Network:
                 yield f"    {parameter}.gradient = {self.names[item.name]};"
 
     def _buffer_lines(self) -> Iterator[str]:
-        """The new content of the buffers that no operator has written in place."""
+        """The new content of the buffers that no operator writes in place."""
         assignments = []
         for item in self.graph.outputs:
             if item.kind != "buffer" or item.name in self.written:
@@ -302,7 +301,7 @@ class _Network:
         yield from assignments
 
     def _may_share_memory(self, name: str) -> bool:
-        """Whether the value may be another tensor's memory under a second name."""
+        """Whether the value may share memory with another tensor."""
         node = self.producers.get(name)
         if node is None or node.op in ALIASES:
             return True
@@ -323,12 +322,12 @@ def _place_text(node: Node) -> str:
 
 
 def _comment(text: str) -> str:
-    """The text as it may stand in a comment: no line breaks, and no backslash to join lines."""
+    """The text made safe for a comment: no line breaks, and no backslash to join lines."""
     return "".join(c if c.isprintable() and c != "\\" else "?" for c in text)
 
 
 def _statement(left: str, call: _Call, node: Node) -> Iterator[str]:
-    """One statement in as many lines as it needs, the shapes of its results behind it."""
+    """One statement in as many lines as it needs, followed by the shapes of its results."""
     *lines, last = _wrap(f"    {left}", call)
     shapes = ", ".join(str(value) for value in node.outputs if value is not None)
     yield from lines
@@ -336,8 +335,7 @@ def _statement(left: str, call: _Call, node: Node) -> Iterator[str]:
 
 
 def _wrap(left: str, call: _Call) -> list[str]:
-    """Lines no longer than the limit where that can be: broken after the bracket, then between
-    arguments."""
+    """Lines within the limit if possible: broken after the bracket, then between arguments."""
     opening, closing = f"{left}{call.opening}", f"{call.closing};"
     whole = f"{opening}{', '.join(call.arguments)}{closing}"
     if len(whole) <= LINE_LENGTH:

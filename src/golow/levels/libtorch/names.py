@@ -1,4 +1,4 @@
-"""C++ names for the values of a graph: their own, unless C++ or the program has taken them."""
+"""C++ names for the values of a graph: their own, unless C++ or the program uses the name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from golow.lower.graph import Graph
 
-# What the emitted program itself uses, and the words of C++ that Python lets pass.
+# Names that the emitted program uses, and words of C++ that Python allows as names.
 _RESERVED = frozenset(
     "Batch Buffer Constant Operation Parameter Program Result Tensor batch dropout_scale golow "
     "make_program mark marks nanoseconds none number operations ops probability products "
@@ -25,13 +25,13 @@ _RESERVED = frozenset(
 
 
 class CppNames:
-    """Hands out C++ identifiers, each once."""
+    """Hands out unique C++ identifiers."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def free(self, wanted: str) -> str:
-        """The name as an identifier where it is free, else with the next free number."""
+        """The name as an identifier if it is unused, else with the next free number appended."""
         base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "value"
         base = re.sub("__+", "_", f"v_{base}" if base[0].isdigit() else base)
         name, number = base, 1
@@ -42,6 +42,6 @@ class CppNames:
 
 
 def value_names(graph: Graph, same_as: Mapping[str, str], names: CppNames) -> dict[str, str]:
-    """The C++ name of every value; those in ``same_as`` are called like the value named there."""
+    """The C++ name of every value; one in ``same_as`` shares the name of the value given there."""
     found = {name: names.free(name) for name in graph.values() if name not in same_as}
     return found | {name: found[other] for name, other in same_as.items()}

@@ -1,6 +1,6 @@
-"""ATen's operators as C++ knows them: their names, headers and schemas.
+"""ATen's operators in C++: their names, headers and schemas.
 
-``aten.add.Tensor`` is ``at::_ops::add_Tensor::call`` of ``<ATen/ops/add_ops.h>``, the same entry
+``aten.add.Tensor`` is ``at::_ops::add_Tensor::call`` in ``<ATen/ops/add_ops.h>``, the same entry
 to the dispatcher that the Python binding calls.
 """
 
@@ -21,7 +21,7 @@ DROPOUT_SCALE = {"aten.native_dropout_backward.default": 2}
 
 
 class Parameter(NamedTuple):
-    """One parameter of a schema; size is that of a list of fixed size."""
+    """One parameter of a schema. size: the length of a list of fixed size."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class Parameter(NamedTuple):
 class Operator(NamedTuple):
     """One overload: its C++ name and header, and its schema, also as a line of text.
 
-    aliases: a result may be an argument's memory under a new name. random: it draws numbers.
+    aliases: a result may share an argument's memory. random: it draws random numbers.
     """
 
     symbol: str
@@ -47,7 +47,7 @@ class Operator(NamedTuple):
 
 
 def find_operator(name: str) -> Operator:
-    """The overload of that full name (``aten.conv2d.default``). Raises `NotEmitted`."""
+    """The overload with that full name (``aten.conv2d.default``). Raises `NotEmitted`."""
     namespace, _, rest = name.partition(".")
     packet, _, overload = rest.partition(".")
     if namespace != "aten":
@@ -111,7 +111,7 @@ def written_values(node: Node, operator: Operator) -> set[str]:
 
 
 def _certain(given: dict[str, Argument | Any]) -> bool:
-    """Whether the arguments leave nothing to chance: not training, or a probability of zero."""
+    """Whether the call is deterministic: not training, or a probability of zero."""
     switches = [given[name] for name in ("train", "training") if name in given]
     chances = [given[name] for name in ("p", "dropout_p", "dropout") if name in given]
     return False in switches or (bool(chances) and all(chance == 0 for chance in chances))
@@ -129,7 +129,7 @@ def _parameter(argument: Any) -> Parameter:
 
 
 def _kind(kind: Any) -> str:
-    """A type as the schema writes it; the text of the type itself does not tell SymInt."""
+    """A type as the schema writes it; the type's own text does not distinguish SymInt."""
     if kind.kind() == "OptionalType":
         return f"{_kind(kind.getElementType())}?"
     if kind.kind() == "ListType":

@@ -1,6 +1,6 @@
-"""The graph for a device, and what precision the emitted program can run in.
+"""Adapts the graph to a device and to the precision of a training step.
 
-Capture happens on the CPU, so that a graph says ``cpu`` wherever a tensor is made from nothing.
+Capture happens on the CPU, so a graph says ``cpu`` wherever it creates a tensor from nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from golow.record import Device, Unsupported, Workload
 
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 
-# Operations that take no tensor to see by where to make theirs.
+# Operations without a tensor argument that would tell them the device.
 FROM_NOTHING = frozenset(
     f"aten.{name}"
     for name in "ones.default zeros.default full.default empty.memory_format arange.default "
@@ -23,7 +23,7 @@ FROM_NOTHING = frozenset(
 
 
 def on_device(graph: Graph, device: Device) -> Graph:
-    """The graph whose operations make their tensors on the device."""
+    """The graph with operations that create their tensors on the device."""
 
     def moved(argument: Argument) -> Argument:
         if isinstance(argument, Symbol) and argument.kind == "device":
@@ -48,8 +48,8 @@ def products(workload: Workload) -> str:
 
 def with_casts(graph: Graph, dtype: str) -> Graph:
     """The training step with its products in that dtype. (An inference program runs in the
-    precision that it is loaded in.) Raises `golow.record.Unsupported` where autocast and an
-    operation do not go together."""
+    precision that it is loaded in.) Raises `golow.record.Unsupported` if an operation cannot run
+    under autocast."""
     if dtype == "float32":
         return graph
     try:

@@ -46,10 +46,10 @@ def write_project(
 ) -> list[Path]:
     """Write the project and return its files.
 
-    batches are named as in the bundle (``0/input/0``), expected as the worker's outputs
-    (``0/output/0``, ``0/loss/loss``). Raises `GolowError` where the folder holds something else
-    than a project that golow wrote, and `golow.record.Unsupported` where a node has no C++ form
-    or does not run in the precision.
+    batches: named as in the bundle (``0/input/0``). expected: named as the worker's outputs
+    (``0/output/0``, ``0/loss/loss``). Raises `GolowError` if the folder holds anything but a
+    project that golow wrote, and `golow.record.Unsupported` if a node has no C++ form or does not
+    run in the precision.
     """
     dtype = products(workload)
     graph = with_casts(graph, dtype)
@@ -73,13 +73,13 @@ def write_project(
     for name in STATIC_FILES:
         shutil.copyfile(SOURCES / name, folder / name)
     for name, content in tensors.items():
-        # Copies, because two names of a state dict may share memory, which the format refuses.
+        # Copies, because two names of a state dict may share memory, which the format forbids.
         save_file({k: v.detach().contiguous().clone() for k, v in content.items()}, folder / name)
     return [folder / name for name in (*texts, *STATIC_FILES, *tensors)]
 
 
 def _take_folder(folder: Path) -> None:
-    """Make the folder; one that holds something must be an earlier project of ours."""
+    """Create the folder; if it is not empty, it must be a project that golow wrote."""
     if folder.exists() and not folder.is_dir():
         raise GolowError(f"{folder} is a file", "name a folder for the project.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _take_folder(folder: Path) -> None:
     ours = readme.is_file() and MARKER in readme.read_text(encoding="utf-8", errors="replace")
     if any(folder.iterdir()) and not ours:
         raise GolowError(
-            f"{folder} is not empty and holds no project that golow wrote",
+            f"{folder} is not empty and is not a project that golow wrote",
             "name an empty folder, or one that does not exist yet.",
         )
 
@@ -104,7 +104,7 @@ def _readme(graph: Graph, workload: Workload, constants: bool) -> str:
     rows = [
         ("`program.cpp`", f"the network: {len(graph.nodes)} operations in a straight line"),
         ("`main.cpp`", "loads the files below, runs the network, compares"),
-        ("`program.h`", "what a network is to the rest: its state and one step"),
+        ("`program.h`", "the interface of a network: its state and one step"),
         ("`sgd.h`", "the optimizer, in the order of torch.optim.SGD"),
         (
             "`placement.h`",
@@ -114,16 +114,16 @@ def _readme(graph: Graph, workload: Workload, constants: bool) -> str:
         ("`timing.h`, `clock.h`", "the clock"),
         ("`workload.json`", "the workload; training takes the optimizer's rates from it"),
         ("`weights.safetensors`", "the state dict, under its own names"),
-        ("`example.safetensors`", "example batches, and what they gave (`expected/...`)"),
+        ("`example.safetensors`", "example batches and their results (`expected/...`)"),
     ]
     if constants:
-        rows.append(("`constants.safetensors`", "tensors that the model's code made on the way"))
+        rows.append(("`constants.safetensors`", "constant tensors that the model's code created"))
     table = "\n".join(f"| {name} | {text} |" for name, text in rows)
     return f"""{MARKER}
 # {workload.model} in C++
 
-`{graph.name}`, {what}, for inputs of {shapes}: the graph that PyTorch captured, written out as
-C++ calls to ATen's operators. There is no Python in the program.
+`{graph.name}`, {what}, for inputs of {shapes}: the graph that PyTorch captured, written as C++
+calls to ATen's operators. There is no Python in the program.
 
 ```
 {CONFIGURE}
@@ -138,6 +138,6 @@ cmake --build build
 {table}
 
 PyTorch 2.11 to 2.13, a C++ compiler (GCC 11 or newer) and CMake 3.18 are enough, also on a GPU:
-the program calls PyTorch alone, so that a PyTorch with CUDA needs no CUDA toolkit beside it. The
-`device` and the `precision` in `workload.json` say where and how the program runs.
+the program calls only PyTorch, so a PyTorch with CUDA works without a CUDA toolkit. `device` and
+`precision` in `workload.json` say where and how the program runs.
 """

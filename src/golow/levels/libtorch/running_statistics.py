@@ -1,12 +1,12 @@
-"""Which batch norms may write their running statistics in place, as eager does.
+"""Finds batch norms that may write their running statistics in place, as eager does.
 
-The captured step is free of side effects: batch norm takes the old statistics and returns new
-ones, which leave as the buffers' new content. Where nobody else reads the old ones, the operator
-may as well write into the buffers: no copies, and bit for bit what eager calculates.
+The captured step has no side effects: batch norm takes the old statistics and returns new ones,
+which become the buffers' new content. If nothing else reads the old ones, the operator can write
+into the buffers instead: without copies, and bit for bit as in eager.
 
-The operator that does so in PyTorch's captured graphs is the one that PyTorch wrote itself. Eager's
-module lets PyTorch choose the library instead, which on a GPU is cuDNN; the operator that chooses,
-and its backward, take the place of the captured ones wherever they can.
+The operator for this in captured graphs runs PyTorch's own kernels. Eager's module lets PyTorch
+choose the library instead, which on a GPU is cuDNN. The operator that makes this choice, and its
+backward, replace the captured ones wherever possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from golow.lower.graph import Graph, Node, Ref, Value
 FUNCTIONAL = "aten._native_batch_norm_legit_functional.default"
 IN_PLACE = "aten._native_batch_norm_legit.default"
 BACKWARD = "aten.native_batch_norm_backward.default"
-# These choose the library. The first hands to the second what the library keeps for it.
+# These choose the library. The first passes the library's saved data to the second.
 CHOOSING = "aten._batch_norm_with_update.default"
 CHOOSING_BACKWARD = "aten.batch_norm_backward.default"
 STATISTICS = (3, 4)  # running mean and variance: among the arguments, and among the outputs
@@ -31,7 +31,7 @@ STATISTICS = (3, 4)  # running mean and variance: among the arguments, and among
 class Update(NamedTuple):
     """One statistic of one batch norm: the value that the node reads and the one it makes.
 
-    node is the position in the graph, because the nodes of a layer that runs twice share a name.
+    node: the position in the graph, because the nodes of a layer that runs twice share a name.
     """
 
     node: int
@@ -40,7 +40,7 @@ class Update(NamedTuple):
 
 
 def written_in_place(graph: Graph) -> dict[str, str]:
-    """The buffer's value, by every new statistic that may be written into that buffer.
+    """Maps each new statistic that may be written into a buffer to the value of that buffer.
 
     A layer that runs twice in a step makes a chain of updates of one buffer.
     """
@@ -57,7 +57,7 @@ def written_in_place(graph: Graph) -> dict[str, str]:
 
 def in_place(graph: Graph, written: Mapping[str, str]) -> Graph:
     """The graph with operators that write these statistics into the buffers."""
-    kept: dict[str, Ref] = {}  # for the backward, by the value of the batch's own mean
+    kept: dict[str, Ref] = {}  # saved data for the backward, by the batch mean's name
 
     def changed(node: Node) -> Node:
         if node.op == FUNCTIONAL and _writes(node, written):
@@ -79,12 +79,12 @@ def _writes(node: Node, written: Mapping[str, str]) -> bool:
 
 
 def _choosing(node: Node, kept: dict[str, Ref]) -> Node:
-    """The forward that chooses the library, which always trains."""
+    """The forward operator that chooses the library; it always runs in training mode."""
     arguments = (*node.arguments[:5], *node.arguments[6:])
     mean = node.outputs[1]
     reserve = None
     if mean is not None:
-        # Its size is the library's affair. The dot keeps the name from being another value's.
+        # Its size depends on the library. With the dot, the name cannot be another value's.
         reserve = Value(name=f"{mean.name}.reserve", shape=(), dtype="uint8")
         kept[mean.name] = Ref(name=reserve.name)
     outputs = (*node.outputs[:3], reserve)
@@ -92,7 +92,7 @@ def _choosing(node: Node, kept: dict[str, Ref]) -> Node:
 
 
 def _buffers(graph: Graph) -> dict[str, str]:
-    """Target by value of everything that a step may write to."""
+    """Maps each value that a step may write to its target."""
     kinds = ("buffer", "constant")
     return {item.value.name: item.target for item in graph.inputs if item.kind in kinds}
 
@@ -112,7 +112,7 @@ def _chain(graph: Graph, buffer: str) -> Iterator[Update]:
 
 
 def _may(graph: Graph, buffer: str, chain: list[Update]) -> bool:
-    """Whether only the chain itself reads what it overwrites, and its end is the new buffer."""
+    """Whether only the chain reads the values it overwrites, and its end is the new buffer."""
     target = _buffers(graph)[buffer]
     leaving: dict[str, list[tuple[str, str]]] = {}
     for item in graph.outputs:
@@ -125,11 +125,11 @@ def _may(graph: Graph, buffer: str, chain: list[Update]) -> bool:
 
 
 def _readers(graph: Graph, value: str) -> Iterator[int]:
-    """Positions of the nodes that read the value, as often as they do."""
+    """Positions of the nodes that read the value, with repetitions."""
     for index, node in enumerate(graph.nodes):
         arguments = node.arguments
         if node.op == BACKWARD and arguments[7] is True:
-            # In training the backward takes the running statistics and does not look at them.
+            # In training the backward takes the running statistics but does not read them.
             arguments = tuple(a for i, a in enumerate(arguments) if i not in STATISTICS)
         looked_at = msgspec.structs.replace(node, arguments=arguments)
         yield from (index for name in looked_at.references() if name == value)

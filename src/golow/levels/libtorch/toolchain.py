@@ -25,23 +25,23 @@ SHARED_RUNTIME = "libstdc++.so.6"
 INSTALL_CUDA = "install a build of torch with CUDA, or run without --device cuda"
 INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
 
-# -Og: the program only calls into libraries that are compiled already. Networks that are nothing
-# but overhead (40 layers of 4 neurons) run as fast as with -O2, and 5% faster than with -O0;
-# ResNet-50's training step compiles in 7 s where -O1 takes 15 and -O2 30.
-# AT_PER_OPERATOR_HEADERS: only the operators that are called are declared, which is most of the
-# compile time.
+# -Og: the program only calls into compiled libraries. Networks that are all overhead (40 layers of
+# 4 neurons) run as fast as with -O2, and 5% faster than with -O0; ResNet-50's training step
+# compiles in 7 s, against 15 s with -O1 and 30 s with -O2.
+# AT_PER_OPERATOR_HEADERS: declares only the operators that are called; declarations take most of
+# the compile time.
 FLAGS = ("-Og", "-pthread", "-DAT_PER_OPERATOR_HEADERS")
 
-# Nothing in the program names a symbol of CUDA's libraries: the operators for a GPU register
-# themselves when this library is loaded, which a linker left to itself would drop.
+# The program uses no symbol of this library, whose operators for a GPU register themselves when it
+# is loaded. By default the linker would drop it.
 CUDA_LIBRARIES = ("-Wl,--push-state,--no-as-needed", "-ltorch_cuda", "-Wl,--pop-state")
 
 
 class Toolchain(NamedTuple):
     """A compiler with its version, and a torch with its version.
 
-    cuda is the version of CUDA that torch was built with, where the program is to run on a GPU,
-    and empty where it is to run on a CPU.
+    cuda: the version of CUDA that torch was built with, for programs that run on a GPU; empty for
+    those that run on a CPU.
     """
 
     compiler: tuple[str, ...]
@@ -52,7 +52,7 @@ class Toolchain(NamedTuple):
 
     @property
     def standard(self) -> int:
-        """The year of C++ that this torch's headers ask for."""
+        """The C++ standard that this torch's headers require."""
         major, minor = (int(part) for part in self.torch_version.split(".")[:2])
         return 20 if (major, minor) >= (2, 12) else 17
 
@@ -63,7 +63,7 @@ class Toolchain(NamedTuple):
             f"-std=c++{self.standard}",
             *FLAGS,
             *(f"-I{folder}" for folder in folders),
-            # As system headers, whose warnings are not the reader's business.
+            # As system headers, to suppress their warnings.
             *("-isystem", str(self.torch / "include")),
             *("-c", str(source), "-o", str(target)),
         ]
@@ -80,8 +80,8 @@ class Toolchain(NamedTuple):
             *map(str, objects),
             *("-o", str(target)),
             *(f"-L{libraries}", f"-Wl,-rpath,{libraries}"),
-            # What torch's libraries need themselves (CUDA's, in a build with CUDA) they find at
-            # run time by their own paths.
+            # torch's libraries find their own dependencies (CUDA's, in a build with CUDA) at run
+            # time by their own paths.
             "-Wl,--unresolved-symbols=ignore-in-shared-libs",
             *(CUDA_LIBRARIES if self.cuda else ()),
             *("-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
@@ -89,10 +89,11 @@ class Toolchain(NamedTuple):
         ]
 
     def _shared_runtime(self) -> list[str]:
-        """The shared C++ library by its path, where the compiler has one.
+        """The path of the shared C++ runtime, if the compiler has one.
 
-        A compiler that comes with the static one only would link that, and a program with one
-        C++ runtime in libraries with another dies at the first stream or exception they share.
+        A compiler that comes with only the static one would link that. If a program and its
+        libraries use different C++ runtimes, it crashes at the first stream or exception that they
+        share.
         """
         answer = subprocess.run(
             [*self.compiler, f"-print-file-name={SHARED_RUNTIME}"],
@@ -106,19 +107,19 @@ class Toolchain(NamedTuple):
 
 
 def find_toolchain(device: Device = "cpu") -> Toolchain:
-    """The toolchain for programs of that device, or `GolowError` with what to install."""
+    """The toolchain for programs on that device. Raises `GolowError` with what to install."""
     found = probe(device)
     compiler, torch = _compiler(), _torch_folder()
     if not found.available or compiler is None or torch is None:
-        raise GolowError(f"the level libtorch needs more: {found.missing}", found.fix)
+        raise GolowError(f"the level libtorch is unavailable: {found.missing}", found.fix)
     cuda = cuda_version(torch) if device == "cuda" else ""
     return Toolchain(compiler, _compiler_version(compiler), torch, version("torch"), cuda)
 
 
 def probe(device: Device = "cpu") -> Probe:
-    """Whether a C++ compiler and torch with its headers are there, built for that device.
+    """Whether a C++ compiler, and a torch with headers and built for that device, are installed.
 
-    The headers and libraries of CUDA itself are not needed: the program calls PyTorch alone.
+    CUDA's own headers and libraries are not needed: the program calls only PyTorch.
     """
     if platform.system() != "Linux":
         return Probe(False, "the level libtorch runs on Linux only", "run golow on Linux")
@@ -146,7 +147,7 @@ def cuda_version(torch: Path) -> str:
 
 
 def _compiler() -> tuple[str, ...] | None:
-    """CXX, which may carry a launcher or flags, else the first compiler on the path."""
+    """CXX, which may include a launcher or flags, else the first compiler on the path."""
     if given := shlex.split(os.environ.get("CXX", "")):
         program = shutil.which(given[0])
         return (program, *given[1:]) if program else None

@@ -1,6 +1,6 @@
-"""What the levels outside PyTorch share in the worker: an exported model served from arrays.
+"""The worker's part of the levels outside PyTorch: serves an exported model on numpy arrays.
 
-Nothing here imports torch: a worker whose runtime does not need it must not have it in memory.
+Nothing here imports torch: a worker must not hold it in memory if its runtime does not need it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Array = npt.NDArray[Any]
 
 
 class ArrayProgram:
-    """A workload run by a runtime on numpy's arrays; a level overrides the three steps below.
+    """A workload run by a runtime on numpy arrays; a level overrides the four methods below.
 
-    The arrays of a batch stay where they are from load to load, as the tensors of `TorchProgram`
-    do, so that a runtime may be bound to them once.
+    The arrays of a batch stay where they are until the next load, as the tensors of `TorchProgram`
+    do, so that a runtime can be bound to them once.
     """
 
     workload: Workload
@@ -40,7 +40,7 @@ class ArrayProgram:
         raise NotImplementedError
 
     def bind(self, index: int, inputs: list[Array]) -> None:
-        """Make ready to run on these inputs, which are batch ``index``."""
+        """Prepare to run on these inputs, which are batch ``index``."""
         raise NotImplementedError
 
     def run(self, index: int) -> None:
@@ -72,7 +72,7 @@ class ArrayProgram:
         return LoadReport(phases={"load": time.perf_counter() - start}, notes=tuple(self.notes))
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
-        """Run the batches and write their outputs; there is no state to go back from."""
+        """Run the batches and write their outputs; there is no state to reset."""
         tensors: dict[str, Array] = {}
         for step, index in enumerate(batches):
             self.run(self._check_index(index))
@@ -103,7 +103,7 @@ class ArrayProgram:
 
 
 def _find_export(workload: Workload) -> Path:
-    """The folder that the parent has named, if it is of this workload."""
+    """The folder that the parent has named; it must hold the export of this workload."""
     folder = Path(os.environ.get(VARIABLE, ""))
     report = read_report(folder)
     if not os.environ.get(VARIABLE) or report is None:

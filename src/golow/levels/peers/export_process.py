@@ -1,7 +1,7 @@
 """The exporting process: ``python -m golow.levels.peers.export_process LEVEL BUNDLE FOLDER``.
 
-It builds the bundle's module, has the level's own module export it into the folder, and leaves a
-report there. Nothing else imports this file, which imports torch.
+It builds the bundle's module, calls the level's ``export`` to write it into the folder, and writes
+a report there. This file imports torch, so no other file imports it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FlatOutputs(nn.Module):
         self.module = module
 
     def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
-        """Whatever tree of tensors the module returns -> its leaves."""
+        """The leaves of the tree of tensors that the module returns."""
         return tuple(pytree.tree_leaves(self.module(*inputs)))
 
 
@@ -44,7 +44,7 @@ def export(level: str, bundle: Bundle, folder: Path) -> ExportReport:
     torch.set_num_threads(workload.threads)
     try:
         module, inputs = _module(bundle), _inputs(bundle)
-        # From here on: torch and the model are loaded at every level.
+        # Timed from here: every level loads torch and the model.
         start = time.perf_counter()
         with torch.no_grad():
             importlib.import_module(f"golow.levels.peers.{level}").export(module, inputs, folder)
@@ -72,7 +72,7 @@ def _inputs(bundle: Bundle) -> tuple[Tensor, ...]:
 
 
 def main(level: str, bundle: str, folder: str) -> None:
-    """Export and leave the report."""
+    """Export and write the report."""
     end_with_parent()
     report = export(level, Bundle(Path(bundle)), Path(folder))
     (Path(folder) / REPORT).write_bytes(msgspec.json.encode(report))

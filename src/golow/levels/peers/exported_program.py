@@ -1,7 +1,7 @@
-"""What the levels outside PyTorch share in the parent: a model exported once and kept in a cache.
+"""The parent's part of the levels outside PyTorch: exports a model once and caches it.
 
-The export runs in a process of its own (``export_process.py``), so that the parent keeps nothing
-of it in memory and a crash of the exporter is a recorded failure.
+The export runs in a separate process (``export_process.py``), so that none of it stays in the
+parent's memory and a crash of the exporter is a recorded failure.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from golow.levels.probe import Probe
 from golow.record import GolowError, Record, Unsupported
 from golow.workload.bundle import Bundle
 
-VARIABLE = "GOLOW_EXPORTED"  # names the folder to the worker
+VARIABLE = "GOLOW_EXPORTED"  # tells the worker the folder
 REPORT = "export.json"
-LIMIT = 1800.0  # seconds after which an exporter is taken to hang
+LIMIT = 1800.0  # seconds after which an exporter is considered hung
 LOG_LINES = 20
 HERE = Path(__file__).parent
 
 
 class ExportReport(Record, frozen=True, kw_only=True):
-    """What the exporting process says: seconds of the export alone, or why there is none."""
+    """The exporting process's report: seconds of the export alone, or why there is none."""
 
     digest: str
     seconds: float = 0.0
@@ -38,7 +38,7 @@ class ExportReport(Record, frozen=True, kw_only=True):
 
 
 def probe(packages: tuple[str, ...], extra: str) -> Probe:
-    """torch and these packages must be installed; none of them is imported for the answer."""
+    """torch and these packages must be installed; the probe imports none of them."""
     missing = [name for name in ("torch", *packages) if find_spec(name) is None]
     if not missing:
         return Probe(True)
@@ -51,9 +51,8 @@ def probe(packages: tuple[str, ...], extra: str) -> Probe:
 def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) -> Launch:
     """The launch of the level's worker on its exported model, from the cache or newly exported.
 
-    packages are those whose versions the exported model depends on. Raises
-    `golow.record.Unsupported` where the exporter cannot express the model, and `GolowError` where
-    it fails otherwise.
+    packages: those whose versions the exported model depends on. Raises `golow.record.Unsupported`
+    if the exporter cannot express the model, and `GolowError` if it fails for another reason.
     """
     home = cache / level
     folder = home / _key(bundle, level, packages)
@@ -71,7 +70,7 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
 
 
 def read_report(folder: Path) -> ExportReport | None:
-    """The report of a finished export; None where there is none in that folder."""
+    """The report of a finished export; None if the folder has none."""
     try:
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=ExportReport)
     except (OSError, msgspec.MsgspecError):
@@ -79,11 +78,11 @@ def read_report(folder: Path) -> ExportReport | None:
 
 
 def _key(bundle: Bundle, level: str, packages: tuple[str, ...]) -> str:
-    """Name of everything that the exported model depends on."""
+    """Hash of everything that the exported model depends on."""
     digest = hashlib.sha256(bundle.workload.digest.encode())
     for name in ("torch", *packages):
         digest.update(f"\0{name} {_version(name)}".encode())
-    # How it is exported: an option that changes here makes another model.
+    # The code that exports: another option there makes another model.
     for file in (HERE / f"{level}.py", HERE / "export_process.py"):
         digest.update(b"\0" + file.read_bytes())
     return digest.hexdigest()[:32]
@@ -92,13 +91,13 @@ def _key(bundle: Bundle, level: str, packages: tuple[str, ...]) -> str:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:  # it can be imported, but does not say what it is
+    except PackageNotFoundError:  # it can be imported, but has no metadata
         return "unknown"
 
 
 def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
-    """Export beside the finished folders and rename: what a killed export leaves never looks
-    finished."""
+    """Export to a temporary folder beside the finished ones, then rename it: a killed export never
+    looks finished."""
     with building(folder, "exporting-", lambda: read_report(folder) is not None) as work:
         log = work / "log"
         status = _run(bundle, level, work, log)
@@ -113,8 +112,8 @@ def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
 
 
 def _run(bundle: Bundle, level: str, made: Path, log: Path) -> int:
-    """Run the exporter to its end; its status, which is negative where a signal ended it."""
-    # Not above: workers import this file too, and what they do not need would count as theirs.
+    """Run the exporter and return its exit status, negative if a signal ended it."""
+    # Not at the top: workers import this file, too, and would pay for a module they do not need.
     from golow.worker.process import worker_environment
 
     command = [sys.executable, "-m", "golow.levels.peers.export_process", level]
@@ -126,13 +125,13 @@ def _run(bundle: Bundle, level: str, made: Path, log: Path) -> int:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=worker_environment(sys.executable, bundle.workload.threads, {}),
-                # Ctrl-C reaches the parent alone, which then ends the exporter.
+                # Ctrl-C reaches only the parent, which then ends the exporter.
                 process_group=0,
                 check=False,
                 timeout=LIMIT,
             )
     except subprocess.TimeoutExpired as error:
-        raise GolowError(f"the export for {level} was not done after {LIMIT:.0f} s") from error
+        raise GolowError(f"the export for {level} took longer than {LIMIT:.0f} s") from error
     return done.returncode
 
 

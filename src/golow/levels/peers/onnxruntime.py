@@ -21,7 +21,7 @@ MODEL = "model.onnx"
 
 
 def probe() -> Probe:
-    """The runtime, and what torch's exporter needs beside torch."""
+    """The runtime must be installed, and the packages that torch's exporter needs."""
     from golow.levels.peers import exported_program
 
     return exported_program.probe(PACKAGES, "onnxruntime")
@@ -35,11 +35,12 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def export(module: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> None:
-    """Inside the exporting process: the exporter that PyTorch and the runtime recommend."""
+    """Export, inside the exporting process, with the exporter that PyTorch and the runtime
+    recommend."""
     import torch
 
     try:
-        # Shapes are fixed, which lets the runtime plan its memory; so they are at every level.
+        # Shapes are fixed, as at every level, which lets the runtime plan its memory.
         torch.onnx.export(module, inputs, folder / MODEL, dynamo=True, verbose=False)
     except torch.onnx.errors.OnnxExporterError as error:
         reason = f"torch.onnx.export refuses it: {_root(error)}"
@@ -47,7 +48,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> None:
 
 
 def _root(error: BaseException) -> str:
-    """The first line of what it began with: the exporter wraps that in pages of advice."""
+    """The first line of the root cause, which the exporter wraps in pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -72,7 +73,7 @@ def program(variant: str) -> ArrayProgram:
                 raise Unsupported("onnxruntime", f"the runtime refuses it: {reason}") from error
 
         def bind(self, index: int, inputs: list[Array]) -> None:
-            # Bound once to the arrays: run() with a dictionary costs 1.6 us more an iteration.
+            # Bound once to the arrays: run() with a dictionary costs 1.6 us more per iteration.
             binding = self.session.io_binding()
             for node, array in zip(self.session.get_inputs(), inputs, strict=True):
                 binding.bind_cpu_input(node.name, array)
@@ -99,8 +100,8 @@ def program(variant: str) -> ArrayProgram:
 
 
 def _import_onnxruntime() -> Any:
-    """The package without its telemetry, which from 1.29 on keeps an identifier under the user's
-    home and uploads from a thread of its own, beside whatever is being timed. The variable is read
+    """Import the package without its telemetry. From 1.29 on, that stores an identifier in the
+    user's home and uploads from its own thread, even while something is timed. The variable is read
     once, by the import."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime

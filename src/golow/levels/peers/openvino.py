@@ -1,4 +1,4 @@
-"""OpenVINO: the model as its own converter reads it, run on the CPU without PyTorch."""
+"""OpenVINO: the model from OpenVINO's own converter, run on the CPU without PyTorch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PACKAGES = ("openvino",)
 MODEL = "model.xml"
 
-# In float32 whatever the processor offers: on one with bfloat16 the default would take that, and
-# differ from eager in the third digit.
+# float32 on every processor: on one with bfloat16 the default would use that, and differ from eager
+# in the third digit.
 SETTINGS = {
     "INFERENCE_PRECISION_HINT": "f32",
     "EXECUTION_MODE_HINT": "ACCURACY",
@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 def probe() -> Probe:
-    """The runtime, which brings its converter."""
+    """The runtime must be installed; it includes its converter."""
     from golow.levels.peers import exported_program
 
     return exported_program.probe(PACKAGES, "openvino")
@@ -44,13 +44,14 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def export(module: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> None:
-    """Inside the exporting process: the runtime's own converter, which traces the module."""
+    """Export, inside the exporting process, with the runtime's own converter, which traces the
+    module."""
     openvino = _import_openvino()
     from openvino.frontend import NotImplementedFailure, OpConversionFailure
 
     shapes = [tuple(tensor.shape) for tensor in inputs]
     try:
-        # Without the shapes every dimension would be dynamic, and kernels would be chosen anew.
+        # Without the shapes every dimension would be dynamic, and kernels would be chosen again.
         model = openvino.convert_model(module, example_input=inputs, input=shapes)
     except (OpConversionFailure, NotImplementedFailure) as error:
         last = str(error).strip().splitlines()[-1].removeprefix("-- ")
@@ -74,8 +75,9 @@ def _tracing_failure(error: RuntimeError) -> str | None:
 
 
 def _import_openvino() -> Any:
-    """The package without its telemetry, which reports conversions over the network: golow sends
-    nothing of a user's work anywhere. The package does without where it cannot import it."""
+    """Import the package without its telemetry, which reports conversions over the network: golow
+    sends no information about a user's work. The package also runs if it cannot import its
+    telemetry."""
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     import openvino
 
@@ -95,11 +97,11 @@ def program(variant: str) -> ArrayProgram:
             self.compiled = openvino.Core().compile_model(folder / MODEL, "CPU", settings)
             taken = self.compiled.get_property("INFERENCE_NUM_THREADS")
             if taken != workload.threads:
-                self.notes.append(f"OpenVINO takes {taken} of {workload.threads} threads")
+                self.notes.append(f"OpenVINO uses {taken} of {workload.threads} threads")
 
         def bind(self, index: int, inputs: list[Array]) -> None:
-            # A request for each batch, bound once to the arrays: 4 us an iteration less than
-            # infer() with tensors, 40 us less than infer() with arrays.
+            # A request for each batch, bound once to the arrays: per iteration 4 us less than
+            # infer() with tensors, and 40 us less than infer() with arrays.
             request = self.compiled.create_infer_request()
             for position, array in enumerate(inputs):
                 tensor = openvino.Tensor(array, shared_memory=True)

@@ -1,4 +1,4 @@
-"""What a bundle holds, as PyTorch has it: tensors, the module with its weights, the loss."""
+"""The contents of a bundle in PyTorch: tensors, the module with its weights, the loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from golow.workload.source import build_module
 
 
 def tensors(bundle: Bundle, name: str) -> dict[str, Tensor]:
-    """Those of one of the bundle's files: ``weights`` or ``batches``."""
+    """The tensors in one of the bundle's files: ``weights`` or ``batches``."""
     return load_file(bundle.file(f"{name}.safetensors"))
 
 
@@ -25,7 +25,7 @@ def module(bundle: Bundle) -> nn.Module:
         built = build_module(source, bundle.folder)
         built.load_state_dict(weights)
         return built
-    # The weights are at hand, so the zoo's modules need not draw random ones first.
+    # The weights are known, so the zoo's modules need not draw random ones first.
     with torch.device("meta"):
         built = build_module(source, bundle.folder)
     built.load_state_dict(weights, assign=True)
@@ -35,7 +35,7 @@ def module(bundle: Bundle) -> nn.Module:
 
 
 def loss(bundle: Bundle) -> Callable[..., Tensor]:
-    """The workload's loss: the caller's own, or the one of that name in torch.nn.functional."""
+    """The workload's loss: the caller's own, or the one with its name in torch.nn.functional."""
     path = bundle.file("loss.pkl")
     if path.exists():
         import cloudpickle

@@ -1,5 +1,5 @@
-"""torch.compile with the Inductor back end; variants with frozen weights, in CUDA graphs, or with
-autotuning."""
+"""torch.compile with the Inductor back end; variants freeze weights, use CUDA graphs, or tune
+kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from golow.workload.bundle import Bundle
 if TYPE_CHECKING:
     from golow.levels.torch.program import TorchProgram
 
-# torch.compile's own name for what a variant asks of it.
+# torch.compile's name for the mode that a variant uses.
 MODES = {
     "cudagraphs": "reduce-overhead",
     "freezing-cudagraphs": "reduce-overhead",
@@ -35,10 +35,10 @@ def probe() -> Probe:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Inductor builds when the worker loads; its cache is kept apart for each workload, so that
-    the seconds of a cold build can be told from those of a warm start."""
+    """Inductor builds when the worker loads. Each workload has a separate cache, so that a cold
+    build can be told from a warm start."""
     workload = bundle.workload
-    # Device and precision are in the digest, as all of the workload is.
+    # The digest covers the whole workload, including device and precision.
     key = f"{workload.digest} {variant} {version('torch')} {workload.threads}"
     folder = cache / "inductor" / hashlib.sha256(key.encode()).hexdigest()[:16]
     environment = {
@@ -62,8 +62,8 @@ def program(variant: str) -> TorchProgram:
     from golow.levels.torch.program import Lowered, TorchProgram
 
     options: dict[str, Any] = {"mode": MODES[variant]} if variant in MODES else {}
-    # The smaller batch that ends an epoch gets code of its own. Left to itself, PyTorch would take
-    # a second size as a reason to compile for any size, which is not what was measured.
+    # The smaller last batch of an epoch gets its own code. By default PyTorch would react to a
+    # second size by compiling for any size, which is not what was measured.
     options["dynamic"] = False
 
     class Compile(TorchProgram):
@@ -72,13 +72,13 @@ def program(variant: str) -> TorchProgram:
         indivisible = "torch.compile has fused its layers into kernels of its own"
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
-            if self.constant_weights:  # or the code with the weights before in it would be found
+            if self.constant_weights:  # else the code with the old weights would be reused
                 torch.compiler.reset()
             compiled: Lowered = torch.compile(module, **options)
             return compiled
 
         def allocated_peak(self) -> int | None:
-            # A graph's memory was allocated when it was recorded: a replay shows nothing of it.
+            # A graph's memory is allocated when it is recorded; a replay does not show it.
             return None if self._in_graphs() else super().allocated_peak()
 
         def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
@@ -90,7 +90,7 @@ def program(variant: str) -> TorchProgram:
             return super()._learn(inputs, targets)
 
         def _begin(self) -> None:
-            if self._in_graphs():  # the results of the iteration before may be overwritten now
+            if self._in_graphs():  # the previous iteration's results may be overwritten now
                 torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
         def _in_graphs(self) -> bool:

@@ -1,7 +1,7 @@
 """Eager's step captured once as a CUDA graph and replayed: the host no longer launches kernels.
 
-Training differs from eager in one thing. Its SGD is PyTorch's fused one, which reads the learning
-rate from the device, so that the graph serves every rate.
+Training differs from eager in one point: it uses PyTorch's fused SGD, which reads the learning rate
+from the device, so that the graph serves every rate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Nothing is built ahead: a graph holds addresses of the process that captured it."""
+    """Nothing is built ahead: a graph contains addresses of the process that captured it."""
     return Launch(python_worker(__name__, variant))
 
 

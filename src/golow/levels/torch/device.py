@@ -20,9 +20,10 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Arithmetic(NamedTuple):
     """What a workload's precision means to a PyTorch program.
 
-    storage: dtype of weights and activations. given: dtype in which an iteration gets its input,
-    and casts it if it is another one. autocast: dtype of the operations that autocast takes down.
-    scaled: whether the loss is scaled, since gradients in half precision may underflow.
+    storage: dtype of weights and activations. given: dtype of the input that an iteration gets; it
+    casts the input to storage if they differ. autocast: dtype of the operations that autocast runs
+    in lower precision. scaled: whether the loss is scaled, since gradients in half precision may
+    underflow.
     """
 
     storage: torch.dtype
@@ -31,17 +32,17 @@ class Arithmetic(NamedTuple):
     scaled: bool = False
 
     def casting(self, device: str) -> AbstractContextManager[object]:
-        """What the forward pass and the loss run under."""
+        """The context for the forward pass and the loss."""
         return torch.autocast(device, self.autocast) if self.autocast else nullcontext()
 
 
 def arithmetic(workload: Workload, dtype: torch.dtype) -> Arithmetic:
-    """The workload's precision, for a level that computes in float32; another dtype of the level's
-    own stays as it is. Sets torch's flags for TF32 where the precision decides on them."""
+    """The arithmetic of the workload's precision for a level that computes in float32; a level with
+    another dtype keeps it. Sets torch's flags for TF32 if the precision specifies them."""
     if dtype != torch.float32:
         return Arithmetic(dtype, dtype)
     if workload.precision in ("ieee", "tf32"):
-        # The older of torch's two ways to say it: it sets the newer flags along, not so vice versa.
+        # The older of torch's two interfaces: it also sets the newer flags, but not vice versa.
         torch.backends.cuda.matmul.allow_tf32 = workload.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = workload.precision == "tf32"
     half = HALVES.get(workload.precision)
@@ -61,7 +62,7 @@ class EventStopwatch:
         self._scratch: torch.Tensor | None = None
 
     def flush(self) -> None:
-        """Enqueue the emptying of the L2 cache: twice its size is written."""
+        """Enqueue a flush of the L2 cache: twice its size is written."""
         if self._scratch is None:
             size = 2 * torch.cuda.get_device_properties().L2_cache_size
             self._scratch = torch.empty(size, dtype=torch.uint8, device="cuda")
@@ -72,17 +73,17 @@ class EventStopwatch:
         self._starts[iteration].record()
 
     def stop(self, iteration: int) -> None:
-        """Enqueue the event behind it."""
+        """Enqueue the event after that iteration."""
         self._stops[iteration].record()
 
     def nanoseconds(self) -> tuple[int, ...]:
-        """Wait until all is done; the device's time of each iteration."""
+        """Wait until the device is done; the device time of each iteration."""
         torch.cuda.synchronize()
         return tuple(map(elapsed_ns, self._starts, self._stops))
 
 
 def mark() -> torch.cuda.Event:
-    """A moment of the current stream, enqueued."""
+    """Enqueue an event on the current stream."""
     event = _event()
     event.record()
     return event
@@ -99,7 +100,7 @@ def _event() -> torch.cuda.Event:
 
 
 def allocated_peak(run: Callable[[], None]) -> int:
-    """Bytes that the caching allocator hands out at most while it runs, beyond those before."""
+    """Peak bytes that the caching allocator hands out during the run, beyond those before it."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -109,8 +110,8 @@ def allocated_peak(run: Callable[[], None]) -> int:
 
 
 def copies(run: Callable[[], None], iterations: int) -> CopiesReport:
-    """What that many runs copy from the host to the device, an iteration; seen by the profiler."""
-    run()  # the first may load what the others find
+    """Copies from host to device per iteration, over that many runs; seen by the profiler."""
+    run()  # not counted: the first run may load things that later runs reuse
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
         for _ in range(iterations):

@@ -1,4 +1,4 @@
-"""The top of the ladder: the nn.Module as it is. What every other level is compared with."""
+"""The top of the ladder: the nn.Module as it is. Every other level is compared with it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from golow.workload.bundle import Bundle
 if TYPE_CHECKING:
     from golow.levels.torch.program import TorchProgram
 
-# Blocks of PyTorch's allocator that are larger hold one tensor each, where the reference's memory
-# runs out.
+# If the reference runs out of memory, larger blocks of PyTorch's allocator hold one tensor each.
 WHOLE_MIB = 512
 
 
 def probe() -> Probe:
-    """torch must be installed; it is not imported for the answer."""
+    """torch must be installed; the probe does not import it."""
     if find_spec("torch") is None:
         return Probe(False, "torch is not installed", "pip install 'torch>=2.11,<2.14'")
     return Probe(True)
@@ -41,7 +40,7 @@ def program(variant: str) -> TorchProgram:
     class Eager(TorchProgram):
         def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
             super().outputs(batches, learning_rate, file)
-            # Eager and its reference take turns: what one keeps of the card the other needs.
+            # Eager and its reference take turns: each needs the memory that the other has cached.
             give_back_memory(self.workload.device)
 
     if variant == "channels_last":
@@ -58,9 +57,9 @@ def program(variant: str) -> TorchProgram:
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):
                     return super().outputs(batches, learning_rate, file)
-                # A small tensor in a large block keeps the rest of it from everything else. Blocks
-                # that are not split cost time (PyTorch's notes on CUDA, max_split_size_mb), so only
-                # where there is no room otherwise.
+                # A small tensor in a large block can make the rest of the block unusable. Blocks
+                # that are not split cost time (PyTorch's notes on CUDA, max_split_size_mb), so they
+                # are used only after memory has run out.
                 give_back_memory(self.workload.device)
                 torch._C._accelerator_setAllocatorSettings(f"max_split_size_mb:{WHOLE_MIB}")
                 return super().outputs(batches, learning_rate, file)

@@ -1,4 +1,5 @@
-"""The batches of a feed on their way into PyTorch: to the device, augmented there, normalised."""
+"""Brings the batches of a feed into PyTorch: to the device, where they are augmented and
+normalised."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from golow.worker.feed import Fed, Feed, padded
 
 
 def batches(feed: Feed, device: torch.device, least: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of each batch the input, float32 [n, C, H, W], and the labels, int64 [n], on the device.
+    """For each batch the input, float32 [n, C, H, W], and the labels, int64 [n], on the device.
 
-    On a GPU everything is enqueued and nothing waits. least: a smaller batch is filled up to so
-    many rows with copies of its last.
+    On a GPU everything is enqueued and nothing waits. least: smaller batches are filled up to this
+    many rows with copies of their last row.
     """
     scale, shift = (_send(array, device)[:, None, None] for array in (feed.scale, feed.shift))
     for fed in feed:
@@ -33,7 +34,7 @@ def _send(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _augment(pixels: Tensor, fed: Fed) -> Tensor:
-    """`golow.worker.feed.augmented` by one gather: where in the padded picture each pixel is."""
+    """`golow.worker.feed.augmented` as one gather of pixels from the padded picture."""
     if fed.shifts is None and fed.flips is None:
         return pixels
     device = pixels.device

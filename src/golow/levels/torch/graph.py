@@ -1,4 +1,4 @@
-"""A workload in PyTorch whose iteration is one CUDA graph, captured when it is loaded."""
+"""A workload in PyTorch whose iteration is one CUDA graph, captured at load."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from golow.levels.torch.program import TorchProgram
 from golow.record import GolowError, LayerTime, Unsupported
 from golow.worker.protocol import LoadReport
 
-# Iterations before the capture, in which libraries set themselves up; as many as PyTorch's
-# documentation takes.
+# Iterations before the capture, in which libraries initialise; the number is from PyTorch's
+# documentation.
 WARM_UP = 3
 
 
@@ -30,21 +30,21 @@ class StaticBatch(NamedTuple):
     targets: tuple[Tensor, ...]
 
     def take(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> None:
-        """Copy a batch to where the graph reads it."""
+        """Copy a batch into these tensors."""
         given = (*inputs, *targets)
         for static, tensor in zip((*self.inputs, *self.targets), given, strict=True):
             static.copy_(tensor)
 
 
 class Captured(NamedTuple):
-    """A graph with the tensors that it reads its batch from and leaves its result in."""
+    """A graph, the tensors from which it reads its batch, and those that hold its result."""
 
     graph: torch.cuda.CUDAGraph
     batch: StaticBatch
     result: Any
 
     def replay(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Any:
-        """Run it on this batch; the result is there until the next run of any graph."""
+        """Run the graph on this batch; the result is valid until the next run of any graph."""
         self.batch.take(inputs, targets)
         self.graph.replay()
         return self.result
@@ -53,8 +53,8 @@ class Captured(NamedTuple):
 class CapturedProgram(TorchProgram):
     """Each iteration copies its batch to where the graph reads it, and replays the graph.
 
-    The graph has addresses in it and plain numbers: tensors must stay where they are, another size
-    of batch is another graph, and so is the step without dropout. The learning rate is a tensor.
+    The graph contains addresses and plain numbers: tensors must stay where they are, and another
+    batch size, or the step without dropout, needs another graph. The learning rate is a tensor.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class CapturedProgram(TorchProgram):
         self._graphs: dict[int, Captured] = {}  # by the rows of a batch
 
     def load(self, bundle: Path) -> LoadReport:
-        """As eager does, and then capture."""
+        """Load as eager does, then capture."""
         self._graphs = {}
         report = super().load(bundle)
         start = time.perf_counter()
@@ -80,10 +80,10 @@ class CapturedProgram(TorchProgram):
         return self._graph_bytes
 
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
-        """There are none to be seen."""
+        """Not supported: the layers cannot be told apart."""
         raise Unsupported("", "a CUDA graph is replayed as a whole")
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ implementation
 
     def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
         if not self._graphs:
@@ -103,16 +103,16 @@ class CapturedProgram(TorchProgram):
         return self._graphs[rows]
 
     def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
-        # Only the fused one leaves two questions to the GPU, where the others ask the host, which
-        # cannot be captured: what the learning rate is, and whether the scaler skips the step.
+        # Only the fused SGD reads the learning rate, and whether the scaler skips the step, on the
+        # GPU. The others ask the host, which cannot be captured.
         optimizer = super()._sgd(fused=True)
         rate = self.workload.optimizer.learning_rate
         optimizer.param_groups[0]["lr"] = torch.tensor(rate, device=self.device)
         return optimizer
 
     def _update(self, optimizer: torch.optim.SGD) -> None:
-        # The fused one takes for a momentum whatever lies in memory, to be written by its first
-        # step; where the scaler skips that, the next one reads it (seen with PyTorch 2.13).
+        # The fused SGD leaves new momentum uninitialised for its first step to write; if the scaler
+        # skips that step, the next one reads it (seen with PyTorch 2.13).
         if self.scaler is not None and self.workload.optimizer.momentum:
             for parameter in self.module.parameters():
                 if parameter.grad is not None and not optimizer.state[parameter]:
@@ -141,7 +141,7 @@ class CapturedProgram(TorchProgram):
             self._capture()
 
     def _static_batches(self) -> list[StaticBatch]:
-        """One for a whole batch and, where an epoch ends with a smaller one, one for that."""
+        """One for a whole batch, and one for an epoch's smaller last batch, if there is one."""
         sizes = [self.workload.batch]
         if self.train and self.bundle.last is not None:
             sizes.append(self.bundle.last.workload.batch)
@@ -154,7 +154,7 @@ class CapturedProgram(TorchProgram):
         ]
 
     def _warm_up(self) -> None:
-        """Some iterations on the stream that is captured afterwards, as PyTorch asks for."""
+        """Run some iterations on the stream that is captured afterwards, as PyTorch requires."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for batch in self._static:
@@ -163,24 +163,24 @@ class CapturedProgram(TorchProgram):
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def _capture(self) -> None:
-        """Capture the iteration as everything is set now; nothing runs and no state changes."""
-        self._graphs = {}  # the memory of graphs captured before is free now
+        """Capture the iteration with the current settings; nothing runs and no state changes."""
+        self._graphs = {}  # frees the memory of earlier graphs
         whole, *last = self._static
         graphs: list[Captured] = []
         peak = torch_device.allocated_peak(lambda: graphs.append(self._capture_batch(whole)))
         gradients = [parameter.grad for parameter in self.module.parameters()]
-        # An eager iteration finds the gradients of the one before it, too.
+        # In eager, too, the gradients of the previous iteration are there before an iteration.
         self._graph_bytes = peak - sum(grad.nbytes for grad in gradients if grad is not None)
-        # Only one runs at a time: the smaller works in the memory of the larger, but for gradients.
+        # Only one graph runs at a time: the smaller shares the larger's memory, except gradients.
         graphs += [self._capture_batch(batch, graphs[0].graph.pool()) for batch in last]
-        # The parameters' are those of a whole batch again, which `outputs` reads.
+        # Back to the gradients of the whole batch's graph, which `outputs` reads.
         for parameter, gradient in zip(self.module.parameters(), gradients, strict=True):
             parameter.grad = gradient
         self._graphs = {len(captured.batch.inputs[0]): captured for captured in graphs}
 
     def _capture_batch(self, batch: StaticBatch, pool: Any = None) -> Captured:
         if self.train:
-            # Gradients are then made, and not added to, in the graph's own memory.
+            # Gradients are then created in the graph's own memory, not accumulated.
             self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=self._stream):
@@ -188,7 +188,7 @@ class CapturedProgram(TorchProgram):
         return Captured(graph, batch, result)
 
     def _iterate_on(self, batch: StaticBatch) -> Any:
-        """Eager's iteration on the static batch; without autograd's graph, which would live on."""
+        """Eager's iteration on the static batch; detached, to release autograd's graph."""
         if not self.train:
             return super()._infer(batch.inputs)
         result = super()._learn(batch.inputs, batch.targets)

@@ -1,8 +1,8 @@
-"""An eager iteration timed layer by layer: where its time goes, module by module.
+"""Times an eager iteration layer by layer.
 
-Hooks on every module say where the forward pass is. The backward pass is followed node by node
-through autograd's graph, because hooks on the modules' backward refuse what works in place. The
-hooks live no longer than the request.
+Hooks on every module follow the forward pass. The backward pass is followed node by node through
+autograd's graph, because backward hooks on modules do not allow in-place operations. The hooks are
+removed at the end of the request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UPDATE = Place("", "update")
 
 
 class Stretch(NamedTuple):
-    """A stretch of an iteration at one place, between two moments of the clock."""
+    """A stretch of an iteration at one place, between two readings of the clock."""
 
     place: Place
     start: Any
@@ -44,11 +44,11 @@ class Stretch(NamedTuple):
 
 
 class LayerClock:
-    """Gives every nanosecond of an iteration to the place that it was spent in.
+    """Assigns every nanosecond of an iteration to the place where it was spent.
 
-    A module without children is a layer. What happens between layers, such as a residual sum or
-    the loss, belongs to the module that encloses it. On a device its own clock counts: the moments
-    are events, and a layer's time includes what the device waited for the host meanwhile.
+    A module without children is a layer. Time between layers, such as a residual sum or the loss,
+    belongs to the enclosing module. A device has its own clock: readings are events, and a layer's
+    time includes the time that the device waits for the host.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LayerClock:
         self._update = type(optimizer).__name__
         self._place = TOP
         self._entered: list[Place] = []
-        # Where in autograd's order of nodes each stretch of the forward pass began.
+        # Autograd's sequence number at the start of each stretch of the forward pass.
         self._starts: list[int] = []
         self._stretches: list[str] = []
         self._iterations: list[dict[Place, int]] = []
@@ -71,7 +71,7 @@ class LayerClock:
         self._since: Any = None
 
     def run(self, iterate: Iterate, iterations: int) -> tuple[LayerTime, ...]:
-        """Time so many iterations; the collector is kept out, as when they are timed whole."""
+        """Time this many iterations without garbage collection, as when they are timed whole."""
         gc.collect()
         gc.disable()
         try:
@@ -92,7 +92,7 @@ class LayerClock:
         self._move_forward(TOP)
 
     def enter_backward(self, loss: Tensor) -> None:
-        """The backward pass begins; it is followed through the nodes that lead to the loss."""
+        """The backward pass begins; follow it through the nodes that lead to the loss."""
         self._move(LOSS)
         for node in _nodes(loss):
             place = Place(self._stretch(node._sequence_nr()), "backward")
@@ -100,18 +100,18 @@ class LayerClock:
         self._since = self._now()
 
     def enter_update(self) -> None:
-        """What follows is the optimizer's."""
+        """The optimizer begins."""
         self._move(UPDATE)
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ implementation
 
     def _move(self, to: Place) -> None:
-        """What was spent until now belongs to where we were; from now on we are there."""
+        """Assign the time since the last move to the old place, and continue at the new one."""
         now = self._now()
         self._spent.append(Stretch(self._place, self._since, now))
         self._sequence.append(self._place)
         self._place = to
-        self._since = self._now()  # what this method takes belongs to nobody
+        self._since = self._now()  # the time of this method is not counted
 
     def _add_up(self) -> dict[Place, int]:
         """Nanoseconds of the iteration at each place."""
@@ -145,7 +145,7 @@ class LayerClock:
     def _entry(self, path: str) -> Callable[..., None]:
         def enter(*_: object) -> None:
             self._entered.append(self._place)
-            # A checkpointed layer runs once more in the backward pass, and then counts to that.
+            # A checkpointed layer runs again in the backward pass; that run counts as backward.
             self._move_forward(Place(path, self._place.phase))
 
         return enter
@@ -171,11 +171,11 @@ class LayerClock:
         self._followed.clear()
 
     def _stretch(self, number: int) -> str:
-        """The layer whose forward pass made the node of that number."""
+        """The layer whose forward pass made the node with this sequence number."""
         return self._stretches[max(0, bisect_right(self._starts, number) - 1)]
 
     def _order(self) -> list[Place]:
-        """Every place once, by when it was left last: a module stands behind its children."""
+        """Every place once, ordered by when it was last left: a module follows its children."""
         return list(dict.fromkeys(reversed(self._sequence)))[::-1]
 
     def _layer_time(self, place: Place) -> LayerTime:
@@ -189,8 +189,8 @@ class LayerClock:
 
 
 def _nodes(loss: Tensor) -> Iterator[Any]:
-    """Every node of autograd's graph that leads to the loss, but for those that add up gradients:
-    these run at once behind the node that feeds them, and are its time."""
+    """Every node of autograd's graph that leads to the loss, except those that accumulate
+    gradients: they run directly after the node that feeds them and count as its time."""
     waiting: list[Any] = [loss.grad_fn]
     seen = set(waiting)
     while waiting:

@@ -1,4 +1,4 @@
-"""What an iteration of PyTorch allocates on a CPU, as the profiler tells."""
+"""Memory that an iteration of PyTorch allocates on a CPU, as seen by the profiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def allocated_peak(iterate: Callable[[], None]) -> int:
-    """Bytes that one iteration holds at most beyond what was held before it."""
+    """Peak bytes that one iteration holds beyond those held before it."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
@@ -24,7 +24,7 @@ def allocated_peak(iterate: Callable[[], None]) -> int:
 
 
 def _allocations(events: list[Any]) -> Iterator[int]:
-    """Signed bytes of every allocation and release, in order of time."""
+    """Signed bytes of every allocation and release, in chronological order."""
     found: list[tuple[int, int]] = []
     waiting = list(events)
     while waiting:

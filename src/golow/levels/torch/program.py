@@ -1,4 +1,4 @@
-"""What the levels inside PyTorch share: one workload, served from a module made callable."""
+"""The base of the levels inside PyTorch: serves one workload by calling its lowered module."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Lowered = Callable[..., Any]
 
 
 class TorchProgram:
-    """A workload run by PyTorch; the level overrides ``lower`` and states its settings here.
+    """A workload run by PyTorch; the level overrides ``lower`` and the settings below.
 
-    constant_dropout and constant_weights: what it calls has them in it, and is lowered again when
-    they change. loss and optimizer are there in training alone: making an optimizer imports torch's
-    compiler, a second that would count as the level's own start.
+    constant_dropout, constant_weights: the lowered module contains them as constants, and is
+    lowered again when they change. loss, optimizer: set in training only, because creating an
+    optimizer imports torch's compiler, and this second would count as the level's start.
     """
 
     dtype = torch.float32
@@ -46,7 +46,7 @@ class TorchProgram:
     constant_dropout = False
     constant_weights = False
     builds_on_first_iteration = False
-    indivisible = "what it calls is no module whose layers could be watched"
+    indivisible = "what it calls is not a module whose layers can be timed"
 
     workload: Workload
     module: nn.Module
@@ -64,7 +64,7 @@ class TorchProgram:
     # ------------------------------------------------------------ the protocol's requests
 
     def load(self, bundle: Path) -> LoadReport:
-        """Build the module, give it the bundle's weights, lower it."""
+        """Build the module, load the bundle's weights, lower it."""
         start = time.perf_counter()
         self._read(Bundle(bundle))
         loaded = time.perf_counter()
@@ -75,24 +75,24 @@ class TorchProgram:
         built = time.perf_counter()
         if self.scaler is not None:
             self._settle_scale(self.scaler)
-        # Lowering and building run the module, which moves its running statistics.
+        # Lowering and building run the module, which changes its running statistics.
         self._reset()
         ready = time.perf_counter()
-        # A trace is made at every start, what is compiled is found in a cache the next time.
+        # A trace is made at every start; compiled code comes from a cache the next time.
         build = built - loaded if self.builds_on_first_iteration else 0.0
         phases = {"load": ready - start - build, "build": build}
         return LoadReport(phases=phases, notes=tuple(self.notes))
 
     def wake(self, mode: Mode) -> None:
-        """Make an optimizer for nothing: the first one imports torch's compiler."""
+        """Create an optimizer that is not used: the first one imports torch's compiler."""
         if mode == "train":
             torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.0)
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
-        """Run the batches from the bundle's weights, random layers off; write the tensors."""
+        """Run the batches from the bundle's weights with random layers off; write the tensors."""
         try:
             with self._random_layers_off():
-                # Only now: switching them off may trace the module, which moves its statistics.
+                # Only now: switching them off may trace the module, which changes its statistics.
                 self._reset()
                 tensors = (
                     self._train_outputs(batches, learning_rate)
@@ -113,8 +113,8 @@ class TorchProgram:
         return float(pytree.tree_leaves(self._last)[0].flatten()[0])
 
     def allocated_peak(self) -> int | None:
-        """Bytes that one iteration holds at most beyond what was held before it, as the
-        allocator reports them: of the GPU where there is one, else to the profiler."""
+        """Peak bytes that one iteration holds beyond those held before it, as reported by the
+        GPU's allocator, or on a CPU to the profiler."""
         if self.device.type == "cuda":
             return torch_device.allocated_peak(self.iterate)
         return torch_memory.allocated_peak(self.iterate)
@@ -134,7 +134,7 @@ class TorchProgram:
         save_file(torch_state.read(self.module, self.optimizer, self.scaler), file)
 
     def restore(self, file: Path) -> None:
-        """Go on from such a state, or run inference with its weights."""
+        """Continue from a saved state, or run inference with its weights."""
         state = load_file(file)
         torch_state.write_weights(self.module, state)
         if self.train:
@@ -143,7 +143,7 @@ class TorchProgram:
         elif self.constant_weights:
             self._lower()
         if self.scaler is not None:
-            if self._settled is not None:  # what the state lacks is as it was at the start
+            if self._settled is not None:  # for states without a loss scale
                 self.scaler.load_state_dict(self._settled)
             torch_state.write_scale(self.scaler, state)
 
@@ -158,7 +158,7 @@ class TorchProgram:
         return predicted
 
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
-        """Where the time goes, layer by layer; only where the module is called as it is."""
+        """The time of each layer; only if the module itself is called."""
         if self.call is not self.module:
             raise Unsupported("", self.indivisible)
         from golow.levels.torch.layers import LayerClock
@@ -168,11 +168,11 @@ class TorchProgram:
         return clock.run(self._iterate_by_layer, iterations)
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
-        """Events of the device around that many iterations; None on a CPU."""
+        """Device events around that many iterations; None on a CPU."""
         return torch_device.EventStopwatch(iterations) if self.device.type == "cuda" else None
 
     def copies(self, iterations: int) -> CopiesReport:
-        """What is copied to the device when each batch comes from ordinary host memory."""
+        """The copies to the device when each batch comes from ordinary host memory."""
         if self.device.type == "cpu":
             raise Unsupported("", "on a CPU nothing is copied to a device")
         host = torch.device("cpu")
@@ -186,7 +186,7 @@ class TorchProgram:
 
         return torch_device.copies(iterate, iterations)
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ implementation
 
     def _read(self, bundle: Bundle) -> None:
         self.workload = bundle.workload
@@ -212,7 +212,7 @@ class TorchProgram:
         self.call = self.lower(self.module, self._arrange(self.inputs[0]))
 
     def _try_last_batch(self) -> None:
-        """A step on as many rows as the last batch of an epoch has, if it is a smaller one."""
+        """Run a step on as many rows as an epoch's last batch has, if that is smaller."""
         last = self.bundle.last
         if self.train and last is not None:
             rows = slice(last.workload.batch)
@@ -220,7 +220,7 @@ class TorchProgram:
             self._learn(tuple(t[rows] for t in inputs), tuple(t[rows] for t in targets))
 
     def _settle_scale(self, scaler: GradScaler) -> None:
-        """Have the scaler begin with a scale that suits all batches of the bundle."""
+        """Make the scaler start with a scale that suits all batches of the bundle."""
         self._set_learning_rate(0.0)
         scale = settle_loss_scale(
             lambda: self._step(self._next()), scaler.get_scale, len(self.inputs)
@@ -238,7 +238,7 @@ class TorchProgram:
         )
 
     def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
-        """Of every batch the tensors of this kind, as an iteration gets them."""
+        """The tensors of this kind in every batch, as an iteration gets them."""
         tensors = torch_bundle.tensors(self.bundle, "batches")
 
         def batch(prefix: str) -> Iterator[Tensor]:
@@ -250,7 +250,7 @@ class TorchProgram:
         return [tuple(batch(f"{index}/{kind}/")) for index in range(self.workload.batches)]
 
     def _reset(self) -> None:
-        # Read again instead of kept: a copy of the weights would count as the level's memory.
+        # Read again, not kept: a copy of the weights would count as the level's memory.
         self.module.load_state_dict(torch_bundle.tensors(self.bundle, "weights"))
         self.position = 0
         if self.train:
@@ -266,7 +266,7 @@ class TorchProgram:
         optimizer.state.clear()
 
     def _arrange(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        # Within the iteration: the input arrives in float32 and PyTorch's order at every level.
+        # Part of the iteration: at every level the input arrives contiguous and in float32.
         storage, given, _, _ = self.arithmetic
         if self.memory_format is torch.contiguous_format and storage is given:
             return tensors
@@ -294,7 +294,7 @@ class TorchProgram:
             return self.call(*self._arrange(inputs))
 
     def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
-        """A training step; the loss and the output."""
+        """Run a training step; returns the loss and the output."""
         self.optimizer.zero_grad(set_to_none=True)
         loss, output = self._loss_and_output(inputs, targets)
         self._backward(loss)
@@ -320,7 +320,7 @@ class TorchProgram:
             self.scaler.update()
 
     def _iterate_by_layer(self, clock: LayerClock) -> None:
-        """What `iterate` does, telling the clock what begins."""
+        """The same as `iterate`, but tells the clock which part begins."""
         index = self._next()
         if not self.train:
             self._last = self._forward(index)

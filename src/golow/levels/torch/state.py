@@ -1,6 +1,6 @@
-"""The state of a training in PyTorch, out of its tensors and back into them.
+"""Reads and writes the state of a training in PyTorch.
 
-Nothing is replaced: compiled code and CUDA graphs hold the addresses of what is there.
+Tensors are overwritten, never replaced: compiled code and CUDA graphs hold their addresses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.amp import GradScaler
 def read(
     module: nn.Module, optimizer: torch.optim.SGD, scaler: GradScaler | None
 ) -> dict[str, Tensor]:
-    """Copies on the CPU in PyTorch's order of dimensions, by the names of the worker protocol."""
+    """Contiguous copies on the CPU, by their names in the worker protocol."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     state = {
         f"{'parameter' if name in parameters else 'buffer'}/{name}": tensor
@@ -32,14 +32,14 @@ def read(
 
 
 def write_weights(module: nn.Module, state: dict[str, Tensor]) -> None:
-    """Parameters and buffers of the state into the module's own."""
+    """Copy the state's parameters and buffers into the module's."""
     kinds = ("parameter", "buffer")
     named = {name.partition("/"): tensor for name, tensor in state.items()}
     module.load_state_dict({name: t for (kind, _, name), t in named.items() if kind in kinds})
 
 
 def write_momentum(module: nn.Module, optimizer: torch.optim.SGD, state: dict[str, Tensor]) -> None:
-    """Momentum of the state into the optimizer's; what the state lacks stays as it is."""
+    """Copy the state's momentum into the optimizer's; what the state lacks stays as it is."""
     for name, parameter in module.named_parameters():
         if f"momentum/{name}" not in state:
             continue
@@ -50,7 +50,7 @@ def write_momentum(module: nn.Module, optimizer: torch.optim.SGD, state: dict[st
 
 
 def write_scale(scaler: GradScaler, state: dict[str, Tensor]) -> None:
-    """The loss scale of the state, if it has one."""
+    """Set the scaler to the state's loss scale, if it has one."""
     if "scaler/scale" in state:
         settings = {
             "scale": float(state["scaler/scale"]),

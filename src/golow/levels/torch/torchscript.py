@@ -1,6 +1,6 @@
-"""TorchScript: the traced module; frozen and optimized for inference, plain for training.
+"""TorchScript: the traced module; frozen and optimized for inference, unchanged for training.
 
-The paper could not train at this level; a trace of the module in training mode can.
+The paper could not train at this level; a module traced in training mode can be trained.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from golow.levels.level import Launch, Level, python_worker
 from golow.levels.torch import eager
 from golow.workload.bundle import Bundle
 
-# The executor profiles for two runs and rewrites the graph then: only the third shows the result.
+# The executor profiles two runs and then rewrites the graph: the third run is the first that uses
+# the result.
 PROFILING_RUNS = 3
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
-    """Nothing is built ahead: a trace takes about as long as it takes to load one."""
+    """Nothing is built ahead: tracing takes about as long as loading a trace."""
     return Launch(python_worker(__name__, variant))
 
 
@@ -34,17 +35,17 @@ def program(variant: str) -> TorchProgram:
     from golow.levels.torch.program import Lowered, TorchProgram
 
     class TorchScript(TorchProgram):
-        # Dropout's probability is a constant of the trace, so switched off it is another trace.
+        # Dropout's probability is a constant of the trace, so switching it off needs a new trace.
         constant_dropout = True
-        constant_weights = True  # of the frozen module, which inference runs
+        constant_weights = True  # in the frozen module, which inference runs
         indivisible = (
             "TorchScript runs the whole graph in one call, and PyTorch's profiler does not say "
-            "which layer an operation of it came from"
+            "which layer an operation came from"
         )
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch.jit announces its retirement
+                warnings.simplefilter("ignore")  # torch.jit warns that it is deprecated
                 traced = torch.jit.trace(  # type: ignore[no-untyped-call]
                     module, inputs, check_trace=False
                 )
@@ -57,7 +58,7 @@ def program(variant: str) -> TorchProgram:
                     for _ in range(PROFILING_RUNS):
                         optimized(*inputs)
                 except RuntimeError as error:
-                    # oneDNN's adaptive pooling lacks sizes that do not divide, for one.
+                    # For example, oneDNN's adaptive pooling lacks sizes that do not divide evenly.
                     reason = str(error).strip().splitlines()[-1]
                     self.notes.append(f"frozen only, optimize_for_inference fails: {reason}")
                     optimized = torch.jit.freeze(traced)

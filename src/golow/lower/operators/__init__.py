@@ -1,1 +1,1 @@
-"""The vocabulary: one file an operator. Files are found by looking into this folder."""
+"""The vocabulary: one file per operator, found by looking into this folder."""

@@ -1,4 +1,4 @@
-"""An activation on its own, and its gradient. The functions are in ``activations/``."""
+"""A standalone activation and its gradient. The functions are in ``activations/``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ActivateBackward(Operator, frozen=True, kw_only=True):
 
 
 def activated(x: Tensor, activation: Activation | None) -> Tensor:
-    """The activation of x; x itself where there is none."""
+    """The activation of x; x itself if there is none."""
     if activation is None:
         return x
     function = activation_functions()[activation.name]
@@ -55,12 +55,12 @@ def activated(x: Tensor, activation: Activation | None) -> Tensor:
 
 
 def of_call(call: Call, activation: Activation | None) -> Activate | None:
-    """ATen's call of an activation."""
+    """The operator for an ATen call of this activation."""
     return None if activation is None else Activate(x=call.ref("self"), activation=activation)
 
 
 def backward_of_argument(call: Call, activation: Activation | None) -> ActivateBackward | None:
-    """ATen's call of a gradient that reads the activation's argument."""
+    """The operator for an ATen call of a gradient that reads the activation's argument."""
     if activation is None:
         return None
     return ActivateBackward(
@@ -72,7 +72,7 @@ def backward_of_argument(call: Call, activation: Activation | None) -> ActivateB
 
 
 def backward_of_result(call: Call, activation: Activation) -> ActivateBackward:
-    """ATen's call of a gradient that reads the activation's result."""
+    """The operator for an ATen call of a gradient that reads the activation's result."""
     return ActivateBackward(
         gradient=call.ref("grad_output"),
         value=call.ref("output"),

@@ -33,7 +33,7 @@ class AdaptiveAveragePool(Operator, frozen=True, kw_only=True):
 
 
 class AdaptiveAveragePoolBackward(Operator, frozen=True, kw_only=True):
-    """The gradient spreads evenly over its window of an image of this shape [N, C, H, W]."""
+    """Spreads each gradient evenly over its window of an image of this shape [N, C, H, W]."""
 
     gradient_of = AdaptiveAveragePool
 
@@ -51,7 +51,7 @@ class AdaptiveAveragePoolBackward(Operator, frozen=True, kw_only=True):
 
 
 def pool(call: Call) -> AdaptiveAveragePool | None:
-    """``adaptive_avg_pool2d`` of images with a batch."""
+    """``adaptive_avg_pool2d`` of batched images."""
     if call.rank("self") != 4:
         return None
     height, width = call.output().shape[2:]
@@ -59,7 +59,7 @@ def pool(call: Call) -> AdaptiveAveragePool | None:
 
 
 def backward(call: Call) -> AdaptiveAveragePoolBackward | None:
-    """``_adaptive_avg_pool2d_backward``, which reads of the image its shape alone."""
+    """``_adaptive_avg_pool2d_backward``, which reads only the shape of the image."""
     if call.rank("self") != 4:
         return None
     images, channels, height, width = call.shape("self")

@@ -20,7 +20,7 @@ class AveragePool(Operator, frozen=True, kw_only=True):
     """The mean of each window of x [N, C, H, W].
 
     ceil: windows may begin in the image and end beyond its padding. with_padding: padding counts as
-    pixels. divisor: what the sum is divided by in place of the count.
+    pixels. divisor: divides the sum in place of the count.
     """
 
     x: Ref
@@ -47,7 +47,7 @@ class AveragePool(Operator, frozen=True, kw_only=True):
 
 
 class AveragePoolBackward(Operator, frozen=True, kw_only=True):
-    """The gradient spreads evenly over its window."""
+    """Spreads each gradient evenly over its window."""
 
     gradient_of = AveragePool
 

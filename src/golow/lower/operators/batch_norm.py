@@ -1,5 +1,5 @@
-"""Batch norm: with running statistics in inference; in training with its residual and activation,
-and its gradients."""
+"""Batch norm: with running statistics in inference; in training with a fused residual and
+activation, and its gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BatchNormInference(Operator, frozen=True, kw_only=True):
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, by running statistics.
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, with running statistics.
 
     x: [N, C, ...]; the others [C].
     """
@@ -43,10 +43,10 @@ class BatchNormInference(Operator, frozen=True, kw_only=True):
 
 
 class BatchNorm(Operator, frozen=True, kw_only=True):
-    """activation(norm(x) * scale + shift + residual) by the batch's own statistics.
+    """activation(norm(x) * scale + shift + residual) with the batch's own statistics.
 
-    It gives the result, the batch's mean and inverse deviation, the new running mean and variance.
-    x: [N, C, ...]; residual: as x; the others [C].
+    Returns the result, the batch's mean and inverse standard deviation, and the new running mean
+    and variance. x: [N, C, ...]; residual: as x; the others [C].
     """
 
     x: Ref
@@ -85,10 +85,10 @@ class BatchNorm(Operator, frozen=True, kw_only=True):
 
 
 class BatchNormBackward(Operator, frozen=True, kw_only=True):
-    """Gradients of x, scale, shift and residual of a `BatchNorm`, as far as they are wanted.
+    """Gradients of x, scale, shift and residual of a `BatchNorm`, those that are wanted.
 
-    gradient, and second where there is one, are added first. result: that of the norm, where it has
-    an activation.
+    second: if given, it is first added to gradient. result: the norm's result, if the norm has an
+    activation.
     """
 
     gradient_of = BatchNorm
@@ -134,7 +134,7 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
 
 
 def inference(call: Call) -> BatchNormInference | None:
-    """``batch_norm`` that does not train."""
+    """``batch_norm`` with ``training=False``."""
     if call.flag("training"):
         return None
     return _by_running_statistics(call)
@@ -157,7 +157,7 @@ def _by_running_statistics(call: Call) -> BatchNormInference:
 
 
 def training(call: Call) -> BatchNorm | None:
-    """``_native_batch_norm_legit_functional``, as a joint graph has it."""
+    """``_native_batch_norm_legit_functional``, the form in joint graphs."""
     if not call.flag("training"):
         return None
     return BatchNorm(
@@ -172,7 +172,7 @@ def training(call: Call) -> BatchNorm | None:
 
 
 def backward(call: Call) -> BatchNormBackward | None:
-    """``native_batch_norm_backward`` by the batch's statistics."""
+    """``native_batch_norm_backward`` with the batch's statistics."""
     if not call.flag("train"):
         return None
     of_x, of_scale, of_shift = call.flags("output_mask")

@@ -1,4 +1,4 @@
-"""Arithmetic of two values, or of a value and a number, with an activation fused."""
+"""Arithmetic of two values, or of a value and a number, with a fused activation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Function = Literal["add", "subtract", "multiply", "divide"]
 
 class Binary(Operator, frozen=True, kw_only=True):
     """activation(a OP b), where b may be a number; shapes broadcast as in PyTorch. Both have the
-    result's dtype. Integers count: batch norm's number of batches is one."""
+    result's dtype. Integers are allowed: batch norm counts its batches."""
 
     function: Function
     a: Ref
@@ -56,7 +56,7 @@ def arithmetic(call: Call, function: Function) -> Binary | None:
 
 
 def negative(call: Call) -> Binary:
-    """``neg``: exactly the product with -1."""
+    """``neg``, which equals the product with -1 exactly."""
     return Binary(function="multiply", a=call.ref("self"), b=-1)
 
 

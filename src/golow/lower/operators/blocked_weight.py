@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class BlockedWeight(Operator, frozen=True, kw_only=True):
-    """The weight of a convolution with stride 2 for an image in blocks of 2x2 pixels, channels in
-    the order of `PixelUnshuffle`: [K, C, R, S] -> [K, 4 C, R', S'].
+    """The weight of a convolution with stride 2, rearranged for an image in blocks of 2x2 pixels
+    with channels in the order of `PixelUnshuffle`: [K, C, R, S] -> [K, 4 C, R', S'].
 
-    top, left: its padding; `golow.lower.stem` has the arithmetic. Taps that no tap of the kernel
-    fills are zero.
+    top, left: the convolution's padding; `golow.lower.stem` has the arithmetic. Taps outside the
+    kernel are zero.
     """
 
     weight: Ref
@@ -28,7 +28,7 @@ class BlockedWeight(Operator, frozen=True, kw_only=True):
         from torch.nn import functional
 
         rows, columns = weight.shape[2:]
-        # In front so many taps that the first block begins with the first of two pixels.
+        # Pad in front so that the first tap meets the first pixel of a block.
         before = [top % 2, left % 2]
         after = [(before[0] + rows) % 2, (before[1] + columns) % 2]
         padded = functional.pad(weight, (before[1], after[1], before[0], after[0]))

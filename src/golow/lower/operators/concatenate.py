@@ -1,4 +1,4 @@
-"""Tensors one after another along an axis."""
+"""Concatenation of tensors along an axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Concatenate(Operator, frozen=True, kw_only=True):
-    """The parts one after another along an axis."""
+    """The parts concatenated along an axis."""
 
     parts: tuple[Ref, ...]
     axis: int

@@ -1,4 +1,4 @@
-"""Convolution of an image, with bias, residual and activation fused, and its gradients."""
+"""Convolution of an image, with fused bias, residual and activation, and its gradients."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Sides = tuple[int, int, int, int]
 
 
 class Convolution(Operator, frozen=True, kw_only=True):
-    """activation(convolution(x, weight) + bias + residual), zero padding on four sides.
+    """activation(convolution(x, weight) + bias + residual), with zero padding on four sides.
 
-    x: [N, C, H, W]; weight: [K, C / groups, R, S]; bias: [K]; residual: of the result's shape.
+    x: [N, C, H, W]; weight: [K, C / groups, R, S]; bias: [K]; residual: the result's shape.
     padding: top, left, bottom, right.
     """
 
@@ -56,9 +56,9 @@ class Convolution(Operator, frozen=True, kw_only=True):
 
 
 class ConvolutionBackward(Operator, frozen=True, kw_only=True):
-    """Gradients of x, weight and bias, as far as they are wanted.
+    """Gradients of x, weight and bias, those that are wanted.
 
-    padding: top, left, bottom, right, which are alike on opposite sides.
+    padding: top, left, bottom, right; opposite sides are equal.
     """
 
     gradient_of = Convolution
@@ -97,7 +97,7 @@ class ConvolutionBackward(Operator, frozen=True, kw_only=True):
 
 
 def convolution(call: Call) -> Convolution | None:
-    """``conv2d`` and ``convolution``, over images with a batch."""
+    """``conv2d`` and ``convolution`` of batched images."""
     if call.rank("input") != 4 or ("transposed" in call.names and call.flag("transposed")):
         return None
     top, left = call.pair("padding")
@@ -105,7 +105,7 @@ def convolution(call: Call) -> Convolution | None:
 
 
 def padded_by_name(call: Call) -> Convolution | None:
-    """``conv2d`` with the padding "valid" or "same"; what cannot be halved goes behind."""
+    """``conv2d`` with the padding "valid" or "same"; an odd total is larger at the end."""
     if call.rank("input") != 4:
         return None
     kernel = call.shape("weight")[2:]
@@ -129,7 +129,7 @@ def _spelled(call: Call, padding: Sides) -> Convolution:
 
 
 def backward(call: Call) -> ConvolutionBackward | None:
-    """``convolution_backward``, over images and not transposed."""
+    """``convolution_backward`` of images, not transposed."""
     if call.rank("input") != 4 or call.flag("transposed"):
         return None
     of_x, of_weight, of_bias = call.flags("output_mask")

@@ -1,4 +1,4 @@
-"""A copy, or what hands on its argument unchanged."""
+"""A copy, or an operation that returns its argument unchanged."""
 
 from __future__ import annotations
 

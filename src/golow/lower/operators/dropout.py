@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Dropout(Operator, frozen=True, kw_only=True):
-    """x with elements set to zero with this probability and the others scaled up, and the mask of
-    those that stayed."""
+    """x with each element set to zero with this probability and the others scaled up, and the mask
+    of the elements kept."""
 
     x: Ref
     probability: float
@@ -47,7 +47,7 @@ class DropoutBackward(Operator, frozen=True, kw_only=True):
 
 
 def dropout(call: Call) -> Dropout | None:
-    """``native_dropout`` that is switched on."""
+    """``native_dropout``, unless ``train`` is False."""
     if call.given("train") is False:
         return None
     return Dropout(x=call.ref("input"), probability=call.number("p"))

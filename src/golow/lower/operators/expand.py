@@ -1,4 +1,4 @@
-"""A tensor repeated along axes of one element."""
+"""A tensor repeated along axes of size one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Expand(Operator, frozen=True, kw_only=True):
-    """x in this shape, repeated along axes where it has one element or that it lacks."""
+    """x expanded to this shape: repeated along axes of size one and along new axes."""
 
     x: Ref
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A tensor of one number."""
+"""A tensor filled with one number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Fill(Operator, frozen=True, kw_only=True):
-    """A tensor of this shape and dtype that holds one number."""
+    """A tensor of this shape and dtype, filled with one number."""
 
     shape: tuple[int, ...]
     value: float

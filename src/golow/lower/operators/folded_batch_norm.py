@@ -1,4 +1,4 @@
-"""Weight and bias of a layer that has taken in the batch norm behind it."""
+"""Weight and bias of a layer into which the batch norm after it is folded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class FoldedWeight(Operator, frozen=True, kw_only=True):
-    """The weight of a convolution or linear layer with the scale of the norm behind it in it.
+    """The weight of a convolution or linear layer, multiplied by the factor of the norm after it.
 
-    Computed in float64 and rounded once. The method is that of
+    Computed in float64 and rounded once, by the method of
     ``torch.nn.utils.fusion.fuse_conv_bn_weights``.
     """
 

@@ -1,4 +1,4 @@
-"""A linear layer, with bias, residual and activation fused."""
+"""A linear layer, with fused bias, residual and activation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Linear(Operator, frozen=True, kw_only=True):
     """activation(x weight^T + bias + residual).
 
-    x: [..., C]; weight: [K, C]; bias: [K]; residual: of the result's shape, [..., K].
+    x: [..., C]; weight: [K, C]; bias: [K]; residual: the result's shape, [..., K].
     """
 
     x: Ref
@@ -46,7 +46,7 @@ def linear(call: Call) -> Linear:
 
 
 def with_bias_first(call: Call) -> Linear | None:
-    """``addmm(bias, x, weight^T)``, as a joint graph has a linear layer."""
+    """``addmm(bias, x, weight^T)``, the form of a linear layer in joint graphs."""
     weight = call.transposed("mat2")
     if (
         weight is None

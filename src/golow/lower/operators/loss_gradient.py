@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class LossGradient(Operator, frozen=True, kw_only=True):
-    """One. A level that scales its loss, as training in float16 does, puts the scale here, and
-    here alone.
+    """The number one. A level that scales its loss, as training in float16 does, applies the scale
+    here and nowhere else.
 
-    `golow.lower.translation` makes it at capture; ATen has no name for it.
+    `golow.lower.translation` adds this node at capture; ATen has no name for it.
     """
 
     dtype: str

@@ -1,4 +1,4 @@
-"""Products of matrices, one or a batch of them."""
+"""Matrix products, single or batched."""
 
 from __future__ import annotations
 

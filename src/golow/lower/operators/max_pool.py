@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 
 
 class MaxPool(Operator, frozen=True, kw_only=True):
-    """The largest of each window of x [N, C, H, W]; with ``indices`` also where it was, which only
+    """The maximum of each window of x [N, C, H, W]; with ``indices`` also its position, which only
     the gradient reads. ceil: windows may begin in the image and end beyond its padding."""
 
     x: Ref
@@ -52,7 +52,7 @@ class MaxPool(Operator, frozen=True, kw_only=True):
 
 
 class MaxPoolBackward(Operator, frozen=True, kw_only=True):
-    """The gradient goes to where the largest was."""
+    """Adds each gradient at the position of its window's maximum."""
 
     gradient_of = MaxPool
 
@@ -85,7 +85,7 @@ class MaxPoolBackward(Operator, frozen=True, kw_only=True):
 
 
 def pool(call: Call) -> MaxPool | None:
-    """``max_pool2d``, with indices or without."""
+    """``max_pool2d`` with or without indices."""
     if call.rank("self") != 4:
         return None
     return MaxPool(

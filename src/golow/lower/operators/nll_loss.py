@@ -1,4 +1,4 @@
-"""The negative log likelihood of the targets, and its gradient."""
+"""The negative log likelihood of the targets and its gradient."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 class NllLoss(Operator, frozen=True, kw_only=True):
-    """-sum or -mean of the targets' log probabilities, and the weight of the targets that count.
+    """-sum or -mean of the targets' log probabilities, and the total weight of the targets that
+    count.
 
-    logs: [N, C] or [N, C, ...]; target: [N] or [N, ...], int64; weight: one a class. ignored: the
-    target that does not count.
+    logs: [N, C] or [N, C, ...]; target: [N] or [N, ...], int64; weight: one per class. ignored: the
+    class number of targets that do not count.
     """
 
     logs: Ref
@@ -46,7 +47,8 @@ class NllLoss(Operator, frozen=True, kw_only=True):
 
 
 class NllLossBackward(Operator, frozen=True, kw_only=True):
-    """-gradient, over the weight for a mean, at the targets' places; zero elsewhere."""
+    """-gradient at the targets' positions, divided by the total weight for a mean; zero
+    elsewhere."""
 
     gradient_of = NllLoss
 
@@ -76,7 +78,7 @@ class NllLossBackward(Operator, frozen=True, kw_only=True):
         return found
 
 
-CODES: tuple[Reduction, ...] = ("none", "mean", "sum")  # by ATen's number for it
+CODES: tuple[Reduction, ...] = ("none", "mean", "sum")  # in the order of ATen's numbers
 
 
 def loss(call: Call) -> NllLoss:

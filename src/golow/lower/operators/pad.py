@@ -1,4 +1,4 @@
-"""A tensor with a number around it."""
+"""A tensor padded with a number."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Pad(Operator, frozen=True, kw_only=True):
-    """x with ``value`` around it; before and after: elements to add on each axis, cut off where
-    negative."""
+    """x padded with ``value``. before, after: elements to add on each axis; negative numbers cut
+    elements off."""
 
     x: Ref
     before: tuple[int, ...]
@@ -43,7 +43,7 @@ def by_mode(call: Call) -> Pad | None:
 
 
 def _spelled(call: Call, value: float) -> Pad:
-    """ATen lists the last axis first, and leaves out those that stay."""
+    """ATen lists the last axis first and omits leading axes that stay as they are."""
     sides = call.integers("pad")
     others = (0,) * (call.rank("self") - len(sides) // 2)
     return Pad(

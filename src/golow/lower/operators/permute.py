@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Permute(Operator, frozen=True, kw_only=True):
-    """x with axis ``order[i]`` in place i."""
+    """x with its axis ``order[i]`` at position i."""
 
     is_view = True
 

@@ -1,4 +1,4 @@
-"""Blocks of pixels as channels."""
+"""Blocks of pixels turned into channels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PixelUnshuffle(Operator, frozen=True, kw_only=True):
 
 
 def unshuffle(call: Call) -> PixelUnshuffle | None:
-    """``pixel_unshuffle`` of images with a batch."""
+    """``pixel_unshuffle`` of batched images."""
     if call.rank("self") != 4:
         return None
     return PixelUnshuffle(x=call.ref("self"), factor=call.integer("downscale_factor"))

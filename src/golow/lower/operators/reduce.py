@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Reduce(Operator, frozen=True, kw_only=True):
-    """The sum or the mean of x over these axes, in rising order. keep: they stay, with size 1."""
+    """The sum or mean of x over these axes, in ascending order. keep: they stay, with size 1."""
 
     function: Literal["sum", "mean"]
     x: Ref
@@ -32,7 +32,7 @@ class Reduce(Operator, frozen=True, kw_only=True):
 
 
 def over_axes(call: Call, function: Literal["sum", "mean"]) -> Reduce | None:
-    """``sum`` and ``mean`` over some axes, all where none is named."""
+    """``sum`` and ``mean`` over some axes, or over all if none is named."""
     if not call.same_dtype("self"):
         return None
     return Reduce(
@@ -41,7 +41,7 @@ def over_axes(call: Call, function: Literal["sum", "mean"]) -> Reduce | None:
 
 
 def over_all(call: Call, function: Literal["sum", "mean"]) -> Reduce | None:
-    """``sum`` and ``mean`` of everything."""
+    """``sum`` and ``mean`` over all axes."""
     if not call.same_dtype("self"):
         return None
     axes = tuple(range(call.rank("self")))

@@ -1,4 +1,4 @@
-"""The same elements under another shape."""
+"""The same elements in another shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reshape(Operator, frozen=True, kw_only=True):
-    """x under another shape, its elements in the same order."""
+    """x in another shape, with its elements in the same order."""
 
     is_view = True
 
@@ -27,8 +27,8 @@ class Reshape(Operator, frozen=True, kw_only=True):
 
 
 def reshape(call: Call) -> Reshape:
-    """``view``, ``reshape``, ``flatten``, ``squeeze`` and ``unsqueeze``: the result's shape says it
-    all. A view of a tensor whose axes were moved is a copy then, which no level can tell apart."""
+    """``view``, ``reshape``, ``flatten``, ``squeeze`` and ``unsqueeze``: the result's shape is
+    enough. A view of a permuted tensor may become a copy; no level can tell the difference."""
     return Reshape(x=call.ref("self"), shape=call.output().shape)
 
 

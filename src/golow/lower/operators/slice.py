@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 class Slice(Operator, frozen=True, kw_only=True):
-    """Every ``step``-th element of x from ``start`` to before ``stop`` along an axis, 0 <= start <=
-    stop <= size."""
+    """Elements ``start:stop:step`` of x along an axis, where 0 <= start <= stop <= size."""
 
     x: Ref
     axis: int

@@ -1,4 +1,4 @@
-"""softmax and its logarithm, and their gradients."""
+"""softmax, its logarithm, and their gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Softmax(Operator, frozen=True, kw_only=True):
 
 
 class SoftmaxBackward(Operator, frozen=True, kw_only=True):
-    """The gradient of x, from that of the result and the result."""
+    """The gradient of x, from the result and its gradient."""
 
     gradient_of = Softmax
 

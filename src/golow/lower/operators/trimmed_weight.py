@@ -1,4 +1,4 @@
-"""The taps of a kernel that meet the image."""
+"""The taps of a kernel that read the image."""
 
 from __future__ import annotations
 

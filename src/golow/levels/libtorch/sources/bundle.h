@@ -16,7 +16,7 @@
 
 namespace golow {
 
-/// What a program needs to know of the workload.
+/// What a program needs to know about the workload.
 struct Workload {
   bool train = false;
   std::int64_t batch = 0, batches = 0;
@@ -59,7 +59,7 @@ inline Workload read_workload(const std::string& path) {
   }
 }
 
-/// Throws unless the program is one for that workload.
+/// Throws unless the program was built for that workload.
 inline void require_match(const Program& program, const Workload& workload) {
   if (workload.train != program.trains)
     throw std::runtime_error("the program was built for another mode than the bundle's");
@@ -90,7 +90,7 @@ inline std::vector<Batch> collect_batches(const safetensors::Tensors& tensors, s
   return batches;
 }
 
-/// The program's tensors from the files, placed; momentum and gradients gone.
+/// Load the program's tensors from the files and place them; reset momentum and gradients.
 inline void load_state(Program& program, const Placement& placement,
                        const std::string& weights_path, const std::string& constants_path) {
   const auto give = [&](const safetensors::Tensors& from, const std::string& path, auto& entry) {

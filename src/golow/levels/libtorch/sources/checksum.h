@@ -8,7 +8,7 @@
 
 namespace golow {
 
-/// Table k holds, for each byte, what it leaves in the remainder when k zero bytes follow it.
+/// Table k holds for each byte its contribution to the remainder when k zero bytes follow it.
 using ChecksumTables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 constexpr ChecksumTables make_checksum_tables() {
@@ -27,13 +27,13 @@ constexpr ChecksumTables make_checksum_tables() {
   return tables;
 }
 
-/// The checksum of what `checksum` (0 at the start) covers and then these bytes.
+/// The checksum of the bytes that `checksum` covers (0 at the start), followed by these bytes.
 inline std::uint32_t crc32(std::uint32_t checksum, const void* data, std::size_t count) {
   static constexpr ChecksumTables kTables = make_checksum_tables();
   const auto* bytes = static_cast<const unsigned char*>(data);
   std::uint32_t remainder = ~checksum;
   for (; count >= 8; count -= 8, bytes += 8) {
-    std::uint32_t low = 0, high = 0;  // of a little-endian machine, as everywhere in these files
+    std::uint32_t low = 0, high = 0;  // little-endian, as everywhere in these files
     std::memcpy(&low, bytes, 4);
     std::memcpy(&high, bytes + 4, 4);
     low ^= remainder;

@@ -1,8 +1,8 @@
-// Points in time: of the CPU by its monotonic clock (the twin of golow/worker/clock.py, by the same
-// rule), of a GPU by events on its stream.
+// Points in time: of the CPU by its monotonic clock (by the same rule as golow/worker/clock.py), of
+// a GPU by events on its stream.
 //
-// A GPU is reached through what PyTorch has for every kind of device, so that no header of CUDA is
-// needed, and the same program text serves a PyTorch with CUDA and one without.
+// A GPU is reached through PyTorch's device-independent interfaces, so that no CUDA header is
+// needed and the same program text serves a PyTorch with CUDA and one without.
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,13 @@ inline std::int64_t nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-/// Wait until a GPU has done all that was enqueued; a CPU has.
+/// Wait until a GPU has done all enqueued work; on a CPU there is nothing to wait for.
 inline void synchronize(c10::Device device) {
   if (!device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
-/// So many points in the time of a device, recorded in any order.
+/// A fixed number of points in a device's time, recorded in any order.
 class Timeline {
  public:
   Timeline(c10::Device device, std::size_t points) : device_(device) {
@@ -39,11 +39,11 @@ class Timeline {
     }
     for (std::size_t point = 0; point < points; ++point) {
       events_.emplace_back(device.type(), c10::EventFlag::BACKEND_DEFAULT);
-      record(point);  // the first record creates the event, which is no part of what is timed
+      record(point);  // the first record creates the event, which must not be timed
     }
   }
 
-  /// The device has come here; on a GPU once it has done what was enqueued before.
+  /// Record a point: on a CPU now, on a GPU when it has done the work enqueued before.
   void record(std::size_t point) {
     if (device_.is_cpu())
       host_[point] = nanoseconds();

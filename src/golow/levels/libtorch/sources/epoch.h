@@ -1,4 +1,4 @@
-// Whole epochs of a prepared data set: training in a given order, and inference in the file's own.
+// Whole epochs of a prepared data set: training in a given order, inference in the file's order.
 #pragma once
 
 #include <algorithm>
@@ -21,21 +21,20 @@
 
 namespace golow {
 
-/// So many batches of rows from the batch `first` on; the last of all batches has the rows that
-/// are left.
+/// `count` batches of rows from the batch `first` on; the last batch of all has the remaining rows.
 class Batches {
  public:
   struct Part {
     std::size_t from, rows;
   };
 
-  /// Throws where there are not so many.
+  /// Throws if there are fewer.
   Batches(std::size_t rows, std::size_t batch, std::size_t first, std::size_t count)
       : rows_(rows), batch_(batch), first_(first), count_(count) {
     const std::size_t there = (rows + batch - 1) / batch;
     if (count == 0 || first >= there || count > there - first)
       throw std::out_of_range(std::to_string(count) + " batches from batch " +
-                              std::to_string(first) + " on were asked for, there are " +
+                              std::to_string(first) + " on were requested, there are " +
                               std::to_string(there));
   }
 
@@ -50,18 +49,18 @@ class Batches {
   std::size_t rows_, batch_, first_, count_;
 };
 
-/// The loss of each batch, the checksum of what was consumed, and how long it took.
+/// The loss of each batch, the checksum of the samples consumed, and the duration.
 struct Trained {
   std::vector<double> losses;
   std::uint32_t checksum;
   std::int64_t nanoseconds;
 };
 
-/// Train on the batches, each with its own learning rate; the checksum goes on from the one given.
+/// Train on the batches, each with its own learning rate; the given checksum is continued.
 inline Trained train(Program& program, const Placement& placement, Rates rates, const Data& data,
                      const Order& order, const Batches& batches, const Normalisation& normalisation,
                      const std::vector<double>& learning_rates, std::uint32_t checksum) {
-  std::vector<Tensor> losses;  // on the device, so that no step waits for the one before
+  std::vector<Tensor> losses;  // on the device, so that no step waits for the previous one
   const std::int64_t start = nanoseconds();
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const auto [from, rows] = batches[i];
@@ -84,14 +83,14 @@ inline Trained train(Program& program, const Placement& placement, Rates rates, 
   return {{values, values + losses.size()}, checksum, duration};
 }
 
-/// The first output for every row of the batches, float32 on the CPU, and how long it took.
+/// The first output for every row of the batches, float32 on the CPU, and the duration.
 struct Predicted {
   Tensor output;
   std::int64_t nanoseconds;
 };
 
-/// Run the batches of the data, in the file's own order; a smaller last one is filled with copies
-/// of its last row up to `batch`, whose outputs are dropped.
+/// Run the batches of the data in the file's order. A smaller last one is filled up to `batch` rows
+/// with copies of its last row, whose outputs are dropped.
 inline Predicted predict(Program& program, const Placement& placement, const Data& data,
                          const Batches& batches, std::size_t batch,
                          const Normalisation& normalisation) {

@@ -1,5 +1,5 @@
-// What an epoch consumes: a prepared part of a data set, mapped into memory, and the order of its
-// rows. Batches are gathered on the host and go to the device without waiting for it.
+// The input of an epoch: a prepared part of a data set, mapped into memory, and the order of its
+// rows. Batches are gathered on the host and sent to the device without waiting for it.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ inline std::string shape_text(at::IntArrayRef shape) {
   return text;
 }
 
-/// Samples on the host, in memory from which a device is fed: uint8 pixels [n, channels, height,
-/// width] and int64 labels [n].
+/// Samples on the host, in memory from which they are sent to a device: uint8 pixels [n, channels,
+/// height, width] and int64 labels [n].
 struct Samples {
   Tensor pixels, labels;
 
@@ -51,7 +51,7 @@ class Data {
   std::int64_t channels() const { return images_.size(1); }
   const std::string& path() const { return file_.path(); }
 
-  /// Throws unless a sample is of that shape.
+  /// Throws unless samples have that shape.
   void require_sample(at::IntArrayRef shape) const {
     const at::IntArrayRef found = images_.sizes().slice(1);
     if (found != shape)
@@ -59,7 +59,7 @@ class Data {
                                ", the workload takes " + shape_text(shape));
   }
 
-  /// The samples of these rows, which must be there.
+  /// The samples of these rows, which must exist.
   Samples gather(Rows rows, const Placement& placement) const {
     return {gathered(images_, rows, placement), gathered(labels_, rows, placement)};
   }
@@ -83,8 +83,8 @@ class Data {
   Tensor images_, labels_;
 };
 
-/// The rows of an epoch in their order; for each, where there is augmentation, how its picture is
-/// moved (dy, dx) and whether it is flipped.
+/// The rows of an epoch in order; with augmentation, for each row how its picture is moved (dy, dx)
+/// and whether it is flipped.
 class Order {
  public:
   Order(const std::string& path, const Data& data)
@@ -97,15 +97,15 @@ class Order {
     if (file_.has("shifts")) shifts_ = shaped(file_.tensor("shifts", at::kChar, 2), {count, 2});
     if (file_.has("flips")) flips_ = shaped(file_.tensor("flips", at::kByte, 1), {count});
     if (!shifts_.defined() || count == 0) return;
-    reach_ = shifts_.to(at::kLong).abs().max().item().toLong();  // wider: 128 is no int8
+    reach_ = shifts_.to(at::kLong).abs().max().item().toLong();  // wider: 128 is not an int8
   }
 
   Rows rows() const {
     return {rows_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(rows_.numel())};
   }
-  /// int8 [n, 2] of so many rows from that one on; undefined where no picture is moved.
+  /// int8 [n, 2] of `count` rows from `from` on; undefined if no picture is moved.
   Tensor shifts(std::size_t from, std::size_t count) const { return part(shifts_, from, count); }
-  /// uint8 [n]; undefined where no picture is flipped.
+  /// uint8 [n]; undefined if no picture is flipped.
   Tensor flips(std::size_t from, std::size_t count) const { return part(flips_, from, count); }
   /// The largest distance by which a picture is moved.
   std::int64_t reach() const { return reach_; }
@@ -114,7 +114,7 @@ class Order {
   Tensor shaped(const Tensor& tensor, at::IntArrayRef shape) const {
     if (tensor.sizes() == shape) return tensor;
     throw std::runtime_error(file_.path() + " has " + shape_text(tensor.sizes()) +
-                             " where its rows ask for " + shape_text(shape));
+                             ", but its rows need " + shape_text(shape));
   }
 
   static Tensor part(const Tensor& tensor, std::size_t from, std::size_t count) {

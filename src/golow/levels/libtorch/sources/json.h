@@ -1,7 +1,7 @@
-// JSON as RFC 8259 has it: strict, with a limit on depth, and errors that say where.
+// JSON by RFC 8259: strict, with a limit on depth, and errors that give the position.
 //
 // Enough for the worker protocol, workload.json and the header of a safetensors file, and safe on
-// input from anywhere: it throws json::Error and never reads past the end.
+// any input: it throws json::Error and never reads past the end.
 #pragma once
 
 #include <charconv>
@@ -49,14 +49,14 @@ class Value {
     return whole != nullptr ? static_cast<double>(*whole) : get<double>("a number");
   }
 
-  /// The member of that name, nullptr where the object has none.
+  /// The member with that name; nullptr if the object has none.
   const Value* find(std::string_view name) const {
     for (const auto& [key, value] : object())
       if (key == name) return &value;
     return nullptr;
   }
 
-  /// The member of that name; throws where the object has none.
+  /// The member with that name; throws if the object has none.
   const Value& at(std::string_view name) const {
     if (const Value* found = find(name)) return *found;
     throw Error("there is no \"" + std::string(name) + "\" in the object");
@@ -74,7 +74,7 @@ class Value {
   std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object> content_;
 };
 
-/// Bytes of the UTF-8 character at the start of the text, 0 where there is no valid one.
+/// Bytes of the UTF-8 character at the start of the text; 0 if there is no valid one.
 inline std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (text.empty()) return 0;
@@ -211,7 +211,7 @@ class Parser {
   std::uint32_t parse_code_point() {
     const std::uint32_t high = parse_hex();
     if (high < 0xD800 || high > 0xDFFF) return high;
-    // Beyond the first plane JSON writes two halves of UTF-16, the high one first.
+    // Beyond the first plane JSON writes a UTF-16 surrogate pair, the high half first.
     if (high > 0xDBFF || !take('\\') || !take('u')) fail("half a surrogate pair");
     const std::uint32_t low = parse_hex();
     if (low < 0xDC00 || low > 0xDFFF) fail("half a surrogate pair");
@@ -275,7 +275,7 @@ class Parser {
   std::size_t position_ = 0;
 };
 
-/// The value that the text describes; throws json::Error where it is not exactly one.
+/// The value that the text describes; throws json::Error unless it is exactly one.
 inline Value parse(std::string_view text) { return Parser(text).parse_document(); }
 
 // ---------------------------------------------------------------- writing
@@ -286,7 +286,7 @@ inline std::string quote(std::string_view text) {
     const std::size_t length = utf8_length(text);
     const char first = text.front();
     if (length == 0) {
-      result += "\\ufffd";  // a message may carry any bytes; the line must stay valid
+      result += "\\ufffd";  // a message may contain any bytes; the line must stay valid
     } else if (first == '"' || first == '\\') {
       result += {'\\', first};
     } else if (static_cast<unsigned char>(first) < 0x20) {
@@ -301,7 +301,7 @@ inline std::string quote(std::string_view text) {
   return result + "\"";
 }
 
-/// The value as one line of JSON. What JSON has no word for, infinity and NaN, becomes null.
+/// The value as one line of JSON. Infinity and NaN, which JSON cannot express, become null.
 inline std::string dump(const Value& value) {
   const auto joined = [](const auto& items, char open, char close, const auto& text) {
     std::string result(1, open);

@@ -1,7 +1,7 @@
 // Runs the network of program.cpp on the example batches, outside golow: `./run [FOLDER [COUNT]]`.
 //
-// Inference compares the outputs with the stored ones and takes the time; training runs COUNT
-// steps and prints the loss of each.
+// Inference compares the outputs with the stored ones and times COUNT iterations; training runs
+// COUNT steps and prints the loss of each.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,7 +29,7 @@ double difference(const Tensor& found, const Tensor& expected) {
   return found.to(exact).sub(expected.to(exact)).abs().max().item().toDouble();
 }
 
-/// The example's batches and what golow's check stored for them, `expected/STEP/KIND/TARGET`.
+/// The example's batches, and the results that golow stored for them, `expected/STEP/KIND/TARGET`.
 struct Example {
   std::vector<Batch> batches;
   safetensors::Tensors tensors;
@@ -66,13 +66,13 @@ void infer(Program& program, const Placement& placement, const Example& example,
       iterations, 2, /*cold=*/false);
   std::vector<std::int64_t> samples = times.device.empty() ? times.host : times.device;
   std::sort(samples.begin(), samples.end());
-  std::printf("%.3f ms an iteration (median of %zu)\n",
+  std::printf("%.3f ms per iteration (median of %zu)\n",
               static_cast<double>(samples[samples.size() / 2]) * 1e-6, samples.size());
 }
 
 void train(Program& program, const Example& example, const Rates& rates, std::size_t steps) {
   for (std::size_t step = 0; step < steps; ++step) {
-    // The stored loss was taken with dropout off, so that it can be compared.
+    // The stored loss was computed with dropout off, so the first step runs with dropout off, too.
     program.random_layers = step > 0;
     Result result;
     program.step(example.batches[step % example.batches.size()], result);

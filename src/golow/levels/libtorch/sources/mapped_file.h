@@ -1,4 +1,4 @@
-// A safetensors file in the address space: of its tensors only what is looked at is read.
+// A memory-mapped safetensors file: only the parts of its tensors that are used are read.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace golow::safetensors {
 
 class MappedFile {
  public:
-  /// Throws Error, with the file's path, where it is damaged.
+  /// Throws Error, with the file's path, if it is damaged.
   explicit MappedFile(const std::string& path) : path_(path) {
     Opened opened = open(path);
     entries_ = std::move(opened.entries);
@@ -28,7 +28,7 @@ class MappedFile {
     size_ = data_ + (entries_.empty() ? 0 : entries_.back().end);
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat found {};
-    // Another file may have taken the name meanwhile; beyond the end of a file nothing is mapped.
+    // The file may have been replaced meanwhile; nothing may be mapped beyond the end of a file.
     if (file >= 0 && fstat(file, &found) == 0 && found.st_size == size_)
       memory_ = mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, file, 0);
     if (file >= 0) close(file);
@@ -40,7 +40,7 @@ class MappedFile {
 
   bool has(const std::string& name) const { return find(name) != nullptr; }
 
-  /// The tensor over the file's own bytes, to be read while this object lives.
+  /// The tensor on the file's own bytes; valid while this object lives.
   at::Tensor tensor(const std::string& name, at::ScalarType dtype, std::size_t dimensions) const {
     const Entry* const entry = find(name);
     if (entry == nullptr) throw Error(path_ + " has no tensor " + name);
@@ -49,7 +49,7 @@ class MappedFile {
                   std::to_string(dimensions) + " dimensions");
     const std::int64_t place = data_ + entry->begin;
     if (place % static_cast<std::int64_t>(c10::elementSize(dtype)) != 0)
-      throw Error(path_ + ": " + name + " does not lie where its dtype may lie");
+      throw Error(path_ + ": " + name + " is not aligned for its dtype");
     return at::from_blob(static_cast<char*>(memory_) + place, entry->shape, dtype);
   }
 

@@ -1,4 +1,4 @@
-// How many bytes one iteration holds at most, as ATen's allocator reports them to the profiler.
+// The peak bytes that one iteration holds, as ATen's allocator reports them to the profiler.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace golow {
 
-/// Adds up what is allocated and released on a device while it listens. The release of what was there before
-/// does not count: what an iteration needs is what it holds on top of that.
+/// Adds up allocations and releases on a device while it listens. Releases of memory that was
+/// allocated earlier do not count: an iteration needs what it holds on top of that memory.
 class MemoryCounter final : public c10::MemoryReportingInfoBase {
  public:
   explicit MemoryCounter(c10::Device device) : device_(device) {}
@@ -35,7 +35,7 @@ class MemoryCounter final : public c10::MemoryReportingInfoBase {
   std::int64_t held_ = 0, peak_ = 0;
 };
 
-/// Peak of the device's bytes held while `iterate` runs, beyond those held before.
+/// Peak bytes held on the device while `iterate` runs, beyond those held before.
 template <typename Iterate>
 std::int64_t allocated_peak(c10::Device device, const Iterate& iterate) {
   const auto counter = std::make_shared<MemoryCounter>(device);

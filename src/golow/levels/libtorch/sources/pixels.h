@@ -1,5 +1,5 @@
-// From pixels to what a network takes, by ATen's operators on the device: the augmentation on
-// bytes, then the normalisation in float32. golow/worker/feed.py has the same arithmetic.
+// Turns pixels into a network's input with ATen's operators on the device: augmentation on bytes,
+// then normalisation in float32. golow/worker/feed.py has the same arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace golow {
 
-/// The pictures [n, channels, height, width], each moved by its shift (int8 [n, 2], none farther
-/// than `reach`), zero where there was nothing, and then flipped left to right where its flip
-/// (uint8 [n]) is 1: out[y][x] = in[y + dy][x + dx]. Either may be undefined.
+/// The pictures [n, channels, height, width], each moved by its shift (int8 [n, 2], at most
+/// `reach`) and padded with zeros, out[y][x] = in[y + dy][x + dx], then mirrored left to right if
+/// its flip (uint8 [n]) is 1. Either may be undefined.
 inline Tensor augmented(const Tensor& pictures, const Tensor& shifts, const Tensor& flips,
                         std::int64_t reach) {
   if (!shifts.defined() && !flips.defined()) return pictures;
@@ -40,7 +40,7 @@ inline Tensor augmented(const Tensor& pictures, const Tensor& shifts, const Tens
   return at::index(source, {numbers(0, {-1, 1, 1, 1}), numbers(1, {1, -1, 1, 1}), rows, columns});
 }
 
-/// Pixels to float32: x * scale + shift, a factor and a summand for each channel.
+/// Pixels to float32: x * scale + shift, with one factor and one summand per channel.
 class Normalisation {
  public:
   Normalisation(const std::vector<float>& scale, const std::vector<float>& shift,

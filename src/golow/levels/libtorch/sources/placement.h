@@ -12,8 +12,8 @@
 
 namespace golow {
 
-/// The device of state and batches and, for inference in bf16 and fp16, the dtype of what is floating
-/// there. In training that stays as it is, and the casts are in the program.
+/// The device of state and batches and, for inference in bf16 and fp16, the dtype of floating-point
+/// tensors. In training these keep their dtype, and the casts are in the program.
 struct Placement {
   at::Device device = at::kCPU;
   std::optional<at::ScalarType> half;
@@ -22,24 +22,24 @@ struct Placement {
   /// The tensor as it arrives: on the device, in its own dtype.
   Tensor moved(const Tensor& tensor) const { return tensor.to(device); }
 
-  /// Memory of the host from which a GPU copies while the host goes on; it is not used again before
-  /// the copy is done.
+  /// Host memory from which a GPU copies while the host continues; it is not reused before the copy
+  /// is done.
   at::TensorOptions host(at::ScalarType dtype) const {
     return at::TensorOptions(dtype).pinned_memory(!device.is_cpu());
   }
 
-  /// The tensor on the device, the copy enqueued like any other work; undefined stays undefined.
+  /// The tensor on the device; the copy is enqueued like other work. Undefined stays undefined.
   Tensor fed(const Tensor& tensor) const {
     if (!tensor.defined()) return tensor;
     return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
   }
 
-  /// The tensor in the precision of the state, which an input is brought to within the iteration.
+  /// The tensor in the precision of the state; inputs are cast to it within the iteration.
   Tensor cast(const Tensor& tensor) const {
     return half && tensor.is_floating_point() ? tensor.to(*half) : tensor;
   }
 
-  /// A copy for a file: on the CPU, float32 where the precision made it half.
+  /// A copy for a file: on the CPU, and float32 if the precision made it half.
   Tensor stored(const Tensor& tensor) const {
     const bool widened = half && tensor.scalar_type() == *half;
     const auto dtype = widened ? at::kFloat : tensor.scalar_type();
@@ -54,12 +54,12 @@ struct Placement {
     program.step(inputs, result);
   }
 
-  /// Make the device ready, and the precision that of its convolutions and matrix products.
+  /// Initialise the device, and set the precision of its convolutions and matrix products.
   void take_effect() const {
     at::Context& context = at::globalContext();
     context.lazyInitDevice(device.type());
     if (device.is_cpu()) return;
-    // Read once, before anything is set: what PyTorch does unless told.
+    // PyTorch's defaults, read once before anything is set.
     static const bool convolutions = context.allowTF32CuDNN(), products = context.allowTF32CuBLAS();
     const bool told = precision == "ieee" || precision == "tf32";
     context.setAllowTF32CuDNN(told ? precision == "tf32" : convolutions);
@@ -67,7 +67,7 @@ struct Placement {
   }
 };
 
-/// The placement of those names (golow.record.Workload); throws where there is none.
+/// The placement with these names (golow.record.Workload); throws if there is none.
 inline Placement find_placement(const std::string& device, const std::string& precision) {
   Placement found;
   found.precision = precision;

@@ -1,4 +1,4 @@
-// What an emitted program is: a network's state, and one straight-line step over it.
+// The interface of an emitted program: a network's state, and one straight-line step over it.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ using at::Tensor;
 /// Tensor arguments that are not given: PyTorch's None.
 constexpr std::nullopt_t none = std::nullopt;
 
-/// A Python number where an operator takes a tensor; it does not decide the result's dtype.
+/// A Python number for an operator that takes a tensor; it does not determine the result's dtype.
 inline Tensor number(const at::Scalar& value) { return at::native::wrapped_scalar_tensor(value); }
 
 /// The tensors of one batch, by position.
@@ -43,14 +43,13 @@ struct Batch {
   }
 };
 
-/// What leaves a step besides the state: the model's outputs and, in training, the loss.
+/// The results of a step besides the state: the model's outputs and, in training, the loss.
 struct Result {
   std::vector<Tensor> outputs;
   Tensor loss;
 };
 
-/// What the loss is multiplied by before the backward pass, so that gradients in float16 do not
-/// underflow.
+/// The factor of the loss before the backward pass, so that gradients in float16 do not underflow.
 struct LossScale {
   double value = 65536;
   std::int32_t good_steps = 0;  // since it last changed
@@ -58,15 +57,15 @@ struct LossScale {
 
 class Program;
 
-/// A tensor of the state dict that training may change, with what the optimizer needs.
+/// A tensor of the state dict that training may change, with the optimizer's data.
 struct Parameter : Tensor {
   Parameter(Program& program, const char* name);
   std::string name;
-  Tensor gradient;  // of the last step; undefined where there is none
+  Tensor gradient;  // of the last step; undefined if there is none
   Tensor momentum;  // undefined before the first step
 };
 
-/// A tensor of the state dict that is no parameter; `updated` where the step changes it.
+/// A tensor of the state dict that is not a parameter; `updated` if the step changes it.
 enum BufferKind { fixed, updated };
 struct Buffer : Tensor {
   Buffer(Program& program, const char* name, BufferKind kind = fixed);
@@ -75,7 +74,7 @@ struct Buffer : Tensor {
   BufferKind kind;
 };
 
-/// A tensor that the model's code made and that is not in the state dict.
+/// A tensor that the model's code created and that is not in the state dict.
 struct Constant : Tensor {
   Constant(Program& program, const char* name);
   using Tensor::operator=;
@@ -102,22 +101,22 @@ class Program {
   /// One forward pass; in training also loss, gradients and buffers, but not the optimizer.
   virtual void step(const Batch& batch, Result& result) = 0;
 
-  /// What is done at each mark of `step`, in order; empty for a step without marks.
+  /// The operation before each mark of `step`, in order; empty for a step without marks.
   virtual std::vector<Operation> operations() const { return {}; }
 
-  /// Where `mark` records the time, one point an operation; nullptr while nobody wants to know.
+  /// Where `mark` records the time, one point per operation; nullptr while layers are not timed.
   Timeline* marks = nullptr;
 
   const bool trains;
   const at::ScalarType products;  // in training, the dtype of convolutions and matrix products
-  std::optional<LossScale> loss_scale;  // where the step scales its loss
+  std::optional<LossScale> loss_scale;  // if the step scales its loss
   bool random_layers = true;  // false switches dropout off
   std::vector<Parameter*> parameters;
   std::vector<Buffer*> buffers;
   std::vector<Constant*> constants;
 
  protected:
-  /// The operation of that index is done. Costs one comparison while nobody wants to know.
+  /// The operation with this index is done. Costs one comparison while layers are not timed.
   void mark(std::size_t operation) {
     if (marks != nullptr) marks->record(operation);
   }
@@ -125,7 +124,7 @@ class Program {
   double seed() const { return loss_scale ? loss_scale->value : 1.0; }
   /// Dropout's probability, or 0 while random layers are off.
   double probability(double p) const { return random_layers ? p : 0.0; }
-  /// What dropout's backward multiplies by, or 1 while random layers are off.
+  /// The factor in dropout's backward, or 1 while random layers are off.
   double dropout_scale(double scale) const { return random_layers ? scale : 1.0; }
 };
 
@@ -140,7 +139,7 @@ inline Constant::Constant(Program& program, const char* name) : name(name) {
   program.constants.push_back(this);
 }
 
-/// The network of program.cpp, without its tensors yet.
+/// The network of program.cpp, before its tensors are loaded.
 std::unique_ptr<Program> make_program();
 
 }  // namespace golow

@@ -1,7 +1,7 @@
-// Tensors in a file as https://github.com/huggingface/safetensors defines it: eight bytes of
-// header length (little-endian), a JSON header, then the tensors' bytes without holes.
+// Files of tensors in the format of https://github.com/huggingface/safetensors: eight bytes of
+// header length (little-endian), a JSON header, then the tensors' bytes without gaps.
 //
-// The header is not trusted: every offset is checked against the file before memory is asked for.
+// The header is not trusted: every offset is checked against the file before memory is allocated.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ inline const std::vector<std::pair<std::string, at::ScalarType>>& dtypes() {
 
 // ---------------------------------------------------------------- reading
 
-/// One tensor of the header: its dtype, shape and place after the header.
+/// One tensor of the header: its dtype, its shape and its bytes after the header.
 struct Entry {
   std::string name;
   at::ScalarType dtype = at::kFloat;
@@ -105,13 +105,13 @@ inline std::vector<Entry> read_header(std::ifstream& file, std::uint64_t file_si
   return entries;
 }
 
-/// A file read up to its tensors' bytes, and what the header says of them.
+/// A file read up to its tensors' bytes, and the header's entries for them.
 struct Opened {
   std::ifstream file;
   std::vector<Entry> entries;
 };
 
-/// Open the file. Throws Error, with its path, where it is damaged.
+/// Open the file. Throws Error, with its path, if it is damaged.
 inline Opened open(const std::string& path) {
   Opened opened{std::ifstream(path, std::ios::binary | std::ios::ate), {}};
   if (!opened.file) throw Error(path + " cannot be opened");
@@ -128,7 +128,7 @@ inline Opened open(const std::string& path) {
   }
 }
 
-/// All tensors of the file, by name. Throws Error, with the file's path, where it is damaged.
+/// All tensors of the file, by name. Throws Error, with the file's path, if it is damaged.
 inline Tensors read(const std::string& path) {
   Opened opened = open(path);
   Tensors tensors;
@@ -149,7 +149,7 @@ inline std::string dtype_name(const std::string& name, at::ScalarType dtype) {
   throw Error(name + " is " + c10::toString(dtype) + ", which safetensors cannot hold");
 }
 
-/// Write the tensors, the widest elements first, so that each lies where its dtype may lie.
+/// Write the tensors, those with the widest elements first, so that each is aligned for its dtype.
 inline void write(const std::string& path, const Tensors& tensors) {
   std::vector<std::pair<std::string, at::Tensor>> ordered;
   for (const auto& [name, tensor] : tensors) ordered.emplace_back(name, tensor.contiguous());

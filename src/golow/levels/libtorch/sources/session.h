@@ -1,4 +1,4 @@
-// One workload, loaded: what the worker's requests ask of it.
+// One loaded workload, with a method for each of the worker's requests.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace golow {
 
-/// Random layers are off as long as this lives, also when a step throws.
+/// Switches random layers off while it lives, also when a step throws.
 struct RandomLayersOff {
   explicit RandomLayersOff(Program& program) : program(program) { program.random_layers = false; }
   RandomLayersOff(const RandomLayersOff&) = delete;
@@ -31,7 +31,7 @@ struct RandomLayersOff {
   Program& program;
 };
 
-/// The program writes its marks there as long as this lives, also when a step throws.
+/// Makes the program record its marks while it lives, also when a step throws.
 struct MarksOn {
   MarksOn(Program& program, Timeline& marks) : program(program) { program.marks = &marks; }
   MarksOn(const MarksOn&) = delete;
@@ -40,7 +40,7 @@ struct MarksOn {
   Program& program;
 };
 
-/// One workload, loaded, with the state that its iterations change.
+/// One loaded workload, with the state that its iterations change.
 class Session {
  public:
   explicit Session(const std::string& bundle)
@@ -73,8 +73,8 @@ class Session {
     if (program_->trains) update(workload_.rates);
   }
 
-  /// Nanoseconds of each operation in so many iterations: a row an operation in the program's
-  /// order, in training one more for the optimizer's update.
+  /// Nanoseconds of each operation in that many iterations: one row per operation in the program's
+  /// order, and in training one more for the optimizer's update.
   std::vector<std::vector<std::int64_t>> time_operations(std::size_t iterations) {
     const std::size_t count = program_->operations().size();
     std::vector<std::vector<std::int64_t>> times(count + (program_->trains ? 1 : 0));
@@ -98,8 +98,8 @@ class Session {
 
   std::vector<Operation> operations() const { return program_->operations(); }
 
-  /// Run the batches from the bundle's weights, random layers off and with this learning rate;
-  /// returns what the check reads.
+  /// Run the batches from the bundle's weights with random layers off and this learning rate;
+  /// returns the tensors that the check reads.
   safetensors::Tensors outputs(const std::vector<std::size_t>& indices, double learning_rate) {
     reset();
     Rates rates = workload_.rates;
@@ -114,8 +114,8 @@ class Session {
     return tensors;
   }
 
-  /// Train on batches of the order from `first` on, each with its own learning rate, from the state
-  /// as it is. Throws before the first step where something does not fit the workload.
+  /// Train on batches of the order from `first` on, each with its own learning rate, starting from
+  /// the current state. Throws before the first step if something does not fit the workload.
   Trained train(const Data& data, const Order& order, const Normalisation& normalisation,
                 std::size_t first, const std::vector<double>& learning_rates,
                 std::uint32_t checksum) {
@@ -125,7 +125,7 @@ class Session {
     const auto last = static_cast<std::int64_t>(batches.back().rows);
     if (last != workload_.batch && last != last_batch_)
       throw std::runtime_error("the last batch has " + std::to_string(last) +
-                               " rows, for which there is no step in the bundle");
+                               " rows, but the bundle has no step of that size");
     return golow::train(*program_, workload_.placement, workload_.rates, data, order, batches,
                         normalisation, learning_rates, checksum);
   }
@@ -146,13 +146,13 @@ class Session {
     safetensors::write(file, saved_state(*program_, workload_.placement));
   }
 
-  /// Go on from such a file, or infer with its weights.
+  /// Continue from such a file, or infer with its weights.
   void restore(const std::string& file) {
     restore_state(*program_, workload_.placement, file, settled_);
     synchronize(device());
   }
 
-  /// The loss, or the first element of the first output; nothing where there is none.
+  /// The loss, or the first element of the first output; nothing if there is none.
   std::optional<double> last() const {
     const Tensor first = program_->trains           ? result_.loss
                          : result_.outputs.empty() ? Tensor()
@@ -185,9 +185,9 @@ class Session {
 
   const Batch& next_batch() { return batches_[position_++ % batches_.size()]; }
 
-  /// Halve the loss scale until no step is skipped on any batch: neither the check's steps nor the
-  /// timed ones may be. The weights stay where they are, since it is the first steps that have the
-  /// largest gradients.
+  /// Halve the loss scale until no batch's step is skipped: neither the check's steps nor the timed
+  /// ones may be. The weights stay at their initial values, since the first steps have the largest
+  /// gradients.
   void settle_loss_scale() {
     Rates rates = workload_.rates;
     rates.learning_rate = 0;
@@ -201,7 +201,7 @@ class Session {
       update(rates);
       kept = program_->loss_scale->value < before ? 0 : kept + 1;
     }
-    // Half of it: another batch's gradients may be a little larger.
+    // Half of that scale, because another batch's gradients may be a little larger.
     settled_ = LossScale{program_->loss_scale->value / 2, 0};
     reset();
   }
@@ -221,7 +221,7 @@ class Session {
                    safetensors::Tensors& tensors) {
     // Copies, because the next step changes the state in place.
     const auto keep = [&](const std::string& name, const Tensor& tensor) {
-      // Under autocast the outputs are half; as everywhere, files hold float32 then.
+      // Under autocast the outputs are half precision; files hold float32, as everywhere.
       const bool cast =
           workload_.products != at::kFloat && tensor.scalar_type() == workload_.products;
       tensors[std::to_string(step) + "/" + name] =
@@ -249,9 +249,9 @@ class Session {
   std::string bundle_;
   std::unique_ptr<Program> program_;
   Workload workload_;
-  std::optional<LossScale> settled_;  // with which a training begins
+  std::optional<LossScale> settled_;  // at the start of a training
   std::vector<Batch> batches_;
-  std::int64_t last_batch_ = 0;  // rows of an epoch's smaller last batch; 0 where all are whole
+  std::int64_t last_batch_ = 0;  // rows of an epoch's smaller last batch; 0 if all are whole
   std::size_t position_ = 0;
   Result result_;
 };

@@ -1,6 +1,6 @@
-// SGD with momentum and weight decay, in the order in which torch.optim.SGD calculates it, so that
-// the parameters come out bit for bit the same: tensor by tensor on a CPU, all at once on a GPU. And
-// what stands before it where the loss is scaled, as in torch.amp.GradScaler.
+// SGD with momentum and weight decay, in the order in which torch.optim.SGD computes it, so that
+// the parameters are bit for bit the same: tensor by tensor on a CPU, all at once on a GPU. Also
+// the unscaling of gradients for a scaled loss, as in torch.amp.GradScaler.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,7 @@ inline void update(Parameter& parameter, const Rates& rates) {
   parameter.add_(change, -rates.learning_rate);
 }
 
-/// The same for many parameters in a few launches, where a launch for each would cost more than
-/// its work.
+/// The same for many parameters in a few launches; one launch each would cost more than its work.
 inline void update_together(const std::vector<Parameter*>& parameters, const Rates& rates) {
   std::vector<Tensor> weights, changes;
   for (const Parameter* parameter : parameters) {
@@ -63,8 +62,8 @@ inline void update_together(const std::vector<Parameter*>& parameters, const Rat
   at::_foreach_add_(weights, changes, -rates.learning_rate);
 }
 
-/// Divide the gradients by the scale and say whether they are finite. The scale is halved where they
-/// are not, and doubled when they have been for 2000 steps.
+/// Divide the gradients by the scale; returns whether they are finite. The scale is halved if they
+/// are not, and doubled when they have been finite for 2000 steps.
 inline bool unscale(const std::vector<Parameter*>& parameters, LossScale& scale) {
   std::vector<Tensor> gradients;
   for (const Parameter* parameter : parameters) gradients.push_back(parameter->gradient);
@@ -80,8 +79,8 @@ inline bool unscale(const std::vector<Parameter*>& parameters, LossScale& scale)
   return true;
 }
 
-/// Update every parameter that the last step gave a gradient. A step whose scaled gradients are not
-/// finite is skipped.
+/// Update every parameter that has a gradient from the last step. A step whose scaled gradients are
+/// not finite is skipped.
 inline void update_parameters(Program& program, const Rates& rates) {
   std::vector<Parameter*> trained;
   for (Parameter* parameter : program.parameters)

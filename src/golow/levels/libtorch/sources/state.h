@@ -1,6 +1,6 @@
-// The state of a training run in a file, by the names of the protocol's `save`: parameter/NAME,
-// buffer/NAME and momentum/NAME, where NAME is the state dict's; the loss scale as scaler/scale and
-// scaler/good_steps.
+// The state of a training in a file, by the names of the protocol's `save`: parameter/NAME,
+// buffer/NAME and momentum/NAME, where NAME is the name in the state dict; the loss scale as
+// scaler/scale and scaler/good_steps.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace golow {
 
-/// Copies of all that training changes.
+/// Copies of everything that training changes.
 inline safetensors::Tensors saved_state(const Program& program, const Placement& placement) {
   safetensors::Tensors state;
   for (const Parameter* parameter : program.parameters) {
@@ -34,9 +34,9 @@ inline safetensors::Tensors saved_state(const Program& program, const Placement&
   return state;
 }
 
-/// Give the program the state of that file. Momentum that is not in it is zero, and a loss scale that
-/// is not in it `settled`; a program for inference takes neither. A file that does not fit changes
-/// nothing.
+/// Load the state in that file into the program. Momentum missing from the file becomes zero, a
+/// missing loss scale becomes `settled`; a program for inference takes neither. A file that does
+/// not fit changes nothing.
 inline void restore_state(Program& program, const Placement& placement, const std::string& path,
                           std::optional<LossScale> settled) {
   const safetensors::Tensors state = safetensors::read(path);

@@ -1,4 +1,4 @@
-// Iterations under the clock of their device: the twin of golow/worker/clock.py, by the same rule.
+// Times iterations with the clock of their device, by the same rule as golow/worker/clock.py.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 
 namespace golow {
 
-/// Nanoseconds of each iteration. On a CPU the monotonic clock's; on a GPU `host` is what the host
-/// took to enqueue the iteration, `device` what the GPU took to do it.
+/// Nanoseconds of each iteration. On a CPU `host` is from the monotonic clock; on a GPU `host` is
+/// the time in which the host enqueues the iteration, `device` that in which the GPU executes it.
 struct Times {
   std::vector<std::int64_t> host, device;
 };
 
-/// Bytes of the GPU's second-level cache, by the driver's word: PyTorch tells it to those alone who
-/// compile with CUDA's headers.
+/// Bytes of the GPU's L2 cache, from the driver: PyTorch reports it only to code that is compiled
+/// with CUDA's headers.
 inline std::int64_t cache_bytes(c10::Device device) {
   constexpr int kCacheSize = 38;  // CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
   using Attribute = int (*)(int* value, int attribute, int device);
@@ -31,11 +31,11 @@ inline std::int64_t cache_bytes(c10::Device device) {
   int bytes = 0;
   if (found == nullptr ||
       reinterpret_cast<Attribute>(found)(&bytes, kCacheSize, device.index()) != 0 || bytes <= 0)
-    throw std::runtime_error("the driver does not tell the size of the GPU's L2 cache");
+    throw std::runtime_error("the driver does not report the size of the GPU's L2 cache");
   return bytes;
 }
 
-/// Empties the GPU's second-level cache, by writing twice its size to memory of its own.
+/// Flushes the GPU's L2 cache by writing twice its size to memory that it owns.
 class CacheFlush {
  public:
   explicit CacheFlush(c10::Device device)
@@ -47,7 +47,7 @@ class CacheFlush {
   at::Tensor memory_;
 };
 
-/// The iterations on a GPU, enqueued back to back: `flush` before each, outside its two events.
+/// Times iterations on a GPU, enqueued back to back; `flush` runs before each, outside its events.
 template <typename Iterate, typename Flush>
 Times time_on_gpu(c10::Device device, const Iterate& iterate, Flush&& flush,
                   std::size_t iterations, std::size_t warmup) {
@@ -68,8 +68,8 @@ Times time_on_gpu(c10::Device device, const Iterate& iterate, Flush&& flush,
   return times;
 }
 
-/// Times of `iterations` calls, after `warmup` untimed ones. cold: with the GPU's cache emptied
-/// before each; a CPU's caches are left alone.
+/// Times of `iterations` calls, after `warmup` untimed ones. cold: flush the GPU's cache before
+/// each; a CPU's caches are not flushed.
 template <typename Iterate>
 Times time_iterations(c10::Device device, const Iterate& iterate, std::size_t iterations,
                       std::size_t warmup, bool cold) {

@@ -1,5 +1,5 @@
-// The worker: answers golow's protocol (docs/protocol.md), one JSON object a line, for the network
-// of program.cpp. There is no Python in this process.
+// The worker: answers golow's protocol (docs/protocol.md), one JSON object per line, for the
+// network of program.cpp. There is no Python in this process.
 
 #include <csignal>
 #include <cstdint>
@@ -38,7 +38,7 @@ struct UnknownRequest : std::runtime_error {
 
 class Worker {
  public:
-  /// The answer to one line; whatever goes wrong becomes an answer too.
+  /// The answer to one line; every error becomes an answer, too.
   json::Object answer(const std::string& line) {
     try {
       const json::Value request = json::parse(line);
@@ -69,8 +69,8 @@ class Worker {
   bool done() const { return done_; }
 
  private:
-  /// Many a failed allocation is an ordinary error with such words: ATen's own on the CPU and on a
-  /// GPU, CUDA's outside of ATen's allocator, and those of cuBLAS and cuDNN for their workspaces.
+  /// Many failed allocations are ordinary errors with these words: ATen's on the CPU and on a GPU,
+  /// CUDA's outside ATen's allocator, and those of cuBLAS and cuDNN for their workspaces.
   static bool is_out_of_memory(const std::string& message) {
     for (const char* words : {"can't allocate memory", "out of memory", "ALLOC_FAILED"})
       if (message.find(words) != std::string::npos) return true;
@@ -134,7 +134,7 @@ class Worker {
 
   json::Object memory() {
     Session& loaded = session();
-    loaded.iterate();  // the first iteration also allocates what stays, the momentum
+    loaded.iterate();  // the first iteration also allocates the momentum, which stays
     return {{"ok", true}, {"allocated_peak", allocated_peak(loaded.device(), [&] { loaded.iterate(); })}};
   }
 
@@ -160,7 +160,7 @@ class Worker {
     const Order order(request.at("order").string(), data);
     const std::int64_t checksum = request.at("checksum").integer();
     if (checksum < 0 || checksum > UINT32_MAX)
-      throw std::out_of_range(std::to_string(checksum) + " is no CRC-32");
+      throw std::out_of_range(std::to_string(checksum) + " is not a CRC-32");
     const Trained trained =
         loaded.train(data, order, normalisation(request, loaded),
                      at_least(0, request.at("first"), "a batch index"),
@@ -207,7 +207,7 @@ class Worker {
     return result;
   }
 
-  /// Return to the system what is free: copies of every tensor are not the level's memory.
+  /// Return free memory to the system: copies of every tensor are not the level's memory.
   static void give_back_memory() {
 #ifdef __GLIBC__
     malloc_trim(0);
@@ -230,8 +230,8 @@ class Worker {
   bool done_ = false;
 };
 
-/// A stream for the answers that is the process's standard output from before; what else writes
-/// to standard output ends in the log.
+/// A stream for the answers on the process's original standard output; everything else written to
+/// standard output goes to the log.
 std::FILE* take_standard_output() {
   const int answers = dup(STDOUT_FILENO);
   if (answers < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return nullptr;
@@ -240,7 +240,7 @@ std::FILE* take_standard_output() {
 
 int serve() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Ctrl-C reaches the whole group of a terminal; the parent decides what becomes of workers.
+  // Ctrl-C reaches the whole process group of a terminal; the parent decides when workers end.
   std::signal(SIGINT, SIG_IGN);
   std::FILE* const answers = take_standard_output();
   if (answers == nullptr) return 1;

@@ -1,1 +1,1 @@
-"""Functions of one element: one file each. Convolutions, linear layers and norms take them in."""
+"""Elementwise functions, one file each. Convolutions, linear layers and norms can absorb them."""

@@ -1,4 +1,4 @@
-"""clip: x held between two bounds. ATen calls it hardtanh, relu6 and clamp."""
+"""clip: x clamped between two bounds. ATen calls it hardtanh, relu6 and clamp."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def clip(low: float, high: float) -> Activation | None:
-    """The activation between these bounds; None where one is infinite."""
+    """The activation with these bounds; None if one is infinite."""
     finite = math.isfinite(low) and math.isfinite(high)
     return Activation(name="clip", numbers=(low, high)) if finite else None
 
@@ -32,8 +32,8 @@ def forward(x: Tensor, low: float, high: float) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor, low: float, high: float) -> Tensor:
-    """The result is within the bounds exactly where the argument is. It lets NaN through, as ATen
-    does."""
+    """The result is within the bounds exactly where the argument is. NaN lets the gradient through,
+    as in ATen."""
     return gradient.masked_fill((value <= low) | (value >= high), 0)
 
 
@@ -48,7 +48,7 @@ def relu6(call: Call) -> Activate | None:
 
 
 def hardtanh_backward(call: Call) -> ActivateBackward | None:
-    """Its gradient, which reads the argument."""
+    """``hardtanh_backward``, which reads the argument."""
     return backward_of_argument(call, clip(call.number("min_val"), call.number("max_val")))
 
 

@@ -1,4 +1,4 @@
-"""elu: x where it is positive, else alpha times exp(x) - 1."""
+"""elu: x if it is positive, else alpha times (exp(x) - 1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def elu(call: Call) -> Activation | None:
-    """With alpha alone; ATen can scale the argument and the result too."""
+    """None unless alpha is the only parameter: ATen can also scale the argument and the result."""
     if (call.number("scale"), call.number("input_scale")) != (1, 1):
         return None
     return Activation(name="elu", numbers=(call.number("alpha"),))
@@ -29,7 +29,7 @@ def forward(x: Tensor, alpha: float) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor, alpha: float) -> Tensor:
-    """From the argument."""
+    """Reads the argument."""
     import torch
 
     result: Tensor = torch.ops.aten.elu_backward.default(gradient, alpha, 1, 1, False, value)

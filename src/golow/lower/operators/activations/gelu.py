@@ -27,7 +27,7 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor) -> Tensor:
-    """From the argument."""
+    """Reads the argument."""
     import torch
 
     result: Tensor = torch.ops.aten.gelu_backward.default(gradient, value, approximate="none")
@@ -45,7 +45,7 @@ def spelled_backward(call: Call) -> ActivateBackward | None:
 
 
 def chosen(call: Call) -> Activation | None:
-    """Which of the two: ATen has one name for both."""
+    """gelu or gelu_tanh: ATen has one name for both."""
     names = {"none": "gelu", "tanh": "gelu_tanh"}
     name = names.get(call.text("approximate"))
     return None if name is None else Activation(name=name)

@@ -1,4 +1,4 @@
-"""gelu in its approximation by tanh; `gelu.py` has ATen's spelling of both."""
+"""gelu approximated with tanh; `gelu.py` has ATen's spelling of both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor) -> Tensor:
-    """From the argument."""
+    """Reads the argument."""
     import torch
 
     result: Tensor = torch.ops.aten.gelu_backward.default(gradient, value, approximate="tanh")

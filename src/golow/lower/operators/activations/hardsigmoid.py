@@ -1,4 +1,4 @@
-"""hardsigmoid: x / 6 + 1 / 2, held between zero and one."""
+"""hardsigmoid: x / 6 + 1 / 2, clamped between zero and one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor) -> Tensor:
-    """From the argument."""
+    """Reads the argument."""
     import torch
 
     result: Tensor = torch.ops.aten.hardsigmoid_backward.default(gradient, value)

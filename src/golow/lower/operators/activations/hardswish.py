@@ -29,7 +29,7 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor) -> Tensor:
-    """From the argument."""
+    """Reads the argument."""
     import torch
 
     result: Tensor = torch.ops.aten.hardswish_backward.default(gradient, value)

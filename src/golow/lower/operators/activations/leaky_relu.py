@@ -1,4 +1,4 @@
-"""leaky_relu: x where it is positive, else x times a slope."""
+"""leaky_relu: x if it is positive, else x times a slope."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def leaky_relu(call: Call) -> Activation | None:
-    """None for a slope below zero: the result has another sign than the argument then."""
+    """None for a negative slope: the result would not have the sign of the argument."""
     slope = call.number("negative_slope")
     return Activation(name="leaky_relu", numbers=(slope,)) if 0 <= slope < math.inf else None
 

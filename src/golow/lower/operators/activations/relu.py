@@ -22,7 +22,8 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor) -> Tensor:
-    """The result is positive exactly where the argument is. It lets NaN through, as ATen does."""
+    """The result is positive exactly where the argument is. NaN lets the gradient through, as in
+    ATen."""
     return gradient.masked_fill(value <= 0, 0)
 
 

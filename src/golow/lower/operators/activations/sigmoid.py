@@ -22,7 +22,7 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, value: Tensor) -> Tensor:
-    """From the result."""
+    """Reads the result."""
     return gradient * value * (1 - value)
 
 
