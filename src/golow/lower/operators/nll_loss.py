@@ -20,8 +20,8 @@ class NllLoss(Operator, frozen=True, kw_only=True):
     """-sum or -mean of the targets' log probabilities, and the total weight of the targets that
     count.
 
-    logs: [N, C] or [N, C, ...]; target: [N] or [N, ...], int64; weight: one per class. ignored: the
-    class number of targets that do not count.
+    logs: [N, C] or [C]; target: [N] or [], int64; weight: one per class. ignored: the class number
+    of targets that do not count.
     """
 
     logs: Ref
