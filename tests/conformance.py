@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from golow.worker.protocol import LayersReport, LoadReport, TimeReport
+from golow.worker.protocol import VERSION, LayersReport, LoadReport, TimeReport
+from golow.worker.results import weighted_sum
 from golow.workload.bundle import Bundle
 from processes import all_gone
 
@@ -134,6 +135,23 @@ class Conversation:
         answer = self.ask(do="time", iterations=iterations, warmup=warmup)
         assert answer["ok"] is True, answer
         return msgspec.convert(answer, TimeReport, strict=True)
+
+    def challenge(
+        self, iterations: int, warmup: int, learning_rate: float = 0.1, **more: Any
+    ) -> TimeReport:
+        """The answer to a time request with a challenge."""
+        challenge = {"first": 0, "reset": True, "learning_rate": learning_rate, **more}
+        answer = self.ask(do="time", iterations=iterations, warmup=warmup, challenge=challenge)
+        assert answer["ok"] is True, answer
+        return msgspec.convert(answer, TimeReport, strict=True)
+
+    def result(self) -> dict[str, npt.NDArray[np.float64]]:
+        """The whole result of the last iteration."""
+        file = Path(self.folder.name) / "result.safetensors"
+        assert self.ask(do="result", file=str(file)) == {"ok": True}
+        tensors = {name: np.asarray(t, dtype=np.float64) for name, t in load_file(file).items()}
+        file.unlink()
+        return tensors
 
 
 # ---------------------------------------------------------------- the answers' form
@@ -318,6 +336,95 @@ def rotates_the_batches(worker: Conversation) -> None:
         assert np.isclose(worker.time(2, 0).last or 0, expected[4 % count], rtol=1e-3, atol=1e-4)
 
 
+# ---------------------------------------------------------------- what it is challenged to
+
+
+def speaks_this_version(worker: Conversation) -> None:
+    """It says so when it loads."""
+    assert worker.loaded["protocol"] == VERSION
+
+
+def commits_to_the_result_of_every_iteration(worker: Conversation) -> None:
+    """Untimed ones included, from the bundle's weights; they are those of `outputs`."""
+    count = worker.subject.bundle.workload.batches
+    results = worker.challenge(count, 2).results
+    assert len(results) == count + 2
+    assert_results(results, worker.challenge(2, count).results)
+    if worker.subject.trains:
+        wanted = [worker.outputs(*range(n + 1))[f"{n}/loss/loss"].item() for n in range(count)]
+    else:
+        outputs = worker.outputs(*range(count))
+        wanted = [weighted_sum([outputs[f"{n}/output/0"]]) for n in range(count)]
+    assert_results(results[:count], wanted)
+    assert worker.time(1, 0).results == ()
+
+
+def begins_where_it_is_told(worker: Conversation) -> None:
+    """At the iteration of that number, which says the batch."""
+    results = worker.challenge(4, 0, learning_rate=0.0).results
+    assert_results(results[3:], worker.challenge(1, 0, learning_rate=0.0, first=3).results)
+    assert not near(results[3], results[0])
+
+
+def hands_over_the_whole_result(worker: Conversation) -> None:
+    """Of the last iteration: what `outputs` writes of it."""
+    worker.challenge(1, 1)
+    found, wanted = worker.result(), worker.outputs(0, 1)
+    kinds = (
+        ("loss/", "parameter/", "momentum/", "buffer/") if worker.subject.trains else ("output",)
+    )
+    names = [
+        name.removeprefix("1/") for name in wanted if name.removeprefix("1/").startswith(kinds)
+    ]
+    assert names
+    for name in names:
+        assert close(found[name], wanted[f"1/{name}"]), name
+
+
+def is_moved_by_marks(worker: Conversation) -> None:
+    """Each iteration by its own; afterwards the batches are the bundle's."""
+    before = worker.challenge(6, 1, learning_rate=0.0).results
+    size = sample_size(worker)
+    span = {"input": 0, "start": size // 3, "length": max(1, size // 3)}
+    values = [0.5, 1.0, -1.0, 1.5, 0.0, 2.0, 0.5]
+    marked = worker.challenge(6, 1, learning_rate=0.0, marks={**span, "values": values}).results
+    moved = [not near(one, other) for one, other in zip(before, marked, strict=True)]
+    assert sum(moved) >= 5  # a mark may happen to hardly move a loss
+    again = worker.challenge(1, 0, first=5, marks={**span, "values": values[5:6]}, learning_rate=0)
+    assert_results(marked[5:6], again.results)
+    assert_results(before, worker.challenge(6, 1, learning_rate=0.0).results)
+
+
+def refuses_marks_that_do_not_fit(worker: Conversation) -> None:
+    """Beyond a sample's end, for another number of iterations, or of an input that is not there."""
+    size = sample_size(worker)
+    span = {"input": 0, "start": 0, "length": 1, "values": [1.0, 1.0]}
+    for wrong in ({"start": size}, {"values": [1.0]}, {"input": 7}, {"start": -1}):
+        challenge = {"first": 0, "reset": True, "learning_rate": 0.1, "marks": span | wrong}
+        answer = worker.ask(do="time", iterations=2, warmup=0, challenge=challenge)
+        assert (answer["ok"], answer["error"]) == (False, "failed"), wrong
+    lives_on(worker)
+
+
+def sample_size(worker: Conversation) -> int:
+    """Elements of one sample of the first input."""
+    return math.prod(worker.subject.bundle.workload.inputs[0].shape[1:])
+
+
+def assert_results(first: Sequence[float | None], second: Sequence[float | None]) -> None:
+    """The same but for rounding."""
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert near(one, other), (first, second)
+
+
+def near(one: float | None, other: float | None) -> bool:
+    """Whether they may be the same result."""
+    assert one is not None
+    assert other is not None
+    return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-4)
+
+
 def uses_no_more_threads_than_it_was_given(worker: Conversation) -> None:
     """Threads that get a core while it computes, whatever it says of them."""
     given = int(worker.subject.environment["OMP_NUM_THREADS"])
@@ -426,6 +533,12 @@ CHECKS: tuple[Callable[[Conversation], None], ...] = (
     obeys_the_learning_rate,
     times_what_it_was_asked_for,
     times_within_the_time_that_passed,
+    speaks_this_version,
+    commits_to_the_result_of_every_iteration,
+    begins_where_it_is_told,
+    hands_over_the_whole_result,
+    is_moved_by_marks,
+    refuses_marks_that_do_not_fit,
     rotates_the_batches,
     times_its_layers_or_says_why_not,
     counts_the_iterations_by_layer,

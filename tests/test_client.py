@@ -20,7 +20,7 @@ import pytest
 
 from bundles import product_bundle
 from golow.record import Unsupported, WorkerFailure
-from golow.worker import client, process
+from golow.worker import conversation, process
 from golow.worker.client import Worker
 from golow.worker.limits import Limits
 from golow.workload.bundle import Bundle
@@ -147,7 +147,7 @@ def test_another_python_keeps_its_own_import_path() -> None:
 def test_a_fault_has_its_reason(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch, fault: str, kind: str, reason: str
 ) -> None:
-    monkeypatch.setattr(client, "SECONDS_TO_END", 0.5)
+    monkeypatch.setattr(conversation, "SECONDS_TO_END", 0.5)
     with faulty(fault, limits=HASTY.get(fault, PATIENT)) as worker:
         failure = failure_of(worker, bundle)
     assert failure.kind == kind
@@ -304,7 +304,7 @@ def test_a_shell_script_can_be_a_worker(tmp_path: Path) -> None:
         """#!/bin/sh
         while read -r line; do
           case "$line" in
-            *'"load"'*) echo '{"ok": true, "phases": {"load": 0.0}}' ;;
+            *'"load"'*) echo '{"ok": true, "protocol": 2, "phases": {"load": 0.0}}' ;;
             *'"time"'*) echo '{"ok": true, "host_ns": [1000, 2000], "last": 1.5}' ;;
             *'"memory"'*) echo '{"ok": true, "allocated_peak": 64}' ;;
             *'"quit"'*) echo '{"ok": true}'; exit 0 ;;

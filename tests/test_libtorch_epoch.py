@@ -384,7 +384,7 @@ class Answers(NamedTuple):
 
     def refusal(self, **request: Any) -> str:
         """The message of a request that fails."""
-        answer = self.worker._answer(request, 60)
+        answer = self.worker.answer(request, 60)
         assert answer["ok"] is False
         assert answer["error"] == "failed"
         return str(answer["message"])
@@ -433,7 +433,7 @@ def test_a_flipped_byte_of_a_header_never_ends_the_worker(
     file = tmp_path / "flipped.safetensors"
     file.write_bytes(whole[:index] + bytes([byte]) + whole[index + 1 :])
     request = epoch_request(built.files, rates=RATES[:1], **{which: str(file)})
-    answer = one_worker._answer(request, 60)
+    answer = one_worker.answer(request, 60)
     assert answer["ok"] or answer["error"] == "failed"
 
 
@@ -471,7 +471,7 @@ def test_each_mode_has_its_own_requests(built: Built, one_worker: Worker, tmp_pa
         assert "needs train" in Answers(worker).refusal(do="save", file=str(tmp_path / "s"))
         for fields in ({"batches": 0}, {"batches": 5}, {"first": 4}, {"file": "/no/such/folder/x"}):
             assert Answers(worker).refusal(**{**predict, **fields})
-        assert worker._answer(predict, 60)["ok"]
+        assert worker.answer(predict, 60)["ok"]
 
 
 def test_a_state_that_does_not_fit_changes_nothing(
@@ -497,6 +497,6 @@ def test_a_batch_without_a_step_in_the_bundle_is_refused(built: Built, tmp_path:
         worker.load(folder)
         message = Answers(worker).refusal(**epoch_request(built.files))
         assert "last batch has 5 rows, but the bundle has no step" in message
-        assert worker._answer(epoch_request(built.files, rates=[0.1] * 3), 60)["ok"]
+        assert worker.answer(epoch_request(built.files, rates=[0.1] * 3), 60)["ok"]
         with pytest.raises(WorkerFailure, match="last batch has 5 rows"):
             train(worker, built.files, 0)

@@ -6,7 +6,8 @@ Format history (every file contains ``FORMAT_VERSION``; ``comparison/store.py`` 
     Added later, with defaults, so that old and new versions read each other's files:
     ``Run.layers``, ``Run.layers_missing``, and for GPUs ``Workload.device``, ``Block.gpu``,
     ``Block.throttled``, ``Conditions.device``, ``Conditions.cache``,
-    ``Conditions.throttled_share`` and ``Run.device``.
+    ``Conditions.throttled_share`` and ``Run.device``. For the proof of timed iterations:
+    ``Block.wall_ns``.
 
 Nothing here imports torch, so that a worker without a framework can read these records.
 A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.
@@ -146,12 +147,15 @@ class Sample(Record, frozen=True, kw_only=True):
     """The result of one ``time`` request: iterations in nanoseconds, and how calm the block was.
 
     wait_share: run-queue wait of all the worker's threads over the block's wall time; None if the
-    system does not report it.
+    system does not report it. wall_ns: nanoseconds of the whole request by the parent's clock.
+    results: of every iteration, untimed ones included, if there was a challenge.
     """
 
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...] = ()
     wait_share: float | None = None
+    wall_ns: int = 0
+    results: tuple[float, ...] = ()
 
 
 class LayerTime(Record, frozen=True, kw_only=True):
@@ -192,7 +196,8 @@ class Block(Record, frozen=True, kw_only=True):
     system does not report it.
     attempts: how often the block was measured until it was clean or the limit ended it.
     gpu: the GPU's state right after the block. throttled: heat or power slowed the GPU down during
-    the block.
+    the block. wall_ns: nanoseconds of the whole request by the parent's clock, untimed iterations
+    included; 0 in older records.
     """
 
     round: int
@@ -200,6 +205,7 @@ class Block(Record, frozen=True, kw_only=True):
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...] = ()
     wait_share: float | None = None
+    wall_ns: int = 0
     contended: bool = False
     attempts: int = 1
     gpu: GpuState | None = None

@@ -14,7 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from golow.worker.plant import Plant
+from golow.worker.protocol import VERSION, Marks, TimeRequest
 from golow.worker.serve import end_with_parent
 
 COLDER = 1.5
@@ -51,24 +54,45 @@ def answer(request: dict[str, Any], plant: Plant, queue: Queue) -> dict[str, Any
     """What is answered to the request, but for ``ok``."""
     match request["do"]:
         case "load":
-            return {"phases": plant.load(Path(request["bundle"])).phases}
+            phases = plant.load(Path(request["bundle"])).phases
+            return {"protocol": VERSION, "phases": phases}
         case "outputs":
             plant.outputs(request["batches"], request["learning_rate"], Path(request["file"]))
             return {}
+        case "result":
+            plant.write_result(Path(request["file"]))
+            return {}
         case "time":
+            found = results(msgspec.convert(request, TimeRequest), plant)
             for _ in range(request["warmup"]):
                 queue.iterate(cold=False)
             cold = request.get("cold", False)
             times = [queue.iterate(cold) for _ in range(request["iterations"])]
             queue.wait_until(queue.free_at)
             host, device = zip(*times, strict=True)
-            return {"host_ns": host, "device_ns": device, "last": 0.0}
+            return {"host_ns": host, "device_ns": device, "last": 0.0, "results": found}
         case "memory":
             return {"allocated_peak": 1000}
         case "quit":
             return {}
         case other:
             return {"ok": False, "error": "unknown_request", "message": f"what is {other}?"}
+
+
+def results(request: TimeRequest, plant: Plant) -> list[float]:
+    """The results of all iterations, which the plant computes before the queue is timed."""
+    challenge = request.challenge
+    if challenge is None:
+        return []
+    count = request.warmup + request.iterations
+    marks = challenge.marks or Marks(input=0, start=0, length=0, values=(0.0,) * count)
+    plant.seek(challenge.first)
+    with plant.marked(marks) as write:
+        for value in marks.values:
+            write(value)
+            plant.iterate()
+            plant.keep()
+    return plant.kept()
 
 
 def main(host_us: str, device_us: str) -> None:

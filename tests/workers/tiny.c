@@ -164,61 +164,149 @@ static void load(const char *request) {
   model.loaded = 1;
   double seconds = (double)(nanoseconds() - start) * 1e-9;
   printf("{\"ok\":true,\"phases\":{\"load\":%.9f},\"artifact_bytes\":null,", seconds);
-  printf("\"cached\":false,\"notes\":[]}\n");
+  printf("\"cached\":false,\"protocol\":2,\"notes\":[]}\n");
 }
 
-static void outputs(const char *request) {
+/* Write the outputs of these batches; of the last iteration where there are none. */
+static void write_outputs(const char *request, const long *batches, int count) {
   char path[PATH];
-  long batches[MOST_BATCHES];
   size_t size = sizeof(float) * (size_t)model.rows * (size_t)model.out, end = 0;
-  int count = integers(request, "batches", batches, MOST_BATCHES);
-  if (count < 0 || !string(request, "file", path, sizeof path)) return refuse("failed", "which file?");
-  for (int step = 0; step < count; step++)
-    if (batches[step] < 0 || batches[step] >= model.batches)
-      return refuse("failed", "there is no such batch");
+  const int last = batches == NULL;
+  if (!string(request, "file", path, sizeof path)) return refuse("failed", "which file?");
   FILE *file = fopen(path, "wb");
   if (file == NULL) return refuse("failed", "the file cannot be written");
   char *header = malloc(128 * (size_t)count + 3);
   size_t length = (size_t)sprintf(header, "{");
   for (int step = 0; step < count; step++, end += size)
     length += (size_t)sprintf(header + length,
-                              "%s\"%d/output/0\":{\"dtype\":\"F32\",\"shape\":[%d,%d],"
+                              "%s\"%.0d%soutput/0\":{\"dtype\":\"F32\",\"shape\":[%d,%d],"
                               "\"data_offsets\":[%zu,%zu]}",
-                              step ? "," : "", step, model.rows, model.out, end, end + size);
+                              step ? "," : "", step, last ? "" : step ? "/" : "0/", model.rows,
+                              model.out, end, end + size);
   length += (size_t)sprintf(header + length, "}");
   uint64_t written = length;
   size_t wrong = fwrite(&written, 1, sizeof written, file) != sizeof written;
   wrong += fwrite(header, 1, length, file) != length;
   for (int step = 0; step < count; step++) {
-    forward(model.input[batches[step]]);
+    if (!last) forward(model.input[batches[step]]);
     wrong += fwrite(model.output, 1, size, file) != size;
   }
   free(header);
-  model.position = 0;
   if (fclose(file) != 0 || wrong) return refuse("failed", "the file could not be written whole");
   printf("{\"ok\":true}\n");
 }
 
+static void outputs(const char *request) {
+  long batches[MOST_BATCHES];
+  int count = integers(request, "batches", batches, MOST_BATCHES);
+  if (count < 0) return refuse("failed", "which batches?");
+  for (int step = 0; step < count; step++)
+    if (batches[step] < 0 || batches[step] >= model.batches)
+      return refuse("failed", "there is no such batch");
+  write_outputs(request, batches, count);
+  model.position = 0;
+}
+
+/* ---------------------------------------------------------------- what a block is challenged to */
+
+/* The weight of an output's element: the hash of docs/protocol.md. */
+static double weight(uint32_t element) {
+  uint32_t hash = element * 0x9E3779B1u;
+  hash = (hash ^ (hash >> 16)) * 0x85EBCA6Bu;
+  hash = (hash ^ (hash >> 13)) * 0xC2B2AE35u;
+  return (double)(hash ^ (hash >> 16)) / 2147483648.0 - 1.0;
+}
+
+static double weighted_sum(void) {
+  double sum = 0;
+  for (int i = 0; i < model.rows * model.out; i++) sum += model.output[i] * weight((uint32_t)i);
+  return sum;
+}
+
+static struct {
+  long start, length;
+  const char *next; /* in the text of the values; NULL without marks */
+  float *saved[MOST_BATCHES];
+} marks;
+
+static void copy_part(float *to, const float *from, int to_pitch, int from_pitch) {
+  for (int row = 0; row < model.rows; row++)
+    memcpy(to + row * to_pitch, from + row * from_pitch, sizeof(float) * (size_t)marks.length);
+}
+
+static const char *begin_marks(const char *challenge, long iterations) {
+  const char *given = value(challenge, "marks"), *values = given ? value(given, "values") : NULL;
+  long input = -1, count = 1;
+  marks.next = NULL;
+  if (given == NULL || *given != '{') return NULL;
+  if (!integer(given, "input", &input) || input != 0) return "there is no such input";
+  if (!integer(given, "start", &marks.start) || !integer(given, "length", &marks.length) ||
+      marks.start < 0 || marks.length < 0 || marks.start + marks.length > model.in)
+    return "a mark does not lie in a sample";
+  if (values == NULL || *values != '[') return "which values?";
+  for (const char *at = values; *at && *at != ']'; at++) count += *at == ',';
+  if (count != iterations) return "there are marks for another number of iterations";
+  marks.next = values + 1;
+  for (int i = 0; i < model.batches; i++) {
+    marks.saved[i] = malloc(sizeof(float) * (size_t)(model.rows * marks.length + 1));
+    copy_part(marks.saved[i], model.input[i] + marks.start, (int)marks.length, model.in);
+  }
+  return NULL;
+}
+
+static void write_mark(void) {
+  if (marks.next == NULL) return;
+  char *end;
+  float mark = strtof(marks.next, &end);
+  float *input = model.input[model.position % model.batches];
+  marks.next = blanks(end) + 1; /* behind the comma */
+  for (int row = 0; row < model.rows; row++)
+    for (long i = 0; i < marks.length; i++) input[row * model.in + marks.start + i] = mark;
+}
+
+static void end_marks(void) {
+  for (int i = 0; marks.next != NULL && i < model.batches; i++) {
+    copy_part(model.input[i] + marks.start, marks.saved[i], model.in, (int)marks.length);
+    free(marks.saved[i]);
+  }
+}
+
 static void time_iterations(const char *request) {
-  long iterations, warmup;
+  long iterations, warmup, first;
+  const char *challenge = value(request, "challenge"), *wrong;
+  int challenged = challenge != NULL && *challenge == '{';
   if (!integer(request, "iterations", &iterations) || iterations < 1)
     return refuse("failed", "how many iterations?");
   if (!integer(request, "warmup", &warmup)) return refuse("failed", "how many untimed ones?");
   int64_t *samples = malloc(sizeof(int64_t) * (size_t)iterations);
   if (samples == NULL) return refuse("out_of_memory", "no room for so many samples");
-  for (long i = 0; i < warmup; i++) iterate();
-  for (long i = 0; i < iterations; i++) {
+  double *results = malloc(sizeof(double) * (size_t)(iterations + warmup));
+  if (results == NULL) return refuse("out_of_memory", "no room for so many results");
+  if (challenged) {
+    if (!integer(challenge, "first", &first) || first < 0) return refuse("failed", "from which one?");
+    model.position = (int)first;
+    if ((wrong = begin_marks(challenge, iterations + warmup)) != NULL) return refuse("failed", wrong);
+  }
+  for (long i = 0; i < warmup + iterations; i++) {
+    if (challenged) write_mark();
     int64_t start = nanoseconds();
     iterate();
-    samples[i] = nanoseconds() - start;
+    int64_t spent = nanoseconds() - start;
+    if (i >= warmup) samples[i - warmup] = spent;
+    results[i] = challenged ? weighted_sum() : 0;
   }
-  printf("{\"ok\":true,\"host_ns\":[");
+  printf("{\"ok\":true,\"results\":[");
+  for (long i = 0; challenged && i < warmup + iterations; i++)
+    printf("%s%.17g", i ? "," : "", results[i]);
+  if (challenged) end_marks();
+  printf("],\"host_ns\":[");
   for (long i = 0; i < iterations; i++) printf("%s%lld", i ? "," : "", (long long)samples[i]);
   if (isfinite(model.output[0]))
     printf("],\"device_ns\":null,\"last\":%.9g}\n", model.output[0]);
   else
     printf("],\"device_ns\":null,\"last\":null}\n");
   free(samples);
+  free(results);
 }
 
 int main(void) {
@@ -234,12 +322,15 @@ int main(void) {
       return printf("{\"ok\":true}\n") < 0;
     else if (!strcmp(wanted, "load"))
       load(line);
-    else if (strcmp(wanted, "outputs") && strcmp(wanted, "time") && strcmp(wanted, "memory"))
+    else if (strcmp(wanted, "outputs") && strcmp(wanted, "time") && strcmp(wanted, "memory") &&
+             strcmp(wanted, "result"))
       refuse("unknown_request", "tiny does not know this request");
     else if (!model.loaded)
       refuse("failed", "nothing is loaded yet");
     else if (!strcmp(wanted, "outputs"))
       outputs(line);
+    else if (!strcmp(wanted, "result"))
+      write_outputs(line, NULL, 1);
     else if (!strcmp(wanted, "time"))
       time_iterations(line);
     else

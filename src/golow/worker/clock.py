@@ -18,21 +18,43 @@ class DeviceTimes(NamedTuple):
     device_ns: tuple[int, ...]
 
 
-def time_iterations(iterate: Callable[[], None], iterations: int, warmup: int) -> tuple[int, ...]:
+class Around(NamedTuple):
+    """What happens around every iteration, outside its clock; each gets the iteration's number,
+    counted from the first untimed one."""
+
+    before: Callable[[int], None]
+    after: Callable[[int], None]
+
+
+def nothing(iteration: int) -> None:
+    """Do nothing around an iteration."""
+
+
+NOTHING_AROUND = Around(nothing, nothing)
+
+
+def time_iterations(
+    iterate: Callable[[], None], iterations: int, warmup: int, around: Around = NOTHING_AROUND
+) -> tuple[int, ...]:
     """Nanoseconds of each of ``iterations`` calls by the monotonic clock, after untimed calls."""
+    samples = []
     with _collector_kept_out():
-        for _ in range(warmup):
-            iterate()
-        samples = []
-        for _ in range(iterations):
+        for index in range(warmup + iterations):
+            around.before(index)
             start = time.perf_counter_ns()
             iterate()
             samples.append(time.perf_counter_ns() - start)
-    return tuple(samples)
+            around.after(index)
+    return tuple(samples[warmup:])
 
 
 def time_on_device(
-    iterate: Callable[[], None], iterations: int, warmup: int, stopwatch: Stopwatch, cold: bool
+    iterate: Callable[[], None],
+    iterations: int,
+    warmup: int,
+    stopwatch: Stopwatch,
+    cold: bool,
+    around: Around = NOTHING_AROUND,
 ) -> DeviceTimes:
     """The same for iterations that a device runs, each between two of its events.
 
@@ -40,10 +62,13 @@ def time_on_device(
     the L2 is emptied before each, outside the events.
     """
     with _collector_kept_out():
-        for _ in range(warmup):
+        for index in range(warmup):
+            around.before(index)
             iterate()
+            around.after(index)
         samples = []
         for index in range(iterations):
+            around.before(warmup + index)
             if cold:
                 stopwatch.flush()
             stopwatch.start(index)
@@ -51,6 +76,7 @@ def time_on_device(
             iterate()
             samples.append(time.perf_counter_ns() - start)
             stopwatch.stop(index)
+            around.after(warmup + index)
         return DeviceTimes(tuple(samples), stopwatch.nanoseconds())
 
 

@@ -8,30 +8,43 @@ every number shifted. There is no framework in the process, only NumPy.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from golow.record import Unsupported
-from golow.worker.protocol import LoadReport
+from golow.worker.marking import marked_arrays
+from golow.worker.protocol import LoadReport, Marks
+from golow.worker.results import weighted_sum
 from golow.worker.serve import end_with_parent, run
 from golow.workload.bundle import Bundle
 
 PRODUCTS = 40
 """Products per iteration: with W of 256 x 256 and a batch of 256, 20 to 40 ms on one core."""
 
+CHEATS = ("idle", "stored", "one sample", "half clock", "nanosecond")
+"""While it is timed, a plant computes nothing; returns what it computed for a batch before;
+computes one sample; reports half of the time, or a nanosecond. It does all else as it should."""
+
 
 class Plant:
     """The program that the worker serves; see `golow.worker.protocol.Program`.
 
-    products: per iteration, 0 for an iteration that does nothing. shift: added to every output.
-    pause: seconds to sleep in every iteration.
+    products: per iteration. shift: added to every output of the check. pause: seconds to sleep in
+    every iteration. cheat: one of `CHEATS`, in timed iterations alone.
     """
 
-    def __init__(self, products: int, shift: float = 0.0, pause: float = 0.0) -> None:
-        self.products, self.shift, self.pause = products, shift, pause
+    def __init__(
+        self, products: int, shift: float = 0.0, pause: float = 0.0, cheat: str = ""
+    ) -> None:
+        self.products, self.shift, self.pause, self.cheat = products, shift, pause, cheat
+        self.stored: dict[int, npt.NDArray[np.float32]] = {}
 
     def load(self, bundle: Path) -> LoadReport:
         """Read W and the batches."""
@@ -45,6 +58,7 @@ class Plant:
         self.batches = [batches[f"{index}/input/0"] for index in range(workload.batches)]
         self.output = self.batches[0] @ self.weight
         self.position = 0
+        self.results: list[float] = []
         return LoadReport(phases={"load": time.perf_counter() - start})
 
     def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
@@ -55,8 +69,24 @@ class Plant:
 
     def iterate(self) -> None:
         """Run the next batch as often as planted."""
-        batch = self.batches[self.position % len(self.batches)]
+        index = self.position % len(self.batches)
+        batch = self.batches[index]
         self.position += 1
+        if self.cheat == "idle":
+            return
+        if self.cheat == "stored" and index in self.stored:
+            self.output = self.stored[index]
+            return
+        if self.cheat == "one sample":
+            batch = batch[:1]
+        self._multiply(batch)
+        if self.cheat == "stored":
+            self.stored[index] = self.output.copy()
+
+    def _multiply(self, batch: npt.NDArray[np.float32]) -> None:
+        if len(batch) < len(self.output):  # of one sample, for all
+            self.output[:] = batch @ self.weight
+            return
         for _ in range(self.products):
             np.matmul(batch, self.weight, out=self.output)
         if self.pause:
@@ -65,6 +95,30 @@ class Plant:
     def last(self) -> float:
         """The first element of the output."""
         return float(self.output.flat[0])
+
+    def reset(self, learning_rate: float) -> None:
+        """There is no state."""
+
+    def seek(self, iteration: int) -> None:
+        """Let the next iteration be that one."""
+        self.position = iteration
+
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+        """Write marks into the batches."""
+        return marked_arrays([[batch] for batch in self.batches], marks, lambda: self.position)
+
+    def keep(self) -> None:
+        """Keep the result of the last iteration."""
+        self.results.append(weighted_sum([self.output]))
+
+    def kept(self) -> list[float]:
+        """The results since the last call."""
+        found, self.results = self.results, []
+        return found
+
+    def write_result(self, file: Path) -> None:
+        """Write the output of the last iteration."""
+        save_file({"output/0": self.output}, file)
 
     def allocated_peak(self) -> int | None:
         """NumPy's allocator does not report it."""
@@ -78,12 +132,25 @@ def main() -> None:
     parser.add_argument("--slower", type=float, default=0.0, help="share of work to add, e.g. 0.05")
     parser.add_argument("--shift", type=float, default=0.0, help="add this to every output")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds to sleep in an iteration")
+    parser.add_argument("--cheat", choices=CHEATS, default="", help="cheat while being timed")
     parser.add_argument("--burn", action="store_true", help="serve nothing, keep a core busy")
     given = parser.parse_args()
     if given.burn:
         _burn()
     products = round(given.products * (1 + given.slower))
-    run(lambda: Plant(products, given.shift, given.pause))
+    if given.cheat == "half clock":
+        _tell(lambda passed: passed // 2)
+    if given.cheat == "nanosecond":
+        readings = itertools.count(1)
+        _tell(lambda passed: next(readings))
+    run(lambda: Plant(products, given.shift, given.pause, given.cheat))
+
+
+def _tell(other: Callable[[int], int]) -> None:
+    """Let this process's clock tell another time than the nanoseconds that passed."""
+    clock = time.perf_counter_ns
+    began = clock()
+    time.perf_counter_ns = lambda: other(clock() - began)
 
 
 def _burn() -> None:

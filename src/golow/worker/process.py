@@ -14,6 +14,7 @@ from typing import IO
 import psutil
 
 LOG_LINES, LOG_BYTES = 15, 8192
+STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def start(
@@ -75,6 +76,14 @@ def stopped(process: int) -> Iterator[None]:
         yield
     finally:
         os.kill(process, signal.SIGCONT)
+
+
+def is_stopped(process: int) -> bool:
+    """Whether a signal or a debugger stopped it."""
+    try:
+        return str(psutil.Process(process).status()) in STOPPED
+    except psutil.Error:
+        return False
 
 
 def how_it_ended(status: int, kills_before: int) -> tuple[str, str]:

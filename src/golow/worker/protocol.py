@@ -5,7 +5,8 @@ Nothing here imports a framework: the parent and every Python worker share this 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -19,21 +20,76 @@ if TYPE_CHECKING:
     from golow.worker.feed import Feed
 
 
+VERSION = 2
+"""The version of the protocol. A worker states it when it answers `load`.
+
+2   a `time` request may carry a challenge, and `result` hands over an iteration's whole result.
+1   the first.
+"""
+
+
+class Marks(Record, frozen=True, kw_only=True):
+    """Values that a block writes into its inputs, which no worker can know before the block.
+
+    Before iteration i of the request, untimed ones included, elements ``start`` to
+    ``start + length`` of every sample of the batch's input ``input`` become ``values[i]``.
+    """
+
+    input: int
+    start: int
+    length: int
+    values: tuple[float, ...]
+
+
+class Challenge(Record, frozen=True, kw_only=True):
+    """Where the iterations of a `time` request begin, and what is written into their inputs. The
+    worker answers with the result of each iteration.
+
+    first: the number of the first iteration. reset: go back to the bundle's weights and to zero
+    momentum before; training then uses this learning rate until the next reset.
+    """
+
+    first: int = 0
+    reset: bool = True
+    learning_rate: float = 0.0
+    marks: Marks | None = None
+
+
+class TimeRequest(Record, frozen=True, kw_only=True):
+    """A `time` request: so many untimed, then so many timed iterations.
+
+    cold: the device's L2 cache is emptied before each timed one.
+    """
+
+    iterations: int
+    warmup: int
+    cold: bool = False
+    challenge: Challenge | None = None
+
+
 class LoadReport(Record, frozen=True, kw_only=True):
-    """The answer to `load`: seconds of each phase, the artifact's bytes, and notes."""
+    """The answer to `load`: seconds of each phase, the artifact's bytes, notes, and the version of
+    the protocol that the worker speaks; a worker that does not state it speaks the first."""
 
     phases: dict[str, float]
     artifact_bytes: int | None = None
     cached: bool = False
     notes: tuple[str, ...] = ()
+    protocol: int = 1
 
 
 class TimeReport(Record, frozen=True, kw_only=True):
-    """The answer to `time`: nanoseconds of each timed iteration."""
+    """The answer to `time`: nanoseconds of each timed iteration, and the result of the last one;
+    None if it is not finite.
+
+    results: with a challenge, the result of every iteration, untimed ones included: in training
+    the loss, in inference the outputs' elements times `golow.worker.results.weights`, summed.
+    """
 
     host_ns: tuple[int, ...]
     device_ns: tuple[int, ...] | None = None
     last: float | None = None
+    results: tuple[float | None, ...] = ()
 
 
 class CopiesReport(Record, frozen=True, kw_only=True):
@@ -83,6 +139,30 @@ class Program(Protocol):
 
     def allocated_peak(self) -> int | None:
         """Peak bytes of one iteration beyond those held before it."""
+
+
+@runtime_checkable
+class VerifiableProgram(Program, Protocol):
+    """A program whose timed iterations can be verified; a comparison requires it."""
+
+    def reset(self, learning_rate: float) -> None:
+        """Go back to the bundle's weights and to zero momentum; training then uses this rate."""
+
+    def seek(self, iteration: int) -> None:
+        """Let the next iteration be that one: it uses batch ``iteration`` modulo their number."""
+
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+        """A function that writes a value into the marked part of the next iteration's batch,
+        enqueued on a device; on leaving, the batches are the bundle's again."""
+
+    def keep(self) -> None:
+        """Keep the result of the last iteration; on a device this is enqueued."""
+
+    def kept(self) -> list[float]:
+        """The results kept since the last call, in order; waits for a device."""
+
+    def write_result(self, file: Path) -> None:
+        """Write the whole result of the last iteration to the file."""
 
 
 @runtime_checkable

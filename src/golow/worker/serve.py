@@ -21,16 +21,25 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from golow.record import GolowError, Mode, Unsupported
-from golow.worker.clock import time_iterations, time_on_device
+from golow.worker.clock import (
+    NOTHING_AROUND,
+    Around,
+    nothing,
+    time_iterations,
+    time_on_device,
+)
 from golow.worker.feed import Feed
 from golow.worker.protocol import (
+    VERSION,
     DeviceProgram,
     DividedProgram,
     FedProgram,
     LayersReport,
     PredictingProgram,
     Program,
+    TimeRequest,
     TrainableProgram,
+    VerifiableProgram,
     WakingProgram,
     line,
 )
@@ -119,7 +128,7 @@ def _wake(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 def _load(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     report: dict[str, Any] = msgspec.to_builtins(program.load(Path(request["bundle"])))
-    return report
+    return {**report, "protocol": VERSION}
 
 
 def _outputs(program: Program, request: dict[str, Any]) -> dict[str, Any]:
@@ -138,16 +147,48 @@ def _give_back_memory() -> None:
 
 
 def _time(program: Program, request: dict[str, Any]) -> dict[str, Any]:
-    iterations, warmup = int(request["iterations"]), int(request["warmup"])
-    cold = bool(request.get("cold", False))
-    stopwatch = program.stopwatch(iterations) if isinstance(program, DeviceProgram) else None
+    wanted = msgspec.convert(request, TimeRequest)
+    if wanted.challenge is None:
+        return _timed(program, wanted, NOTHING_AROUND)
+    challenge, marks = wanted.challenge, wanted.challenge.marks
+    program = _verifiable(program)
+    if challenge.reset:
+        program.reset(challenge.learning_rate)
+    program.seek(challenge.first)
+
+    def keep(iteration: int) -> None:
+        program.keep()
+
+    if marks is None:
+        answer = _timed(program, wanted, Around(nothing, keep))
+    else:
+        values = marks.values
+        if len(values) != wanted.warmup + wanted.iterations:
+            raise GolowError(f"there are {len(values)} marks for another number of iterations")
+        with program.marked(marks) as write:
+            around = Around(lambda iteration: write(values[iteration]), keep)
+            answer = _timed(program, wanted, around)
+    return {**answer, "results": program.kept()}
+
+
+def _timed(program: Program, wanted: TimeRequest, around: Around) -> dict[str, Any]:
+    count, warmup = wanted.iterations, wanted.warmup
+    stopwatch = program.stopwatch(count) if isinstance(program, DeviceProgram) else None
     if stopwatch is None:
-        if cold:
+        if wanted.cold:
             raise GolowError("this worker does not run on a device whose cache it could empty")
-        samples = time_iterations(program.iterate, iterations, warmup)
+        samples = time_iterations(program.iterate, count, warmup, around)
         return {"host_ns": samples, "device_ns": None, "last": program.last()}
-    host_ns, device_ns = time_on_device(program.iterate, iterations, warmup, stopwatch, cold)
+    host_ns, device_ns = time_on_device(
+        program.iterate, count, warmup, stopwatch, wanted.cold, around
+    )
     return {"host_ns": host_ns, "device_ns": device_ns, "last": program.last()}
+
+
+def _result(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    _verifiable(program).write_result(Path(request["file"]))
+    _give_back_memory()
+    return {}
 
 
 def _memory(program: Program, request: dict[str, Any]) -> dict[str, Any]:
@@ -236,6 +277,12 @@ def _require_mode(program: TrainableProgram | PredictingProgram, mode: Mode) -> 
         raise GolowError(f"the bundle's mode is {program.workload.mode}, this needs {mode}")
 
 
+def _verifiable(program: Program) -> VerifiableProgram:
+    if not isinstance(program, VerifiableProgram):
+        raise UnknownRequest("the timed iterations of this worker cannot be verified")
+    return program
+
+
 def _quit(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
@@ -245,6 +292,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "load": _load,
     "outputs": _outputs,
     "time": _time,
+    "result": _result,
     "memory": _memory,
     "layers": _layers,
     "copies": _copies,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from safetensors.numpy import load_file, save_file
 
 from golow.levels.peers.exported_program import VARIABLE, read_report
 from golow.record import GolowError, Workload
-from golow.worker.protocol import LoadReport
+from golow.worker.marking import marked_arrays
+from golow.worker.protocol import LoadReport, Marks
+from golow.worker.results import weighted_sum
 from golow.workload.bundle import Bundle
 
 Array = npt.NDArray[Any]
@@ -34,6 +38,7 @@ class ArrayProgram:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.position = self._last = 0
+        self._kept: list[float] = []
 
     def open(self, folder: Path, workload: Workload) -> None:
         """Load the exported model in that folder, with the workload's threads, in float32."""
@@ -91,6 +96,31 @@ class ArrayProgram:
     def last(self) -> float:
         """The first element of the first output."""
         return float(self.results(self._last)[0].flat[0])
+
+    def reset(self, learning_rate: float) -> None:
+        """There is no state to go back from."""
+
+    def seek(self, iteration: int) -> None:
+        """Let the next iteration be that one."""
+        self.position = iteration
+
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+        """Write marks into the arrays that the runtime is bound to."""
+        return marked_arrays(self.inputs, marks, lambda: self.position)
+
+    def keep(self) -> None:
+        """Keep the weighted sum of the last outputs."""
+        self._kept.append(weighted_sum(self.results(self._last)))
+
+    def kept(self) -> list[float]:
+        """What was kept since the last call."""
+        kept, self._kept = self._kept, []
+        return kept
+
+    def write_result(self, file: Path) -> None:
+        """Write the outputs of the last iteration."""
+        results = enumerate(self.results(self._last))
+        save_file({f"output/{i}": np.array(result, order="C") for i, result in results}, file)
 
     def allocated_peak(self) -> int | None:
         """Neither runtime tells Python what its allocator holds."""

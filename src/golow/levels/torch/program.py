@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ from golow.levels.torch import state as torch_state
 from golow.record import LayerTime, Mode, Unsupported, Workload
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale
-from golow.worker.protocol import CopiesReport, LoadReport, Stopwatch
+from golow.worker.marking import marked_span
+from golow.worker.protocol import CopiesReport, LoadReport, Marks, Stopwatch
+from golow.worker.results import weights
 from golow.workload.bundle import Bundle
 from golow.workload.source import random_layers_off
 
@@ -111,6 +114,49 @@ class TorchProgram:
     def last(self) -> float:
         """The loss, or the first element of the first output."""
         return float(pytree.tree_leaves(self._last)[0].flatten()[0])
+
+    def reset(self, learning_rate: float) -> None:
+        """Back to the bundle's weights and to zero momentum, training then at this rate."""
+        self._reset()
+        if self.train:
+            self._set_learning_rate(learning_rate)
+
+    def seek(self, iteration: int) -> None:
+        """Let the next iteration be that one."""
+        self.position = iteration
+
+    @contextmanager
+    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
+        """A function that writes a value into the marked part of the next iteration's batch."""
+        flat = [batch[marks.input].view(len(batch[marks.input]), -1) for batch in self.inputs]
+        parts = [samples[:, marked_span(marks, samples.shape[1])] for samples in flat]
+        saved = [part.clone() for part in parts]
+        try:
+            yield lambda value: _fill(parts[self.position % len(parts)], value)
+        finally:
+            for part, values in zip(parts, saved, strict=True):
+                part.copy_(values)
+
+    def keep(self) -> None:
+        """Keep the last loss, or the weighted sum of the last outputs, on the device."""
+        with torch.inference_mode():
+            self._results.append(self._last.clone() if self.train else self._weighted_sum())
+
+    def kept(self) -> list[float]:
+        """What was kept since the last call."""
+        numbers: list[float] = torch.stack(self._results).tolist() if self._results else []
+        self._results.clear()
+        return numbers
+
+    def write_result(self, file: Path) -> None:
+        """Write the outputs of the last iteration; in training its loss, and the state."""
+        if self.train:
+            tensors = torch_state.read(self.module, self.optimizer, None)
+            tensors["loss/loss"] = _copy_for_check(self._last)
+        else:
+            leaves = enumerate(pytree.tree_leaves(self._last))
+            tensors = {f"output/{index}": _copy_for_check(leaf) for index, leaf in leaves}
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
     def allocated_peak(self) -> int | None:
         """Peak bytes that one iteration holds beyond those held before it, as reported by the
@@ -205,6 +251,8 @@ class TorchProgram:
         if self.train:
             self.loss, self.optimizer = torch_bundle.loss(bundle), self._sgd()
         self.position = 0
+        self._results: list[Tensor] = []
+        self._weights: list[Tensor] | None = None
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
         self._settled: dict[str, Any] | None = None
 
@@ -367,6 +415,21 @@ class TorchProgram:
                         tensors[f"{step}/momentum/{name}"] = _copy_for_check(momentum)
         return tensors
 
+    def _weighted_sum(self) -> Tensor:
+        last = self._last
+        leaves = [last] if isinstance(last, Tensor) else pytree.tree_leaves(last)
+        if self._weights is None:
+            starts = itertools.accumulate((leaf.numel() for leaf in leaves), initial=0)
+            self._weights = [
+                torch.from_numpy(weights(start, leaf.numel())).to(leaf.device)
+                for start, leaf in zip(starts, leaves, strict=False)
+            ]
+        sums = [
+            torch.dot(leaf.reshape(-1).to(torch.float32), weight)
+            for leaf, weight in zip(leaves, self._weights, strict=True)
+        ]
+        return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
+
     @contextmanager
     def _random_layers_off(self) -> Iterator[None]:
         call = self.call
@@ -377,6 +440,10 @@ class TorchProgram:
                 yield
             finally:
                 self.call = call
+
+
+def _fill(part: Tensor, value: float) -> None:
+    part.fill_(value)
 
 
 def _copy_for_check(tensor: Tensor) -> Tensor:

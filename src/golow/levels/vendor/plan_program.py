@@ -5,7 +5,8 @@ Nothing here imports a framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,8 @@ from golow.lower.graph import Graph, decode_graph
 from golow.lower.plan import Step
 from golow.record import GolowError, LayerTime, Workload
 from golow.worker.feed import Fed, Feed
+from golow.worker.protocol import Marks
+from golow.worker.results import weighted_sum
 from golow.workload.bundle import Bundle
 
 Key = tuple[str, str]  # kind and target of an input or output of the graph
@@ -49,6 +52,8 @@ class PlanProgram:
     tail: Any = None
     tail_rows = 0
 
+    _kept: list[float]
+    _keys: list[Key]  # of the outputs
     _holder: Any = None  # the execution that has the current state
     _position = 0
     _restored = False
@@ -125,6 +130,33 @@ class PlanProgram:
         """Return the loss, or the first element of the first output."""
         return float(self.result(("loss", "loss") if self.train else ("output", "0")).flat[0])
 
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+        """A function that writes a value into the marked part of the next iteration's batch."""
+        raise NotImplementedError
+
+    def seek(self, iteration: int) -> None:
+        """Let the next iteration be that one."""
+        self._position = iteration
+
+    def keep(self) -> None:
+        """Keep the last loss, or the weighted sum of the last outputs."""
+        if self.train:
+            self._kept.append(self.last())
+        else:
+            self._kept.append(weighted_sum([self.result(key) for key in self._output_keys()]))
+
+    def kept(self) -> list[float]:
+        """What was kept since the last call."""
+        kept, self._kept = self._kept, []
+        return kept
+
+    def write_result(self, file: Path) -> None:
+        """Write the outputs of the last iteration; in training its loss, and the state."""
+        tensors = dict(self._state()) if self.train else {}
+        for kind, target in [("loss", "loss")] if self.train else self._output_keys():
+            tensors[f"{kind}/{target}"] = self.result((kind, target))
+        save_file(tensors, file)
+
     def layers(self, iterations: int) -> tuple[LayerTime, ...]:
         """Return the time of every step in each of ``iterations`` iterations."""
         samples = [self.run_timed(self._next()) for _ in range(iterations)]
@@ -168,6 +200,7 @@ class PlanProgram:
         self.bundle = Bundle(bundle)
         self.workload = self.bundle.workload
         self.tail, self._holder, self._restored = None, None, False
+        self._kept, self._keys = [], []
         last = self.bundle.last if self.train else None
         bundles = [self.bundle] if last is None else [self.bundle, last]
         found = [
@@ -182,8 +215,9 @@ class PlanProgram:
         """Whether an iteration is a training step."""
         return self.workload.mode == "train"
 
-    def reset(self) -> None:
-        """Return to the bundle's weights and zero momentum, with random layers on."""
+    def reset(self, learning_rate: float | None = None) -> None:
+        """Return to the bundle's weights and zero momentum, with random layers on. Training then
+        uses this learning rate, by default the workload's own."""
         self._position = 0
         if self.train or self._restored:
             with bundle_arrays.weights(self.bundle) as read:
@@ -192,7 +226,15 @@ class PlanProgram:
         if self.train:
             self.set_scaler({})
             self.set_dropout(active=True)
-            self.set_learning_rate(self.execution, self.workload.optimizer.learning_rate)
+            own = self.workload.optimizer.learning_rate
+            self.set_learning_rate(self.execution, own if learning_rate is None else learning_rate)
+
+    def _output_keys(self) -> list[Key]:
+        """The outputs' keys, in their order."""
+        if not self._keys:
+            keys = (key for key in self.execution.built.outputs if key[0] == "output")
+            self._keys = sorted(keys, key=lambda key: int(key[1]))
+        return self._keys
 
     def _next(self) -> int:
         index = self._position % self.workload.batches

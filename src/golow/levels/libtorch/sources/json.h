@@ -39,6 +39,7 @@ class Value {
   Value(Array value) : content_(std::move(value)) {}
   Value(Object value) : content_(std::move(value)) {}
 
+  bool is_null() const { return std::holds_alternative<std::nullptr_t>(content_); }
   const Array& array() const { return get<Array>("an array"); }
   const Object& object() const { return get<Object>("an object"); }
   const std::string& string() const { return get<std::string>("a string"); }

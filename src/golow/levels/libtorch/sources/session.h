@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bundle.h"
+#include "challenge.h"
 #include "clock.h"
 #include "epoch.h"
 #include "feed.h"
@@ -64,13 +65,48 @@ class Session {
     load_state(*program_, workload_.placement, path("weights.safetensors"),
                path("constants.safetensors"));
     program_->loss_scale = settled_;
+    rates_ = workload_.rates;
     position_ = 0;
+  }
+
+  /// The same; training then uses this learning rate.
+  void reset(double learning_rate) {
+    reset();
+    rates_.learning_rate = learning_rate;
+  }
+
+  /// Let the next iteration be that one.
+  void seek(std::size_t iteration) { position_ = iteration; }
+
+  /// Write a value into the marked part of the next iteration's batch.
+  void mark(MarkedBatches& marked, double value) {
+    marked.write(position_ % batches_.size(), value);
+  }
+
+  const std::vector<Batch>& batches() const { return batches_; }
+
+  /// Keep the result of the last iteration.
+  void keep() { kept_.keep(*program_, result_); }
+
+  json::Array kept() { return kept_.take(); }
+
+  /// The outputs of the last iteration; in training its loss, and the state.
+  safetensors::Tensors result() const {
+    if (program_->trains) {
+      safetensors::Tensors tensors = saved_state(*program_, workload_.placement);
+      tensors["loss/loss"] = workload_.placement.stored(result_.loss);
+      return tensors;
+    }
+    safetensors::Tensors tensors;
+    for (std::size_t i = 0; i < result_.outputs.size(); ++i)
+      tensors["output/" + std::to_string(i)] = workload_.placement.stored(result_.outputs[i]);
+    return tensors;
   }
 
   /// One forward pass, or one training step, on the next batch.
   void iterate() {
     step();
-    if (program_->trains) update(workload_.rates);
+    if (program_->trains) update(rates_);
   }
 
   /// Nanoseconds of each operation in that many iterations: one row per operation in the program's
@@ -85,7 +121,7 @@ class Session {
       marks.record(start);
       step();
       marks.record(stepped);
-      if (program_->trains) update(workload_.rates);
+      if (program_->trains) update(rates_);
       marks.record(updated);
       synchronize(device());
       for (std::size_t operation = 0; operation < count; ++operation)
@@ -253,7 +289,9 @@ class Session {
   std::vector<Batch> batches_;
   std::int64_t last_batch_ = 0;  // rows of an epoch's smaller last batch; 0 if all are whole
   std::size_t position_ = 0;
+  Rates rates_;  // of the next iterations
   Result result_;
+  KeptResults kept_;
 };
 
 }  // namespace golow

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -47,20 +48,32 @@ class CacheFlush {
   at::Tensor memory_;
 };
 
+/// What happens around every iteration, outside its clock; each gets the iteration's number, counted
+/// from the first untimed one.
+struct Around {
+  std::function<void(std::size_t)> before, after;
+};
+
 /// Times iterations on a GPU, enqueued back to back; `flush` runs before each, outside its events.
 template <typename Iterate, typename Flush>
 Times time_on_gpu(c10::Device device, const Iterate& iterate, Flush&& flush,
-                  std::size_t iterations, std::size_t warmup) {
+                  std::size_t iterations, std::size_t warmup, const Around& around) {
   Times times;
   Timeline events(device, 2 * iterations);
-  for (std::size_t i = 0; i < warmup; ++i) iterate();
+  for (std::size_t i = 0; i < warmup; ++i) {
+    around.before(i);
+    iterate();
+    around.after(i);
+  }
   for (std::size_t i = 0; i < iterations; ++i) {
+    around.before(warmup + i);
     flush();
     events.record(2 * i);
     const std::int64_t start = nanoseconds();
     iterate();
     times.host.push_back(nanoseconds() - start);
     events.record(2 * i + 1);
+    around.after(warmup + i);
   }
   synchronize(device);
   for (std::size_t i = 0; i < iterations; ++i)
@@ -72,16 +85,18 @@ Times time_on_gpu(c10::Device device, const Iterate& iterate, Flush&& flush,
 /// each; a CPU's caches are not flushed.
 template <typename Iterate>
 Times time_iterations(c10::Device device, const Iterate& iterate, std::size_t iterations,
-                      std::size_t warmup, bool cold) {
+                      std::size_t warmup, bool cold, const Around& around) {
   if (!device.is_cpu())
-    return cold ? time_on_gpu(device, iterate, CacheFlush(device), iterations, warmup)
-                : time_on_gpu(device, iterate, [] {}, iterations, warmup);
+    return cold ? time_on_gpu(device, iterate, CacheFlush(device), iterations, warmup, around)
+                : time_on_gpu(device, iterate, [] {}, iterations, warmup, around);
   Times times;
-  for (std::size_t i = 0; i < warmup; ++i) iterate();
-  for (std::size_t i = 0; i < iterations; ++i) {
+  for (std::size_t i = 0; i < warmup + iterations; ++i) {
+    around.before(i);
     const std::int64_t start = nanoseconds();
     iterate();
-    times.host.push_back(nanoseconds() - start);
+    const std::int64_t spent = nanoseconds() - start;
+    if (i >= warmup) times.host.push_back(spent);
+    around.after(i);
   }
   return times;
 }

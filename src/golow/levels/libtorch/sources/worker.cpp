@@ -20,6 +20,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
+#include "challenge.h"
 #include "clock.h"
 #include "feed.h"
 #include "json.h"
@@ -31,6 +32,8 @@
 
 namespace golow {
 namespace {
+
+constexpr int kProtocol = 2;  // golow/worker/protocol.py has the history
 
 struct UnknownRequest : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -47,6 +50,7 @@ class Worker {
       if (wanted == "load") return load(request.at("bundle").string());
       if (wanted == "outputs") return outputs(request);
       if (wanted == "time") return time(request);
+      if (wanted == "result") return result(request);
       if (wanted == "memory") return memory();
       if (wanted == "layers") return layers(request);
       if (wanted == "epoch") return epoch(request);
@@ -98,6 +102,7 @@ class Worker {
             {"phases", json::Object{{"load", seconds}}},
             {"artifact_bytes", found ? json::Value(std::int64_t{program.st_size}) : json::Value()},
             {"cached", false},
+            {"protocol", kProtocol},
             {"notes", json::Array{}}};
   }
 
@@ -121,15 +126,45 @@ class Worker {
     const std::size_t iterations = at_least(1, request.at("iterations"), "iterations");
     const std::size_t warmup = at_least(0, request.at("warmup"), "warmup");
     const json::Value* const cold = request.find("cold");
+    const json::Value* const challenge = request.find("challenge");
+    const bool challenged = challenge != nullptr && !challenge->is_null();
+    std::optional<MarkedBatches> marked;
+    const Marks marks = challenged ? prepare(loaded, *challenge, marked) : Marks();
+    if (marked && marks.values.size() != warmup + iterations)
+      throw std::out_of_range("there are marks for another number of iterations");
+    const Around around = {
+        [&](std::size_t i) { if (marked) loaded.mark(*marked, marks.values[i]); },
+        [&](std::size_t) { if (challenged) loaded.keep(); }};
     const Times times = time_iterations(loaded.device(), [&] { loaded.iterate(); }, iterations,
-                                        warmup, cold != nullptr && cold->boolean());
+                                        warmup, cold != nullptr && cold->boolean(), around);
     const std::optional<double> last = loaded.last();
     return {{"ok", true},
+            {"results", loaded.kept()},
             {"host_ns", json::Array(times.host.begin(), times.host.end())},
             {"device_ns", loaded.device().is_cpu()
                               ? json::Value()
                               : json::Array(times.device.begin(), times.device.end())},
             {"last", last ? json::Value(*last) : json::Value()}};
+  }
+
+  /// Go where the challenge's iterations begin; its marks, and the batches to write them to.
+  static Marks prepare(Session& loaded, const json::Value& challenge,
+                       std::optional<MarkedBatches>& marked) {
+    const json::Value* const reset = challenge.find("reset");
+    if (reset == nullptr || reset->boolean())
+      loaded.reset(challenge.at("learning_rate").number());
+    loaded.seek(at_least(0, challenge.at("first"), "an iteration"));
+    const json::Value* const marks = challenge.find("marks");
+    if (marks == nullptr || marks->is_null()) return {};
+    const Marks found = read_marks(*marks);
+    marked.emplace(loaded.batches(), found);
+    return found;
+  }
+
+  json::Object result(const json::Value& request) {
+    safetensors::write(request.at("file").string(), session().result());
+    give_back_memory();
+    return {{"ok", true}};
   }
 
   json::Object memory() {

@@ -108,6 +108,10 @@ class Collector:
         self._gpu.copy(self._region.address + self._count * self._bytes, source, self._bytes)
         self._count += 1
 
+    def rewind(self) -> None:
+        """Let the next copy be the first again."""
+        self._count = 0
+
     def arrays(self) -> list[np.ndarray]:
         """Return all copies, after everything has run; 16-bit floats as float32."""
         like = self._like

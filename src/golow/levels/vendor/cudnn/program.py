@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.feeding import Collector, Intake
+from golow.levels.vendor.cudnn.keeping import Aside
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.operators.dropout import CONTROL
 from golow.levels.vendor.cudnn.operators.sgd_update import SCALER
@@ -34,9 +35,11 @@ from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
+from golow.record import GolowError
 from golow.worker.feed import Fed, Feed
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
-from golow.worker.protocol import LoadReport
+from golow.worker.protocol import LoadReport, Marks
+from golow.worker.results import weighted_sum
 from golow.worker.serve import run
 from golow.workload.bundle import Bundle
 
@@ -57,7 +60,8 @@ class CuDnn(PlanProgram):
         (_, graph), *tails = self.begin(bundle, self._graphs)
         self.gpu = Gpu(self._home / "kernels")
         self._intakes: dict[Execution, Intake] = {}
-        self._fed = False  # whether batches of a data set have replaced the bundle's
+        self._altered = False  # whether other batches, or marked ones, are where the bundle's were
+        self._aside: Aside | None = None
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
         engines = Engines(self.gpu, self._home / "engines", self._autotune)
@@ -94,7 +98,7 @@ class CuDnn(PlanProgram):
 
     def run_batch(self, index: int) -> None:
         """Enqueue one iteration on the bundle's batch with that index."""
-        if self._fed:
+        if self._altered:
             self._put_back()
         self.execution.run(index)
 
@@ -117,8 +121,44 @@ class CuDnn(PlanProgram):
         if not self._intakes:
             plans = (self.execution, self.tail)
             self._intakes = {plan: Intake(plan) for plan in plans if plan is not None}
-        self._fed = True
+        self._altered = True
         self._intakes[execution].run(fed, feed)
+
+    @contextmanager
+    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
+        """A function that enqueues the writing of a value into the marked part of the next
+        iteration's batch. The bundle's batches are put back before the next iteration without
+        marks."""
+        self._put_back()
+        tensor = self.execution.built.inputs["input", str(marks.input)]
+        if tensor.dtype != "float32":
+            raise GolowError(f"marks are float32, and input {marks.input} is {tensor.dtype}")
+        rows, batches = self.workload.batch, self.workload.batches
+        pitch = tensor.layout.bytes(tensor.shape) // batches // rows
+
+        def write(value: float) -> None:
+            place = self.execution.place(tensor, self._position % batches) + 4 * marks.start
+            bits = int(np.float32(value).view(np.uint32))
+            self.gpu.write_columns(place, pitch, marks.length, rows, bits)
+
+        try:
+            yield write
+        finally:
+            self._altered = True
+
+    def keep(self) -> None:
+        """Copy the last loss, or the last outputs, aside on the device."""
+        if self._aside is None:
+            keys = [("loss", "loss")] if self.train else self._output_keys()
+            self._aside = Aside(self.execution, keys)
+        self._aside.take()
+
+    def kept(self) -> list[float]:
+        """What was kept since the last call, outputs as their weighted sum."""
+        if self._aside is None:
+            return []
+        runs, self._aside = self._aside.empty(), None  # its memory is not the level's
+        return [float(run[0].flat[0]) if self.train else weighted_sum(run) for run in runs]
 
     def collect(self, key: Key, count: int) -> Collector:
         """Return what collects this result of ``count`` runs, on the device."""
@@ -129,9 +169,9 @@ class CuDnn(PlanProgram):
         return self.execution.read(self.execution.built.outputs[key])
 
     def _put_back(self) -> None:
-        if self._fed:
+        if self._altered:
             self.execution.take_batches(bundle_arrays.batches(self.bundle, self.workload.batches))
-        self._fed = False
+        self._altered = False
 
     # ------------------------------------------------------------ settings and weights
 

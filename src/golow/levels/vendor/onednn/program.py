@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,8 @@ from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
-from golow.worker.protocol import LoadReport
+from golow.worker.marking import marked_arrays
+from golow.worker.protocol import LoadReport, Marks
 from golow.worker.serve import run
 from golow.workload.bundle import Bundle
 
@@ -117,6 +119,11 @@ class OneDnn(PlanProgram):
         _point(execution, self._fed)
         execution.run()
 
+    def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
+        """Write marks into the arrays that the plan is pointed at."""
+        inputs = [_inputs(batch) for batch in self._batches]
+        return marked_arrays(inputs, marks, lambda: self._position)
+
     def collect(self, key: Key, count: int) -> Collector:
         """Return what reads this result after each run."""
         return Collector(key)
@@ -177,6 +184,12 @@ class Collector:
     def arrays(self) -> list[np.ndarray]:
         """Return all results that were read."""
         return self._arrays
+
+
+def _inputs(batch: Batch) -> list[np.ndarray]:
+    """The batch's inputs, by position."""
+    names = sorted((name for kind, name in batch if kind == "input"), key=int)
+    return [batch["input", name] for name in names]
 
 
 def _point(execution: Execution, batch: Batch) -> None:
