@@ -1,0 +1,94 @@
+"""The arithmetic that this machine can do at most: measured once, and kept in the cache.
+
+``python -m golow.measure.peak DEVICE PRECISION THREADS`` prints it, in operations per second. It is
+that of large products of matrices, the fastest of many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from golow.files import write_whole
+from golow.measure.environment import environment
+from golow.record import Device, Precision, Record, Workload
+
+SIZE = {"cpu": 1024, "cuda": 8192}  # rows of the matrices
+SECONDS, LIMIT = 0.5, 120.0  # of measuring, and for the whole process
+SLACK = 2.0
+"""By how much a level may be faster than the measured peak allows: a measurement on a busy machine
+is too low, and other code may be better than the library's."""
+
+
+class Peak(Record, frozen=True, kw_only=True):
+    """Floating point operations per second."""
+
+    operations: float
+
+
+def impossible(operations: float, seconds: float, workload: Workload, cache: Path) -> str:
+    """Why an iteration with at least so many operations cannot take so few seconds; empty if it
+    can, or if the peak cannot be measured."""
+    peak = measured_peak(workload.device, workload.precision, workload.threads, cache)
+    if peak is None or operations <= SLACK * peak * seconds:
+        return ""
+    return (
+        f"its time is impossible: {operations / seconds:.2g} operations per second, where this "
+        f"machine's measured peak is {peak:.2g}"
+    )
+
+
+def measured_peak(device: Device, precision: Precision, threads: int, cache: Path) -> float | None:
+    """Operations per second of the machine; None if the measuring process failed."""
+    machine = environment()
+    versions = machine.versions.get("torch", "")
+    parts = (machine.cpu_model, machine.gpu, versions, device, precision, threads)
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    file = cache / "peak" / f"{key}.json"
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Peak).operations
+    except (OSError, msgspec.MsgspecError):
+        pass  # not measured yet, or not readable: measured again
+    command = [sys.executable, "-m", "golow.measure.peak", device, precision, str(threads)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
+        peak = msgspec.json.decode(done.stdout, type=Peak)
+    except (subprocess.SubprocessError, msgspec.MsgspecError):
+        return None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, msgspec.json.encode(peak))
+    return peak.operations
+
+
+def measure(device: str, precision: str, threads: int) -> Peak:
+    """The fastest of many products of square matrices, in the fastest arithmetic that the precision
+    permits anywhere."""
+    import torch
+
+    torch.set_num_threads(threads)
+    # The default of convolutions on a GPU is TF32.
+    torch.backends.cuda.matmul.allow_tf32 = precision in ("default", "tf32")
+    halves = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    dtypes = {torch.float32, halves.get(precision, torch.float32)}
+    size, best = SIZE[device], 0.0
+    for dtype in dtypes:
+        one = torch.randn(size, size, device=device).to(dtype)
+        end = time.perf_counter() + SECONDS
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            product = one @ one
+            if device == "cuda":
+                torch.cuda.synchronize()
+            best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
+            del product
+    return Peak(operations=best)
+
+
+if __name__ == "__main__":
+    name, wanted, count = sys.argv[1:]
+    print(msgspec.json.encode(measure(name, wanted, int(count))).decode())

@@ -1,0 +1,78 @@
+"""The arithmetic of a graph, counted; and the most that this machine can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from golow.lower.work import FASTEST_CONVOLUTION, least_operations
+from golow.measure import peak
+from golow.measure.peak import SLACK, Peak, impossible, measured_peak
+from golow.record import Mode
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+
+def operations(module: nn.Module, x: torch.Tensor, mode: Mode = "infer") -> float:
+    loss = {"loss": "mse_loss"} if mode == "train" else {}
+    return least_operations(capture(prepare(Request(module, x, mode=mode, **loss))).graph)
+
+
+CONV = 2 * (4 * 8 * 14 * 14) * (3 * 3 * 3)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "expected"),
+    [
+        (nn.Linear(32, 16), (8, 32), 2 * 8 * 32 * 16),
+        (nn.Linear(32, 16, bias=False), (8, 5, 32), 2 * 40 * 32 * 16),
+        (nn.Conv2d(3, 8, 3), (4, 3, 16, 16), CONV / FASTEST_CONVOLUTION),
+        (nn.Conv2d(3, 8, 1), (4, 3, 16, 16), 2 * (4 * 8 * 16 * 16) * 3),
+        (nn.Conv2d(4, 8, 1, groups=2), (4, 4, 6, 6), 2 * (4 * 8 * 6 * 6) * 2),
+        (nn.ConvTranspose2d(8, 3, 3), (4, 8, 5, 5), 2 * (4 * 8 * 25) * 27 / FASTEST_CONVOLUTION),
+        (nn.Conv1d(2, 4, 3), (2, 2, 10), 2 * (2 * 4 * 8) * 6 / FASTEST_CONVOLUTION),
+        (nn.ReLU(), (8, 32), 0),
+    ],
+    ids=str,
+)
+def test_products_and_convolutions_are_counted(
+    module: nn.Module, shape: tuple[int, ...], expected: float
+) -> None:
+    assert operations(module, torch.randn(shape)) == expected
+
+
+def test_a_training_step_has_three_products_a_layer_but_for_the_first() -> None:
+    """The gradient of the inputs is not needed."""
+    module = nn.Sequential(nn.Linear(32, 16), nn.Linear(16, 8))
+    first, second = 2 * 4 * 32 * 16, 2 * 4 * 16 * 8
+    assert operations(module, torch.randn(4, 32), "train") == 2 * first + 3 * second
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1))
+    first, second = 2 * 4 * 4 * 36 * 3, 2 * 4 * 2 * 36 * 4
+    assert operations(module, torch.randn(4, 3, 6, 6), "train") == 2 * first + 3 * second
+
+
+def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, and kept; a file that is no peak is measured anew."""
+    found = measured_peak("cpu", "default", 1, tmp_path)
+    assert found is not None
+    assert 1e8 < found < 1e14
+    [file] = (tmp_path / "peak").iterdir()
+    file.write_bytes(msgspec.json.encode(Peak(operations=7.0)))
+    assert measured_peak("cpu", "default", 1, tmp_path) == 7.0
+    file.write_text("{")
+    monkeypatch.setattr(peak, "SECONDS", 0.01)
+    assert measured_peak("cpu", "default", 1, tmp_path) not in (None, 7.0)
+
+
+def test_what_the_peak_does_not_allow_is_impossible(tmp_path: Path) -> None:
+    workload = prepare(Request(nn.Linear(4, 4), torch.randn(2, 4), threads=1)).workload
+    measured = measured_peak("cpu", "default", 1, tmp_path)
+    assert measured is not None
+    least = 1e9 / measured / SLACK
+    assert impossible(1e9, 1.01 * least, workload, tmp_path) == ""
+    assert "its time is impossible" in impossible(1e9, 0.99 * least, workload, tmp_path)
