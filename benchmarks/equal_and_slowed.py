@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from golow.measure.race import Race, run_race
+from golow.measure.race import run_race
+from golow.measure.rounds import Race
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.signal import lfilter
 
 from golow.record import Sample
+from golow.worker.protocol import Challenge
 
 Array = npt.NDArray[np.float64]
 
@@ -134,7 +135,9 @@ class VirtualWorker:
         self._seconds = seconds * layout
         self._jitter = self._draw.uniform(0.01, 0.03)
 
-    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
+    def time(
+        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+    ) -> Sample:
         count = warmup + iterations
         cold = 1 + COLD * np.exp(-np.arange(count) * self._seconds / COLD_SECONDS)
         work = self._seconds * cold * self._draw.lognormal(0, self._jitter, count)

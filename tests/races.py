@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from golow.measure.race import Race
+from golow.measure.rounds import Race
 from golow.record import Sample
+from golow.worker.protocol import Challenge
 
 
 class Clock:
@@ -42,7 +43,9 @@ class Scripted:
         spread = self.draw.lognormal(0, 0.001)
         return Sample(host_ns=(int(self.nanoseconds * spread),) * iterations, wait_share=wait_share)
 
-    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
+    def time(
+        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+    ) -> Sample:
         self.calls.append((self.name, iterations, warmup))
         sample = self.answer(len(self.calls), iterations)
         self.clock.seconds += (iterations + warmup) * self.nanoseconds * 1e-9

@@ -211,7 +211,7 @@ def test_no_fault_costs_another_level_its_figures(tmp_path: Path) -> None:
         interval=0.5,
         time_limit=20,
         cache=tmp_path,
-        limits=Limits(iteration=5),
+        limits=Limits(iteration=5, block=5),
     )
     runs = {run.level: run for run in result.comparison.runs}
     expected = {

@@ -20,9 +20,11 @@ from golow.levels.starter import Starter
 from golow.measure.block import MOST_ATTEMPTS, Attempt, Retries, Setting, clean_block, enqueue
 from golow.measure.energy import spent
 from golow.measure.nvml import Card
-from golow.measure.race import Race, run_race
+from golow.measure.race import run_race
+from golow.measure.rounds import Race
 from golow.record import GpuState, Sample, WorkerFailure
 from golow.worker.client import Worker
+from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
 
 QUEUED = str(Path(__file__).parent / "workers" / "queued.py")
@@ -218,7 +220,9 @@ class Instant:
 
     name = "eager"
 
-    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
+    def time(
+        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+    ) -> Sample:
         return Sample(host_ns=(10,) * iterations, device_ns=(100,) * iterations, wait_share=0.0)
 
 
@@ -236,7 +240,7 @@ def test_a_slowed_block_is_timed_again_and_marked(
 ) -> None:
     now = time.monotonic()
     retries = Retries(time.monotonic, now - 100, now + 100)
-    block = clean_block(Instant(), 3, retries, Setting(Hot(*answers)), 0, 0)
+    block, _ = clean_block(Instant(), 3, retries, Setting(Hot(*answers)), 0, 0)
     assert (block.attempts, block.throttled, block.contended) == (attempts, throttled, False)
     assert block.gpu is not None
     assert set(block.gpu.reasons) == set(answers[attempts - 1] if throttled or attempts < 2 else ())
@@ -245,7 +249,7 @@ def test_a_slowed_block_is_timed_again_and_marked(
 def test_no_retry_behind_the_limit() -> None:
     now = time.monotonic()
     retries = Retries(time.monotonic, now - 100, now)
-    block = clean_block(Instant(), 3, retries, Setting(Hot(("SwPowerCap",))), 0, 0)
+    block, _ = clean_block(Instant(), 3, retries, Setting(Hot(("SwPowerCap",))), 0, 0)
     assert (block.attempts, block.throttled) == (1, True)
 
 
@@ -276,7 +280,9 @@ class Sleeper:
 
     name, asked = "eager", 0
 
-    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
+    def time(
+        self, iterations: int, warmup: int, cold: bool = False, challenge: Challenge | None = None
+    ) -> Sample:
         self.asked = iterations + warmup
         time.sleep(0.01 * self.asked)
         return Sample(host_ns=(1,) * iterations)
@@ -302,7 +308,13 @@ def test_a_card_that_tells_nothing_costs_no_window() -> None:
 
 def test_a_worker_that_fails_in_the_window() -> None:
     class Fails(Sleeper):
-        def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
+        def time(
+            self,
+            iterations: int,
+            warmup: int,
+            cold: bool = False,
+            challenge: Challenge | None = None,
+        ) -> Sample:
             raise WorkerFailure("died", "it was killed")
 
     with pytest.raises(WorkerFailure, match="killed"):

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from golow.measure import stats
-from golow.measure.race import Race, run_race
+from golow.measure.race import run_race
+from golow.measure.rounds import Race
 from noise import Machine, ReplayedMachine, SyntheticMachine, VirtualWorker
 from races import value_of, word_of
 

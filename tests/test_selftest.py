@@ -12,7 +12,8 @@ from torch import nn
 
 from golow.comparison import selftest as testing
 from golow.comparison.selftest import Finding, SelftestResult, selftest
-from golow.measure.race import Race, run_race
+from golow.measure.race import run_race
+from golow.measure.rounds import Race
 from golow.record import Check, Unsupported
 from golow.worker.client import Worker
 from golow.worker.scheduling import run_queue_wait_ns
@@ -51,6 +52,7 @@ def test_the_selftest_finds_what_it_planted(capfd: pytest.CaptureFixture[str]) -
         "two equal workers",
         "a worker slower by 5%",
         "a worker wrong by 1",
+        "5 workers that cheat while timed",
         "while every core is busy",
         "two equal workers, cores busy",
     ]
@@ -64,7 +66,8 @@ def test_the_selftest_finds_what_it_planted(capfd: pytest.CaptureFixture[str]) -
     assert findings["while every core is busy"].passed == readable
     assert all(finding.explanation and finding.expected for finding in result.findings)
     assert result.trusted == all(finding.passed for finding in result.findings)
-    assert len(watch.stages) == 3
+    assert findings["5 workers that cheat while timed"].passed
+    assert len(watch.stages) == 4
     assert watch.rounds >= 2
     assert all_gone(*(set(family(os.getpid())) - before))  # nothing burns on
     out, _ = capfd.readouterr()

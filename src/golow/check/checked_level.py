@@ -40,7 +40,8 @@ class CheckedLevel:
     """A level with its worker and its verdict; leaving the ``with`` block ends the worker.
 
     card: the GPU that the worker runs on, None on a CPU. known: the verdict of an earlier check;
-    the check is then not repeated.
+    the check is then not repeated. timed: iterations will be timed, so their results are checked,
+    too.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class CheckedLevel:
         *,
         card: Card | None = None,
         known: Check | None = None,
+        timed: bool = False,
     ) -> None:
         self.choice, self.bundle, self.cache, self.starter = choice, bundle, cache, starter
         self.name = choice.name
@@ -66,7 +68,7 @@ class CheckedLevel:
         self.seconds: dict[str, float] = {}
         self.first_iterations: tuple[int, ...] = ()
         self._memory = HeldMemory(card)
-        self._checked = known is not None
+        self._checked, self._timed = known is not None, timed
         self._refused = False
 
     def __enter__(self) -> Self:
@@ -159,9 +161,23 @@ class CheckedLevel:
             self.fail(WorkerFailure("failed", reason, traceback.format_exc()))
 
     def fail(self, failure: WorkerFailure) -> None:
-        """Set the verdict to ``failed``; a level that matched keeps the figures of its check."""
-        self.check = msgspec.structs.replace(self.check, verdict="failed", reason=failure.message)
+        """Set the verdict to ``failed``, or to ``differs`` if that is what failed; a level that
+        matched keeps the figures of its check."""
+        verdict = "differs" if failure.kind == "differs" else "failed"
+        self.check = msgspec.structs.replace(self.check, verdict=verdict, reason=failure.message)
         self.log = failure.log
+
+    def judge_timed(self, standard: Standard) -> str:
+        """Why the whole result of timed iterations is not the reference's; empty if it is, or if
+        the level did not match before. A worker that fails is found out by its next request."""
+        if self.worker is None or self.check.verdict != "match":
+            return ""
+        try:
+            found = standard.judge_timed(self.worker)
+        except WorkerFailure as failure:
+            self.fail(failure)
+            return ""
+        return "" if found.verdict == "match" else found.reason
 
     # ------------------------------------------------------------ implementation
 
@@ -208,6 +224,7 @@ class CheckedLevel:
             self._memory.read_before()
         # Stored before loading, so that a worker that fails to load is closed too.
         self.worker = worker = self.starter.worker(self.name, launch, self.bundle)
+        worker.on_delay = self.observer.stage
         report = worker.load(self.bundle.folder)
         ready = time.perf_counter() - worker.started
         building = 0.0 if launch.built_by_loading else report.phases.get("build", 0.0)
@@ -230,3 +247,9 @@ class CheckedLevel:
         self.check, notes = standard.judge(worker.outputs)
         self.notes += notes
         self._checked = True
+        if self.check.verdict == "match" and self._timed:
+            timed = standard.judge_timed(worker)
+            if timed.verdict != "match":
+                self.check = msgspec.structs.replace(
+                    timed, reason=f"while it is timed: {timed.reason}"
+                )

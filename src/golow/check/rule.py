@@ -82,6 +82,20 @@ BF16 = Rounding("bf16", 2.0**-8, 0.5, 3.0, 1.0, 1.0)
 FP16 = Rounding("fp16", 2.0**-11, 0.5, 3.0, 1.0, 1.0)
 
 
+class Part(NamedTuple):
+    """The part of a reference that a file covers: one step's tensors of these kinds, whose names
+    lack the step in the file."""
+
+    step: str
+    kinds: tuple[str, ...]
+
+    def name(self, whole: str) -> str | None:
+        """The name in the file of the reference's tensor; None if the file need not have it."""
+        name = whole.removeprefix(self.step)
+        covered = whole.startswith(self.step) and name.partition("/")[0] in self.kinds
+        return name if covered else None
+
+
 class Pair(NamedTuple):
     """A tensor of the reference and the tensor of the same name to compare, both in float64."""
 
@@ -195,13 +209,13 @@ class Reference:
         return median(shares) if shares else 0.0
 
 
-def check(reference: Reference, file: Path) -> Check:
-    """Judge the tensors that a level wrote."""
+def check(reference: Reference, file: Path, part: Part | None = None) -> Check:
+    """Judge the tensors that a level wrote; all, or those of a part of the reference."""
     if not reference.finite or reference.missing:
         return UNPROVABLE
     tensors: list[TensorError] = []
     try:
-        for pair in _pairs(reference.file, file):
+        for pair in _pairs(reference.file, file, part):
             if pair.found is None:
                 return Check(verdict="differs", reason=f"{pair.name} is missing")
             if pair.found.shape != pair.wanted.shape:
@@ -294,13 +308,16 @@ def _typical_share(
     return median(shares) if shares else 0.0
 
 
-def _pairs(reference: Path, other: Path) -> Iterator[Pair]:
+def _pairs(reference: Path, other: Path, part: Part | None = None) -> Iterator[Pair]:
     """Yield one pair at a time, so that a large network need not fit into memory twice."""
     with safe_open(reference, "pt") as wanted, safe_open(other, "pt") as found:
         names = set(found.keys())
         for name in sorted(wanted.keys()):
+            own_name = name if part is None else part.name(name)
+            if own_name is None:
+                continue
             tensor = wanted.get_tensor(name)
-            other_tensor = found.get_tensor(name).double() if name in names else None
+            other_tensor = found.get_tensor(own_name).double() if own_name in names else None
             exact = not tensor.is_floating_point()
             yield Pair(name, exact, tensor.double(), other_tensor)
 

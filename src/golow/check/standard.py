@@ -19,6 +19,7 @@ from golow.check.rule import (
     FLOAT32,
     FP16,
     TF32,
+    Part,
     Reference,
     Rounding,
     check,
@@ -26,11 +27,13 @@ from golow.check.rule import (
     may_be_rounding,
     recheck,
 )
+from golow.check.timed_results import Verifier, choose_span
 from golow.levels import ladder
 from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
 from golow.record import Check, Device, GolowError, Mode, WorkerFailure, Workload
 from golow.worker.client import Worker
+from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
 
 BATCHES = (0, 1)
@@ -110,6 +113,42 @@ class Standard:
             return first
         second = self._try(outputs, OTHER_BATCHES)
         return first._replace(check=confirm(first.check, second.check))
+
+    def judge_timed(self, worker: Worker) -> Check:
+        """Compare the whole result of timed iterations with the reference: in inference of the
+        first and the second, in training of the second step, with the state that it left.
+
+        Steps with random layers have no reference; they match. Raises WorkerFailure.
+        """
+        workload = self._bundle.workload
+        if workload.random_layers:
+            return Check(verdict="match")
+        train = workload.mode == "train"
+        kinds = ("loss", "parameter", "momentum", "buffer") if train else ("output",)
+        found = Check(verdict="match")
+        for step in (1,) if train else (0, 1):
+            found = self._try_timed(worker, step, kinds)
+            if found.verdict != "match":
+                break
+        return found
+
+    def verifier(self, checks: Mapping[str, Check], baseline: str) -> Verifier:
+        """What challenges and verifies these levels in a race."""
+        span = choose_span(self._bundle)
+        return Verifier(self._bundle.workload, span, checks, self.learning_rate, baseline)
+
+    def _try_timed(self, worker: Worker, step: int, kinds: tuple[str, ...]) -> Check:
+        file = self._folder / "timed.safetensors"
+        try:
+            worker.time(1, step, challenge=Challenge(learning_rate=self.learning_rate))
+            worker.result(file)
+            part = Part(f"{step}/", kinds)
+            found = check(self._reference(BATCHES), file, part)
+            if may_be_rounding(found):
+                found = recheck(self._wider(BATCHES), found)
+        finally:
+            file.unlink(missing_ok=True)
+        return found
 
     def _try(self, outputs: Outputs, batches: tuple[int, ...]) -> Judgement:
         reference = self._reference(batches)

@@ -21,8 +21,11 @@ from golow.data.places import default_cache
 from golow.levels.choices import choices
 from golow.levels.ladder import BASELINE
 from golow.levels.starter import Starter
+from golow.lower.work import least_operations
 from golow.measure.nvml import Card
-from golow.measure.race import Race, run_race
+from golow.measure.peak import impossible
+from golow.measure.race import run_race
+from golow.measure.rounds import Race
 from golow.observer import Observer
 from golow.record import Comparison, GolowError
 from golow.scratch import scratch_folder
@@ -32,6 +35,7 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from golow.workload.trial import require_device
 
+MUCH_FASTER = 0.1  # of eager's time; who needs less is held against the machine's peak
 MEMORY_MARGIN = 1.3  # a worker may need this times the resident set of the largest one so far
 
 
@@ -62,7 +66,9 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
         card = stack.enter_context(Card()) if request.device == "cuda" else None
         cache = settings.cache or default_cache()
         levels = [
-            stack.enter_context(CheckedLevel(choice, bundle, cache, starter, observer, card=card))
+            stack.enter_context(
+                CheckedLevel(choice, bundle, cache, starter, observer, card=card, timed=True)
+            )
             for choice in chosen
         ]
         entrants = [
@@ -78,7 +84,7 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
             for group in _resident_groups(entrants, standard, settings.allow_differs):
                 with starter.turn.alone():
                     observer.stage("calibrating the race")
-                    races.append(_raced(group, request.seed, settings, observer))
+                    races.append(_raced(group, standard, request.seed, settings, observer))
                     if settings.by_layer:
                         observer.stage("timing the layers")
                     for entrant in group:
@@ -92,10 +98,15 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
 
 
 def _raced(
-    group: Sequence[Entrant], seed: int, settings: ComparisonSettings, observer: Observer
+    group: Sequence[Entrant],
+    standard: Standard,
+    seed: int,
+    settings: ComparisonSettings,
+    observer: Observer,
 ) -> Race:
     workers = (entrant.level.worker for entrant in group)
-    return run_race(
+    checks = {entrant.name: entrant.level.check for entrant in group}
+    race = run_race(
         [worker for worker in workers if worker is not None],
         baseline=BASELINE,
         seed=seed,
@@ -103,8 +114,36 @@ def _raced(
         time_limit=settings.time_limit,
         card=group[0].level.card,
         cold=settings.cold,
+        proof=standard.verifier(checks, BASELINE),
         observer=observer.race,
     )
+    if race.stopped_because == "interrupted":
+        return race
+    observer.stage("checking what the race left")
+    differing = {}
+    for entrant in group:
+        if entrant.name in race.racing and (reason := entrant.level.judge_timed(standard)):
+            differing[entrant.name] = f"after the race: {reason}"
+    race = race.without(differing, "differs")
+    return race.without(_beyond_the_peak(race, group, settings), "clock")
+
+
+def _beyond_the_peak(
+    race: Race, group: Sequence[Entrant], settings: ComparisonSettings
+) -> dict[str, str]:
+    """Why levels cannot be as fast as they say, by name. Only those that are much faster than eager
+    are looked at: the first look measures the machine's peak, which takes seconds."""
+    bundle = group[0].level.bundle
+    if bundle.graph is None:
+        return {}
+    operations = least_operations(bundle.graph)
+    reasons = {}
+    for name in race.racing:
+        time, ratio = race.time(name), race.ratio(name)
+        if time is not None and ratio is not None and ratio.value < MUCH_FASTER:
+            cache = settings.cache or default_cache()
+            reasons[name] = impossible(operations, time.value, bundle.workload, cache)
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _resident_groups(

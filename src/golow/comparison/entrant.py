@@ -8,12 +8,14 @@ from golow.check.checked_level import CheckedLevel
 from golow.measure import stats
 from golow.measure.block import CONTENDED_SHARE, MOST_ATTEMPTS, enqueue
 from golow.measure.energy import BRIEF_SECONDS, WINDOW_SECONDS, spent
-from golow.measure.race import Race
+from golow.measure.rounds import Race
 from golow.record import LayerTime, Quantity, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 
 # Iterations timed step by step: enough for a median, in about a second if possible.
 LAYER_SECONDS, LEAST_BY_LAYER, MOST_BY_LAYER = 1.0, 5, 50
+
+REFUTED = ("differs", "clock")  # kinds of failures after which a worker lives
 
 COPIED_ITERATIONS = 3  # for counting copies to the device; each iteration copies the same bytes
 
@@ -49,6 +51,8 @@ class Entrant:
         worker, failure = self.level.worker, race.failures.get(self.name)
         if failure is not None:
             self.level.fail(failure)
+            if failure.kind in REFUTED:
+                self.level.close()
         elif first and worker is not None and race.stopped_because != "interrupted":
             if worker.last is None:
                 self.level.notes.append("its numbers were not finite at the end of the race")

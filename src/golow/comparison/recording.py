@@ -11,7 +11,7 @@ from golow.comparison.entrant import Entrant
 from golow.comparison.settings import ComparisonSettings
 from golow.levels.ladder import BASELINE
 from golow.measure.environment import environment_of
-from golow.measure.race import Race
+from golow.measure.rounds import Race
 from golow.record import (
     FORMAT_VERSION,
     Comparison,

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from golow.measure.nvml import Card, is_slowed
 from golow.record import Block, GpuState, Quantity, Sample, WorkerFailure
+from golow.worker.protocol import Challenge
 
 CONTENDED_SHARE = 0.01
 """A block is contended if its threads waited for a core for more than this share of its time. An
@@ -46,12 +47,35 @@ class Worker(Protocol):
     def name(self) -> str:
         """The level's name, unique in the race."""
 
-    def time(self, iterations: int, warmup: int, cold: bool = False) -> Sample:
+    def time(
+        self,
+        iterations: int,
+        warmup: int,
+        cold: bool = False,
+        challenge: Challenge | None = None,
+    ) -> Sample:
         """Run ``warmup`` untimed, then ``iterations`` timed iterations; blocks until they are done.
 
-        cold: the device's L2 is emptied before each timed one. Raises WorkerFailure if the worker
+        cold: the device's L2 is emptied before each timed one. challenge: the sample then has the
+        result of every iteration. Raises WorkerFailure if the worker
         died, hung, ran out of memory or broke the protocol.
         """
+
+
+class Committed(NamedTuple):
+    """The results of all iterations of a block, and at which attempt it was kept, from 0."""
+
+    attempt: int
+    results: tuple[float, ...]
+
+
+Challenger = Callable[[int, int], Challenge | None]
+"""The challenge for an attempt, from 0, at so many iterations."""
+
+
+def challenge_nobody(attempt: int, iterations: int) -> Challenge | None:
+    """No challenge."""
+    return None
 
 
 class Setting(NamedTuple):
@@ -66,10 +90,11 @@ ON_CPU = Setting()
 
 
 class Attempt(NamedTuple):
-    """The result of one attempt at a block. state: the GPU's, right after it."""
+    """The result of one attempt at a block. state: the GPU's, right after it. number: from 0."""
 
     sample: Sample
     state: GpuState | None = None
+    number: int = 0
 
     @property
     def contended(self) -> bool:
@@ -118,17 +143,21 @@ def clean_block(
     setting: Setting,
     number: int,
     position: int,
-) -> Block:
-    """The first clean block, or else the least disturbed one; number and position of its round."""
+    challenger: Challenger = challenge_nobody,
+) -> tuple[Block, Committed]:
+    """The first clean block, or else the least disturbed one, with its results; number and position
+    of its round."""
+    attempts = 0
 
     def attempt() -> Attempt:
-        return _attempt(worker, iterations, setting)
+        challenge = challenger(attempts, iterations + warmup_iterations(iterations))
+        return _attempt(worker, iterations, setting, attempts, challenge)
 
     best, attempts = attempt(), 1
     while (best.contended or best.throttled) and attempts < MOST_ATTEMPTS and retries.allowed():
         best = min(best, retries.spend(attempt), key=lambda tried: tried.disturbance)
         attempts += 1
-    return Block(
+    block = Block(
         round=number,
         position=position,
         host_ns=best.sample.host_ns,
@@ -136,14 +165,22 @@ def clean_block(
         wait_share=best.sample.wait_share,
         contended=best.contended,
         attempts=attempts,
+        wall_ns=best.sample.wall_ns,
         gpu=best.state,
         throttled=best.throttled,
     )
+    return block, Committed(best.number, best.sample.results)
 
 
-def time_block(worker: Worker, iterations: int, warmup: int, setting: Setting) -> Sample:
+def time_block(
+    worker: Worker,
+    iterations: int,
+    warmup: int,
+    setting: Setting,
+    challenge: Challenge | None = None,
+) -> Sample:
     """The worker's answer; raises WorkerFailure if it does not fit the request."""
-    sample = worker.time(iterations, warmup, cold=setting.cold)
+    sample = worker.time(iterations, warmup, setting.cold, challenge)
     counts = {len(sample.host_ns), len(sample.device_ns) or iterations}
     if counts != {iterations}:
         got = f"{len(sample.host_ns)} host and {len(sample.device_ns)} device times"
@@ -180,13 +217,20 @@ def is_host_bound(enqueue: float, device: float) -> bool:
     return enqueue >= HOST_BOUND_SHARE * device
 
 
-def _attempt(worker: Worker, iterations: int, setting: Setting) -> Attempt:
+def _attempt(
+    worker: Worker,
+    iterations: int,
+    setting: Setting,
+    number: int,
+    challenge: Challenge | None,
+) -> Attempt:
     card, warmup = setting.card, warmup_iterations(iterations)
     if card is None:
-        return Attempt(time_block(worker, iterations, warmup, setting))
+        sample = time_block(worker, iterations, warmup, setting, challenge)
+        return Attempt(sample, number=number)
     before = card.mark()
-    sample = time_block(worker, iterations, warmup, setting)
-    return Attempt(sample, card.state(before))
+    sample = time_block(worker, iterations, warmup, setting, challenge)
+    return Attempt(sample, card.state(before), number)
 
 
 def _waits_for_host(sample: Sample) -> bool:

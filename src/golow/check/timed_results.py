@@ -1,0 +1,315 @@
+"""Whether the results of timed iterations are those of a level that was proved.
+
+The check looks at what a level answers to `outputs`; the race believes what it answers to `time`.
+This file ties the two together. Every block of a race carries a challenge: values, chosen at random
+by the parent, that are written into the inputs before each iteration. The level answers with one
+number for the result of each iteration, a commitment. Eager gets the same challenge in the same
+round, so its numbers say what the level's must be, within what the check allows. A level that
+computes nothing, or only a part, or repeats stored results, cannot know these numbers.
+
+Two questions are asked. Is each number eager's, but for rounding (`Verifier.judge`)? And over the
+whole race: do the numbers move with the marks as eager's do (`Verifier.unmoved`)? The second also
+answers in low precision, where rounding may hide the effect of a single mark.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from safetensors import safe_open
+
+from golow.measure.block import Committed
+from golow.record import Check, Workload
+from golow.worker.protocol import Challenge, Marks
+from golow.workload.bundle import Bundle
+
+DEVIATIONS = 10.0
+"""Standard deviations that a weighted sum may be off. Rounding errors add up like random numbers,
+since the weights look random; another pattern of errors of the same size does, too."""
+
+SUM_ROUNDING = 4e-6
+"""Error of a weighted sum itself, as a share of its size: it is computed in float32."""
+
+STEPS = 16
+"""Steps of a training after a reset in which its losses are compared with eager's. Rounding drives
+the weights apart from step to step."""
+
+PROVING_SHARE = 1 / 8
+"""Share of a training's rounds that begin with a reset, which costs as much as loading weights."""
+
+EVALUATION_SHARE = 0.01
+"""Share of eager's timed iterations that it may repeat to verify iterations of faster levels."""
+
+LEAST_MOVED, LARGEST_ERROR = 0.5, 0.1
+"""A level's results must move by at least this share of eager's, if the share is known with at most
+this standard error."""
+
+
+class Span(NamedTuple):
+    """Where marks lie, an eighth of every sample of one input, and the range of their values.
+
+    whole: the input holds whole numbers, such as indices, and so do the marks.
+    """
+
+    input: int
+    start: int
+    length: int
+    low: float
+    high: float
+    whole: bool
+
+    def marks(self, values: Sequence[float]) -> Marks:
+        """Marks of these values."""
+        return Marks(input=self.input, start=self.start, length=self.length, values=tuple(values))
+
+    def value(self, draw: random.Random) -> float:
+        """A random value, from the range of the input's own values."""
+        if self.whole:
+            return draw.randint(int(self.low), int(self.high))
+        return draw.uniform(self.low, self.high)
+
+
+def choose_span(bundle: Bundle) -> Span | None:
+    """Where to mark the bundle's batches: the first input of floats, else of more than two whole
+    numbers. None if there is none, and no mark can be seen."""
+    chosen: Span | None = None
+    with safe_open(bundle.file("batches.safetensors"), framework="pt") as file:
+        for position, declared in enumerate(bundle.workload.inputs):
+            tensors = [
+                file.get_tensor(f"{batch}/input/{position}")
+                for batch in range(bundle.workload.batches)
+            ]
+            if tensors[0].is_complex() or tensors[0].numel() == 0:
+                continue
+            floating = tensors[0].is_floating_point()
+            low = min(float(tensor.min()) for tensor in tensors)
+            high = max(float(tensor.max()) for tensor in tensors)
+            size = math.prod(declared.shape[1:])
+            if floating and low < high:
+                length = math.ceil(size / 8)
+                return Span(position, (size - length) // 2, length, low, high, whole=False)
+            if not floating and high - low > 1 and chosen is None:
+                chosen = Span(position, size // 2, 1, low, high, whole=True)
+    return chosen
+
+
+class Verifier:
+    """Challenges the levels of a race and verifies their results against the baseline's.
+
+    checks: the verdict of every level that takes part, by name. Levels that did not match are not
+    verified.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        span: Span | None,
+        checks: Mapping[str, Check],
+        learning_rate: float,
+        baseline: str,
+    ) -> None:
+        self.workload, self.span, self.baseline = workload, span, baseline
+        self.learning_rate = learning_rate
+        self.seconds = 0.0  # that eager needed to repeat iterations
+        self._secret = secrets.token_hex(16)
+        self._draw = random.Random(secrets.token_hex(16))  # noqa: S311 - seeded by a secret
+        self._limits = {
+            name: Limit.of(check, workload)
+            for name, check in checks.items()
+            if check.verdict == "match" and name != baseline
+        }
+        self._proving = True
+        self._moves: dict[str, Moves] = defaultdict(Moves)
+        self._round = 0
+
+    def begin_round(self, number: int) -> None:
+        """Begin a round; in training, only some rounds are verified."""
+        self._round = number
+        train = self.workload.mode == "train"
+        self._proving = not train or number == 0 or self._draw.random() < PROVING_SHARE
+
+    def challenge(self, attempt: int, iterations: int) -> Challenge | None:
+        """That of the current round, the same for every level; None if none is made."""
+        if not self._proving:
+            return None
+        values = self._values(attempt, iterations)
+        marks = None if self.span is None else self.span.marks(values)
+        return Challenge(
+            reset=self.workload.mode == "train", learning_rate=self.learning_rate, marks=marks
+        )
+
+    def judge(
+        self, found: Mapping[str, Committed], evaluate: Callable[[Challenge], float | None]
+    ) -> dict[str, str]:
+        """Why levels are refuted by their results in this round, by name.
+
+        evaluate: makes eager run one iteration with a challenge; its result.
+        """
+        if not self._proving:
+            return {}
+        eager = found.get(self.baseline)
+        refuted: dict[str, str] = {}
+        for name, limit in self._limits.items():
+            if name not in found:
+                continue
+            pairs = self._pairs(found[name], eager, evaluate)
+            reason = self._refute(name, limit, pairs)
+            if reason:
+                refuted[name] = reason
+        return refuted
+
+    def unmoved(self, name: str) -> str:
+        """Why the level's results do not move with the marks; empty if they do, or if it cannot be
+        told."""
+        return self._moves[name].refute() if name in self._moves else ""
+
+    # ------------------------------------------------------------ implementation
+
+    def _values(self, attempt: int, count: int) -> list[float]:
+        if self.span is None:
+            return []
+        seed = f"{self._secret} {self._round} {attempt}"
+        draw = random.Random(seed)  # noqa: S311 - the secret is in the seed
+        return [self.span.value(draw) for _ in range(count)]
+
+    def _pairs(
+        self,
+        level: Committed,
+        eager: Committed | None,
+        evaluate: Callable[[Challenge], float | None],
+    ) -> Iterator[tuple[int, float, float]]:
+        """Iterations with the level's result and eager's."""
+        alike = eager is not None and eager.attempt == level.attempt
+        known = eager.results if eager is not None and alike else ()
+        for iteration, (own, other) in enumerate(zip(level.results, known, strict=False)):
+            if self.workload.mode == "train" and iteration >= STEPS:
+                return
+            yield iteration, own, other
+        beyond = range(len(known), len(level.results))
+        if self.workload.mode == "train" or not beyond:
+            return
+        share = EVALUATION_SHARE * (len(eager.results) if eager is not None else 1)
+        if self._draw.random() < share:
+            iteration = self._draw.choice(beyond)
+            repeated = evaluate(self._one(level.attempt, iteration))
+            if repeated is not None:
+                yield iteration, level.results[iteration], repeated
+
+    def _one(self, attempt: int, iteration: int) -> Challenge:
+        """The challenge for that iteration alone."""
+        values = self._values(attempt, iteration + 1)[-1:]
+        marks = None if self.span is None else self.span.marks(values)
+        return Challenge(first=iteration, reset=False, marks=marks)
+
+    def _refute(self, name: str, limit: Limit, pairs: Iterator[tuple[int, float, float]]) -> str:
+        if self.workload.random_layers:
+            return limit.refute_mean([(own, other) for _, own, other in pairs], self._round)
+        for iteration, own, other in pairs:
+            if not math.isfinite(other):
+                continue
+            allowed = limit.allowed(iteration, other)
+            if not abs(own - other) <= allowed:  # also if it is not finite
+                return (
+                    f"in round {self._round} of the race the result of iteration {iteration} is "
+                    f"off by {abs(own - other):.2g}; rounding explains {allowed:.2g}"
+                )
+            self._moves[name].add(iteration % self.workload.batches, own, other)
+        return ""
+
+
+class Limit(NamedTuple):
+    """How far a level's result may be from eager's.
+
+    error: the error that the check allows for. size: the result's own typical size. per_step: by
+    how much the limit grows with each step of a training, as a share of error.
+    """
+
+    error: float
+    size: float
+    per_step: float
+
+    @classmethod
+    def of(cls, check: Check, workload: Workload) -> Limit:
+        """From the tensors of a level's check."""
+        if workload.mode == "train":
+            losses = [t for t in check.tensors if t.name.endswith("/loss/loss")]
+            error = max((tensor.limit for tensor in losses), default=0.0)
+            return cls(4 * error, max((t.scale for t in losses), default=0.0), 1.0)
+        largest: dict[str, tuple[float, float]] = {}
+        for tensor in check.tensors:
+            _, kind, position = tensor.name.split("/", 2)
+            if kind == "output":
+                before = largest.get(position, (0.0, 0.0))
+                found = (tensor.limit**2 * tensor.elements, tensor.scale**2 * tensor.elements)
+                largest[position] = (max(before[0], found[0]), max(before[1], found[1]))
+        squares = sum(square for square, _ in largest.values())
+        sizes = sum(size for _, size in largest.values())
+        return cls(DEVIATIONS * math.sqrt(squares / 3), math.sqrt(sizes), 0.0)
+
+    def allowed(self, iteration: int, wanted: float) -> float:
+        """For the result of that iteration. A mark may make it larger than the check's."""
+        larger = max(1.0, abs(wanted) / self.size) if self.size else 1.0
+        growth = 1 + self.per_step * iteration
+        return self.error * growth * larger + SUM_ROUNDING * max(self.size, abs(wanted))
+
+    def refute_mean(self, pairs: Sequence[tuple[float, float]], number: int) -> str:
+        """For steps with random layers, of which only the means can be compared."""
+        if len(pairs) < 2:
+            return ""
+        own, other = (np.array(values) for values in zip(*pairs, strict=True))
+        spread = math.sqrt((own.var(ddof=1) + other.var(ddof=1)) / len(pairs))
+        allowed = self.allowed(len(pairs), float(other.mean())) + 6 * spread
+        distance = abs(float(own.mean() - other.mean()))
+        if distance <= allowed:
+            return ""
+        return (
+            f"in round {number} of the race the mean loss of {len(pairs)} steps is off by "
+            f"{distance:.2g}; rounding and random layers explain {allowed:.2g}"
+        )
+
+
+class Moves:
+    """How a level's results move with the marks, against eager's: a slope that should be one.
+
+    Results are compared within batches, so that what stored results of a batch would explain does
+    not count.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
+
+    def add(self, batch: int, own: float, other: float) -> None:
+        """Take note of a result on that batch, and of eager's."""
+        self._found[batch].append((own, other))
+
+    def refute(self) -> str:
+        """Why the slope is too small; empty if it is not, or if it is not known well enough."""
+        slope, error = self.slope()
+        if error > LARGEST_ERROR or slope >= LEAST_MOVED:
+            return ""
+        return (
+            f"its timed results move by {slope:.2f} of what eager's do (standard error "
+            f"{error:.2f}) when values are written into the inputs"
+        )
+
+    def slope(self) -> tuple[float, float]:
+        """The slope of a regression within batches, and its standard error; infinite if there is
+        too little to tell."""
+        pairs = [np.array(found) for found in self._found.values() if len(found) > 1]
+        if not pairs:
+            return 1.0, math.inf
+        centred = np.concatenate([found - found.mean(axis=0) for found in pairs])
+        own, other = centred[:, 0], centred[:, 1]
+        freedom = len(centred) - len(pairs) - 1
+        squares = float(other @ other)
+        if freedom < 1 or squares == 0 or not np.isfinite(centred).all():
+            return 1.0, math.inf
+        slope = float(own @ other) / squares
+        residual = own - slope * other
+        return slope, math.sqrt(float(residual @ residual) / freedom / squares)

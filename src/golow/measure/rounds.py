@@ -1,0 +1,169 @@
+"""The rounds of a race, and the conclusions from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from golow.measure import stats
+from golow.record import Block, Quantity, RaceSummary, Ratio, WorkerFailure
+
+StopReason = Literal["interval", "time limit", "interrupted", "nothing to time"]
+RoundsUsed = Literal["clean", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """The timed blocks, and the conclusions from them.
+
+    rounds: for every complete round the block of each level that took part. A worker that failed
+    is missing from that round and all later ones; one that was refuted, from all rounds.
+    """
+
+    levels: tuple[str, ...]
+    baseline: str
+    seed: int
+    target: float
+    least_rounds: int
+    rounds: tuple[Mapping[str, Block], ...] = ()
+    failures: Mapping[str, WorkerFailure] = field(default_factory=dict)
+    stopped_because: StopReason = "nothing to time"
+    seconds: float = 0.0
+
+    @property
+    def blocks(self) -> dict[str, tuple[Block, ...]]:
+        """The raw blocks of every level, in the order of rounds."""
+        return {
+            level: tuple(blocks[level] for blocks in self.rounds if level in blocks)
+            for level in self.levels
+        }
+
+    @property
+    def summary(self) -> RaceSummary:
+        """The record of the race."""
+        return RaceSummary(
+            rounds=len(self.rounds),
+            seed=self.seed,
+            stopped_because=self.stopped_because,
+            interval_target=self.target,
+            seconds=self.seconds,
+            contended_share=_contended_share(self._all_blocks()),
+        )
+
+    def without(self, refuted: Mapping[str, str], kind: str) -> Race:
+        """The race without any block of these levels, which have failed for these reasons."""
+        if not refuted:
+            return self
+        failures = {name: WorkerFailure(kind, reason) for name, reason in refuted.items()}
+        rounds = tuple(
+            {name: block for name, block in blocks.items() if name not in refuted}
+            for blocks in self.rounds
+        )
+        return replace(self, rounds=rounds, failures={**self.failures, **failures})
+
+    def time(self, level: str) -> Quantity | None:
+        """Seconds of an iteration with its interval; None if the level completed no round."""
+        rounds = self._rounds_with(level)
+        return stats.level_time(self._figures(level, rounds), self.seed) if rounds else None
+
+    def ratio(self, level: str) -> Ratio | None:
+        """Time relative to the baseline's in the same rounds.
+
+        None for the baseline itself, with fewer than two common rounds, or if either worker
+        failed: the cause may have distorted its last rounds.
+        """
+        rounds = self._paired_rounds(level)
+        figures = self._figures(level, rounds), self._figures(self.baseline, rounds)
+        return stats.ratio(*figures, self.seed)
+
+    def difference(self, level: str) -> Quantity | None:
+        """Seconds more than the baseline's in the same rounds; None if there is no ratio."""
+        rounds = self._paired_rounds(level)
+        if len(rounds) < 2:
+            return None
+        figures = self._figures(level, rounds), self._figures(self.baseline, rounds)
+        return stats.difference(*figures, self.seed)
+
+    def rounds_used(self, level: str) -> RoundsUsed:
+        """Whether the ratio uses only clean rounds, or all because too few were clean."""
+        levels = (level, self.baseline) if self._is_comparable(level) else (level,)
+        used = self._rounds_with(*levels)
+        return "clean" if all(_is_clean(blocks, *levels) for blocks in used) else "all"
+
+    def contended_share(self, level: str) -> float:
+        """Share of the level's blocks that stayed contended after all attempts."""
+        return _contended_share(self.blocks[level])
+
+    def throttled_share(self, level: str) -> float:
+        """Share of the level's blocks that heat or power slowed down in every attempt."""
+        return _share([block.throttled for block in self.blocks[level]])
+
+    def has_enough_rounds(self) -> bool:
+        """Whether the race may stop on its intervals: `least_rounds` are done, and are clean.
+
+        It waits for clean ones up to twice `least_rounds`, then accepts the others.
+        """
+        done = len(self.rounds)
+        clean = all(self.rounds_used(level) == "clean" for level in self.racing)
+        return done >= (self.least_rounds if clean else 2 * self.least_rounds)
+
+    def widest_interval(self) -> float:
+        """The widest relative interval of the levels still racing, which the race tries to narrow.
+
+        It is that of a ratio, or of a time if there is nothing to compare (the baseline failed, or
+        is alone).
+        """
+        racing = self.racing
+        compared = [level for level in racing if level != self.baseline]
+        if self.baseline in racing and compared:
+            return max(stats.relative_width(self.ratio(level)) for level in compared)
+        return max((stats.relative_width(self.time(level)) for level in racing), default=math.inf)
+
+    @property
+    def racing(self) -> list[str]:
+        """The levels that have not failed."""
+        return [level for level in self.levels if level not in self.failures]
+
+    def _is_comparable(self, level: str) -> bool:
+        return level != self.baseline and not {level, self.baseline} & self.failures.keys()
+
+    def _paired_rounds(self, level: str) -> Sequence[Mapping[str, Block]]:
+        return self._rounds_with(level, self.baseline) if self._is_comparable(level) else ()
+
+    def _rounds_with(self, *levels: str) -> Sequence[Mapping[str, Block]]:
+        """The rounds in which all of these took part: the clean ones if there are enough.
+
+        Contention affects levels unequally (one with more threads waits more), as do heat and
+        power, so such a round is biased, not just noisy, and more of them do not help. Choosing
+        rounds by their disturbance, never by their time, adds no bias. With too few clean rounds
+        all are used, and `rounds_used` says so.
+        """
+        together = [blocks for blocks in self.rounds if all(level in blocks for level in levels)]
+        clean = [blocks for blocks in together if _is_clean(blocks, *levels)]
+        return clean if len(clean) >= self.least_rounds else together
+
+    def _figures(self, level: str, rounds: Sequence[Mapping[str, Block]]) -> list[float]:
+        """Seconds per iteration of the level in each round, by the one clock of the race."""
+        # Device time only if every level has it: two levels are never timed by different clocks.
+        on_device = all(block.device_ns for block in self._all_blocks())
+        blocks = [blocks[level] for blocks in rounds]
+        return [
+            stats.block_figure(block.device_ns if on_device else block.host_ns) for block in blocks
+        ]
+
+    def _all_blocks(self) -> Iterator[Block]:
+        return (block for blocks in self.rounds for block in blocks.values())
+
+
+def _is_clean(blocks: Mapping[str, Block], *levels: str) -> bool:
+    return not any(blocks[level].contended or blocks[level].throttled for level in levels)
+
+
+def _contended_share(blocks: Iterable[Block]) -> float:
+    return _share([block.contended for block in blocks])
+
+
+def _share(marks: Sequence[bool]) -> float:
+    return sum(marks) / len(marks) if marks else 0.0
