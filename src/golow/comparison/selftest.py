@@ -1,8 +1,8 @@
 """Tests with workers of known cost and errors whether timings on this machine can be trusted now.
 
 `selftest` runs the real check and the real race on them: two equal workers, one that does 5% more
-work, and one whose output is shifted by 1. Then it runs the equal ones again while every core is
-busy, as with a parent that polls.
+work, one whose output is shifted by 1, and some that cheat while they are timed. Then it runs the
+equal ones again while every core is busy, as with a parent that polls.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ import torch
 from torch import nn
 
 from golow.check.standard import Standard
+from golow.check.timed_results import Verifier
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.measure.environment import environment
-from golow.measure.race import Race, run_race
+from golow.measure.race import BLOCK_SECONDS, LEAST_ROUNDS, run_race
+from golow.measure.rounds import Race
 from golow.observer import Observer, Silent
 from golow.record import Check, GolowError, Record, WorkerFailure
 from golow.scratch import scratch_folder
 from golow.worker.client import Worker
+from golow.worker.plant import CHEATS
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
@@ -40,7 +43,8 @@ COARSEST_CLOCK_NS = 1000  # a thousandth of the shortest iteration that anyone w
 CONTENDED_MOST = 0.8  # share of the blocks on busy cores that must be marked
 SIZE = 256
 
-CALM_SHARE = 0.65  # share of the time limit; starting and checking take about ten more seconds
+CALM_SHARE = 0.6  # share of the time limit; starting and checking take about ten more seconds
+CHEATED_SHARE, CHEATED_SECONDS = 0.1, 8.0  # of the limit, but not fewer seconds
 BURNT_SHARE = 0.15
 
 PLANTS: Mapping[str, tuple[str, ...]] = {
@@ -48,6 +52,7 @@ PLANTS: Mapping[str, tuple[str, ...]] = {
     "twin": (),
     "slower": ("--slower", str(SLOWER)),
     "shifted": ("--shift", str(SHIFT)),
+    **{name: ("--cheat", name) for name in CHEATS},
 }
 
 
@@ -98,10 +103,15 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Sel
                 f"the selftest's own workers cannot run here: {failure.message}\n{failure.log}"
             ) from failure
         racing = [workers["plain"], workers["twin"], workers["slower"]]
-        calm = _race(racing, CALM_SHARE * time_limit, observer)
+        proof = standard.verifier(checks, "plain")
+        calm = _race(racing, CALM_SHARE * time_limit, proof, observer)
+        observer.stage("racing workers that cheat")
+        cheats = [workers["plain"], *(workers[name] for name in CHEATS)]
+        limit = max(CHEATED_SECONDS, CHEATED_SHARE * time_limit)
+        cheated = _race(cheats, limit, proof, observer, block_seconds=0.3, least_rounds=2)
         observer.stage("racing again while every core is busy")
         with _burning_cores(environment().affinity):
-            burnt = _race(racing[:2], BURNT_SHARE * time_limit, observer)
+            burnt = _race(racing[:2], BURNT_SHARE * time_limit, proof, observer)
     return SelftestResult(
         findings=(
             _clock(),
@@ -109,6 +119,7 @@ def selftest(observer: Observer | None = None, time_limit: float = 100.0) -> Sel
             _equal(calm, checks),
             _slower(calm, checks["slower"]),
             _shifted(checks["shifted"]),
+            _cheated(cheated, checks),
             _contended(burnt),
             _equal_while_burnt(burnt),
         )
@@ -135,9 +146,25 @@ def _started(name: str, bundle: Bundle, options: tuple[str, ...]) -> Worker:
     return worker
 
 
-def _race(workers: list[Worker], time_limit: float, observer: Observer) -> Race:
+def _race(
+    workers: list[Worker],
+    time_limit: float,
+    proof: Verifier,
+    observer: Observer,
+    *,
+    block_seconds: float = BLOCK_SECONDS,
+    least_rounds: int = LEAST_ROUNDS,
+) -> Race:
+    """Long blocks and few rounds suit the parent's clock, which is coarse."""
     race = run_race(
-        workers, baseline="plain", seed=0, time_limit=time_limit, observer=observer.race
+        workers,
+        baseline="plain",
+        seed=0,
+        time_limit=time_limit,
+        block_seconds=block_seconds,
+        least_rounds=least_rounds,
+        proof=proof,
+        observer=observer.race,
     )
     if race.stopped_because == "interrupted":
         raise KeyboardInterrupt
@@ -230,6 +257,20 @@ def _shifted(checked: Check) -> Finding:
         found=checked.verdict,
         passed=checked.verdict == "differs",
         explanation="the check accepts a wrong result: do not rely on any verdict of this golow",
+    )
+
+
+def _cheated(race: Race, checks: Mapping[str, Check]) -> Finding:
+    """A worker that cheats passes the check, and has no time."""
+    caught = [n for n in CHEATS if checks[n].verdict == "match" and n in race.failures]
+    missed = [n for n in CHEATS if n not in caught or race.time(n) is not None]
+    return Finding(
+        name=f"{len(CHEATS)} workers that cheat while timed",
+        expected="all refuted",
+        found=f"missed: {', '.join(missed)}" if missed else "all refuted",
+        passed=not missed,
+        explanation="golow believes a worker that does not do the work that is timed: do not rely "
+        "on the times of workers that you did not write",
     )
 
 
