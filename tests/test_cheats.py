@@ -151,6 +151,18 @@ def test_one_sides_clock_alone_says_nothing() -> None:
     assert two_clocks.refute(blocks(0.1, 1e-3)[:1]) == ""
 
 
+@pytest.mark.parametrize(
+    ("utilization", "baseline", "refuted"),
+    [(0.0, 0.36, True), (0.0, 0.01, False), (0.01, 0.9, False), (None, 0.5, False)],
+)
+def test_who_leaves_the_gpu_idle_did_not_run_there(
+    utilization: float | None, baseline: float, refuted: bool
+) -> None:
+    """Where the baseline is hardly seen itself, nothing is said."""
+    assert bool(two_clocks.refute_idle(utilization, baseline)) is refuted
+    assert two_clocks.refute_idle(utilization, None) == ""
+
+
 # ---------------------------------------------------------------- commitments
 
 

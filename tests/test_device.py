@@ -198,6 +198,7 @@ def require_out_of_memory_recorded(cache: Path, device: Device) -> None:
     greedy = result.run("greedy")
     assert greedy.check.verdict == "failed"
     assert greedy.check.reason.startswith("out of memory:")
+    print(result.run("eager").check.reason, result.run("eager").log)
     assert result.run("eager").check.verdict == "match"
     assert result.run("eager").time is not None
 

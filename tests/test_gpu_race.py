@@ -17,6 +17,7 @@ from golow.check.standard import Standard
 from golow.comparison.entrant import Entrant
 from golow.levels.ladder import Choice, Launch, Level, Probe
 from golow.levels.starter import Starter
+from golow.measure import two_clocks
 from golow.measure.block import MOST_ATTEMPTS, Attempt, Retries, Setting, clean_block, enqueue
 from golow.measure.energy import spent
 from golow.measure.nvml import Card
@@ -260,6 +261,19 @@ def test_slowed_rounds_are_used_only_where_there_are_too_few_others() -> None:
         assert race.rounds_used("eager") == used
         assert race.throttled_share("eager") == share
         assert race.contended_share("eager") == 0
+
+
+@pytest.mark.parametrize(("told", "refuted"), [(1.0, False), (0.5, True)])
+def test_short_iterations_are_held_against_golows_own_clock(
+    told: float, refuted: bool, bundle: Bundle
+) -> None:
+    """In a block without marks, which would take as long as they do."""
+    command = (sys.executable, *queued(20, 300), str(told))
+    with Worker("level", command, threads=1) as worker:
+        worker.load(bundle.folder)
+        said = two_clocks.refute_short(worker, told * 300e-6)
+        assert bool(said) is refuted, said
+        assert two_clocks.refute_short(worker, 2e-3) == "", "a race's blocks tell as much"
 
 
 # ---------------------------------------------------------------- energy

@@ -1,9 +1,11 @@
-"""A worker with a device of known cost: ``python tests/workers/queued.py HOST_US DEVICE_US``.
+"""A worker with a device of known cost.
+
+``python tests/workers/queued.py HOST_US DEVICE_US [TOLD]``
 
 An iteration takes the host HOST_US microseconds to enqueue and the device DEVICE_US to do, half as
 much again when it is cold. The device is a queue: it works while the host goes on, and what it
-answers as its own time is what a pair of events around the iteration would show. Otherwise it is
-`golow.worker.plant`.
+answers as its own time is what a pair of events around the iteration would show, or the share TOLD
+of it. Otherwise it is `golow.worker.plant`.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ ROOM = 6  # iterations that fit the queue; the host waits for room before it enq
 class Queue:
     """Enqueues iterations and times them by both clocks, in nanoseconds."""
 
-    def __init__(self, host_ns: int, device_ns: int) -> None:
-        self.host_ns, self.device_ns = host_ns, device_ns
+    def __init__(self, host_ns: int, device_ns: int, told: float) -> None:
+        self.host_ns, self.device_ns, self.told = host_ns, device_ns, told
         self.free_at = 0
 
     def iterate(self, cold: bool) -> tuple[int, int]:
@@ -69,7 +71,8 @@ def answer(request: dict[str, Any], plant: Plant, queue: Queue) -> dict[str, Any
             cold = request.get("cold", False)
             times = [queue.iterate(cold) for _ in range(request["iterations"])]
             queue.wait_until(queue.free_at)
-            host, device = zip(*times, strict=True)
+            host, shown = zip(*times, strict=True)
+            device = [round(queue.told * ns) for ns in shown]
             return {"host_ns": host, "device_ns": device, "last": 0.0, "results": found}
         case "memory":
             return {"allocated_peak": 1000}
@@ -95,10 +98,10 @@ def results(request: TimeRequest, plant: Plant) -> list[float]:
     return plant.kept()
 
 
-def main(host_us: str, device_us: str) -> None:
+def main(host_us: str, device_us: str, told: str = "1") -> None:
     """Serve until the input ends."""
     end_with_parent()
-    plant, queue = Plant(products=1), Queue(int(host_us) * 1000, int(device_us) * 1000)
+    plant, queue = Plant(products=1), Queue(int(host_us) * 1000, int(device_us) * 1000, float(told))
     for line in sys.stdin:
         request = json.loads(line)
         print(json.dumps({"ok": True} | answer(request, plant, queue)), flush=True)

@@ -85,10 +85,11 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
                 with starter.turn.alone():
                     observer.stage("calibrating the race")
                     races.append(_raced(group, standard, request.seed, settings, observer))
-                    if settings.by_layer:
-                        observer.stage("timing the layers")
+                    observer.stage("measuring memory, energy and layers")
                     for entrant in group:
                         entrant.finish(races[-1], [other.name for other in group])
+                    for entrant in group:
+                        entrant.judge_device(entrants[0])
                 interrupted = races[-1].stopped_because == "interrupted"
                 if interrupted:
                     break

@@ -9,6 +9,7 @@ from golow.measure import stats
 from golow.measure.block import CONTENDED_SHARE, MOST_ATTEMPTS, enqueue
 from golow.measure.energy import BRIEF_SECONDS, WINDOW_SECONDS, spent
 from golow.measure.rounds import Race
+from golow.measure.two_clocks import refute_idle, refute_short
 from golow.record import LayerTime, Quantity, Unsupported, WorkerFailure
 from golow.worker.client import Worker
 
@@ -35,6 +36,7 @@ class Entrant:
         self.device: list[Quantity] = []
         self.layers: tuple[LayerTime, ...] = ()
         self.layers_missing = ""
+        self._clock_refuted = ""
         self._by_layer, self._brief = by_layer, brief
 
     @property
@@ -58,6 +60,16 @@ class Entrant:
                 self.level.notes.append("its numbers were not finite at the end of the race")
             with self.level.recorded():
                 self._take(worker)
+
+    def judge_device(self, baseline: Entrant) -> None:
+        """Fail the level if the GPU was idle during its iterations, or took longer for them."""
+        if self.race is None or self.name not in self.race.racing:
+            return
+        idle = refute_idle(self._on_device("utilization"), baseline._on_device("utilization"))
+        if reason := idle or self._clock_refuted:
+            self.race = self.race.without({self.name: reason}, "clock")
+            self.level.fail(self.race.failures[self.name])
+            self.level.close()
 
     def life(self) -> Iterator[Quantity]:
         """The level's costs over its life cycle, as far as measured; seconds and bytes."""
@@ -83,6 +95,10 @@ class Entrant:
         time = self.race.time(self.name) if self.race else None
         return time.value if time else None
 
+    def _on_device(self, name: str) -> float | None:
+        """A figure of the GPU, if it was measured."""
+        return next((item.value for item in self.device if item.name == name), None)
+
     def _take(self, worker: Worker) -> None:
         self._take_memory(worker)
         self._take_device(worker)
@@ -103,6 +119,7 @@ class Entrant:
         time, card = self._time(), self.level.card
         if card is None or time is None:
             return
+        self._clock_refuted = refute_short(worker, time)
         self.device.append(enqueue(worker))
         window = BRIEF_SECONDS if self._brief else WINDOW_SECONDS
         self.device += spent(worker, card, time, window)

@@ -44,6 +44,7 @@ def spent(worker: Worker, card: Card, iteration: float, window: float) -> Iterat
     if joules is not None and after is not None:
         yield Quantity(name="energy", unit="J", value=(after - joules) / (count + 1))
         yield Quantity(name="power", unit="W", value=(after - joules) / seconds)
-    utilization = card.utilization_since(began)
+    # A sample may be of up to a second before its time, when another worker ran.
+    utilization = card.utilization_since(began + seconds / 2)
     if utilization is not None:
         yield Quantity(name="utilization", unit="", value=utilization)

@@ -1,4 +1,5 @@
-"""The parent's clock against the worker's: whether the times that a worker reports fill its blocks.
+"""What the parent sees against what a worker says: whether its times fill its blocks, and on a GPU
+whether there was work at all.
 
 A worker times itself. Whoever reports less time than passed can be found out by the parent, which
 knows how long the whole request took. What the worker does outside its iterations' clock, and what
@@ -7,17 +8,19 @@ the request itself costs, is allowed for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from golow.measure.block import warmup_iterations
+from golow.measure.block import CONTENDED_SHARE, Worker, warmup_iterations
 from golow.record import Block
 
 REQUEST_SECONDS = 0.03
 """Allowed for a request without its iterations: two messages, Python's garbage collection, a reset,
 and saving the inputs that are marked. Four times as much in a contended block."""
 
-AROUND_SECONDS = 20e-6
-"""Allowed for what is done around an iteration: a mark, and its result kept."""
+AROUND_SECONDS, AROUND_ON_DEVICE_SECONDS = 20e-6, 100e-6
+"""Allowed for what is done around an iteration: a mark, and its result kept. On a device these are
+some kernels, which are launched one by one, and two events."""
 
 LEAST_SHARE = 0.75
 """Of the time that passed and is not allowed for, the times of a level must be at least this."""
@@ -25,6 +28,13 @@ LEAST_SHARE = 0.75
 SHORT_SECONDS, LEAST_SHORT_SHARE = 1e-3, 0.25
 """The same for iterations shorter than this, if no block is clean: what is done around them takes a
 share of the time, and the worker waits for a core there, too."""
+
+PLAIN_SECONDS, MOST_PLAIN, LEAST_PLAIN_SHARE = 0.5, 20_000, 0.6
+"""A block without marks: its seconds, its most iterations (each has two events), and the least
+share of it that the times must fill."""
+
+BUSY_BASELINE = 0.02
+"""Share of the time from which on a baseline tells an idle GPU from one that rounds down to 0%."""
 
 LEAST_SECONDS = 0.2
 """Seconds of blocks beyond what is allowed for, from which on a level is judged."""
@@ -46,7 +56,40 @@ def refute(blocks: Sequence[Block]) -> str:
         iterations = sum(len(block.host_ns) for block in known)
         passed = sum(block.wall_ns for block in known) / 1e9
         least = LEAST_SHORT_SHARE if passed / iterations < SHORT_SECONDS else LEAST_SHARE
-    if share is None or share >= least:
+    return _refuted(share, least) if share is not None else ""
+
+
+def refute_short(worker: Worker, iteration: float) -> str:
+    """The same for a level on a device whose iterations (seconds) are too short for `refute`, since
+    marks and results take as long: by a block without them, of which only the clocks count.
+
+    Raises WorkerFailure as ``worker.time`` does.
+    """
+    if iteration >= SHORT_SECONDS:
+        return ""
+    count = min(math.ceil(PLAIN_SECONDS / iteration), MOST_PLAIN)
+    sample = worker.time(count, 0)
+    passed = sample.wall_ns / 1e9 - REQUEST_SECONDS - AROUND_SECONDS * count
+    if passed < LEAST_SECONDS or (sample.wait_share or 0.0) > CONTENDED_SHARE:
+        return ""
+    return _refuted(sum(sample.device_ns) / 1e9 / passed, LEAST_PLAIN_SHARE)
+
+
+def refute_idle(utilization: float | None, baseline: float | None) -> str:
+    """Why a level with this utilization did not run on the GPU; empty if it did, or may have.
+
+    A level that is faster than the baseline keeps the GPU busy for more of its time, not for less.
+    """
+    if utilization is None or baseline is None or baseline < BUSY_BASELINE or utilization > 0:
+        return ""
+    return (
+        "the GPU was idle while it iterated: NVML saw no kernel of it, and eager's kernels took "
+        f"{baseline:.0%} of the time"
+    )
+
+
+def _refuted(share: float, least: float) -> str:
+    if share >= least:
         return ""
     return (
         f"by golow's own clock its blocks took longer: the times it reports fill {share:.1%} of "
@@ -64,5 +107,6 @@ def _reported_seconds(block: Block) -> float:
 def _seconds_not_allowed_for(block: Block) -> float:
     count = len(block.host_ns)
     request = REQUEST_SECONDS * (4 if block.contended else 1)
-    allowed = request + AROUND_SECONDS * (count + warmup_iterations(count))
+    around = AROUND_ON_DEVICE_SECONDS if block.device_ns else AROUND_SECONDS
+    allowed = request + around * (count + warmup_iterations(count))
     return max(0.0, block.wall_ns / 1e9 - allowed)

@@ -38,10 +38,14 @@ from golow.lower.plan import Step
 from golow.record import GolowError
 from golow.worker.feed import Fed, Feed
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
+from golow.worker.marking import marked_span
 from golow.worker.protocol import LoadReport, Marks
 from golow.worker.results import weighted_sum
 from golow.worker.serve import run
 from golow.workload.bundle import Bundle
+
+Altered = tuple[str | int, ...]
+"""What is where the bundle's batches were: nothing else, the part that was marked, or ("fed",)."""
 
 
 class CuDnn(PlanProgram):
@@ -60,7 +64,7 @@ class CuDnn(PlanProgram):
         (_, graph), *tails = self.begin(bundle, self._graphs)
         self.gpu = Gpu(self._home / "kernels")
         self._intakes: dict[Execution, Intake] = {}
-        self._altered = False  # whether other batches, or marked ones, are where the bundle's were
+        self._altered: Altered = ()
         self._aside: Aside | None = None
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
@@ -121,30 +125,35 @@ class CuDnn(PlanProgram):
         if not self._intakes:
             plans = (self.execution, self.tail)
             self._intakes = {plan: Intake(plan) for plan in plans if plan is not None}
-        self._altered = True
+        self._altered = ("fed",)
         self._intakes[execution].run(fed, feed)
 
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
         """A function that enqueues the writing of a value into the marked part of the next
         iteration's batch. The bundle's batches are put back before the next iteration without
-        marks."""
-        self._put_back()
+        marks; not between two blocks with the same marked part, since that upload takes longer than
+        a block of large batches."""
         tensor = self.execution.built.inputs["input", str(marks.input)]
         if tensor.dtype != "float32":
             raise GolowError(f"marks are float32, and input {marks.input} is {tensor.dtype}")
         rows, batches = self.workload.batch, self.workload.batches
         pitch = tensor.layout.bytes(tensor.shape) // batches // rows
+        part = marked_span(marks, pitch // 4)
+        place = (marks.input, part.start, part.stop)
+        if self._altered != place:
+            self._put_back()
+        self._altered = ()
 
         def write(value: float) -> None:
-            place = self.execution.place(tensor, self._position % batches) + 4 * marks.start
+            first = self.execution.place(tensor, self._position % batches) + 4 * part.start
             bits = int(np.float32(value).view(np.uint32))
-            self.gpu.write_columns(place, pitch, marks.length, rows, bits)
+            self.gpu.write_columns(first, pitch, marks.length, rows, bits)
 
         try:
             yield write
         finally:
-            self._altered = True
+            self._altered = place
 
     def keep(self) -> None:
         """Copy the last loss, or the last outputs, aside on the device."""
@@ -171,7 +180,7 @@ class CuDnn(PlanProgram):
     def _put_back(self) -> None:
         if self._altered:
             self.execution.take_batches(bundle_arrays.batches(self.bundle, self.workload.batches))
-        self._altered = False
+        self._altered = ()
 
     # ------------------------------------------------------------ settings and weights
 
