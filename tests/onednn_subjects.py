@@ -8,6 +8,7 @@ import msgspec
 
 from bundles import network_bundle
 from conformance import Subject
+from golow.cache import write_sealed
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
 from golow.lower.graph import decode_graph
@@ -43,7 +44,7 @@ def choose_layouts(folder: Path, *names: str) -> None:
     places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
     positions = {place: names[i % len(names)] for i, place in enumerate(places)}
     layouts = tuning.Layouts(positions=positions)
-    (folder / LAYOUTS).write_bytes(msgspec.json.encode(layouts))
+    write_sealed(folder / LAYOUTS, msgspec.json.encode(layouts))
 
 
 def written(prepared: Prepared, folder: Path) -> Bundle:

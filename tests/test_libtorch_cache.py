@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from damages import DAMAGES, damage_note
+from golow.cache import SEAL, is_sealed
 from golow.levels.libtorch.build import build, probe
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.record import GolowError
@@ -84,25 +86,44 @@ def test_another_compiler_builds_anew(fake: Fake, monkeypatch: pytest.MonkeyPatc
     assert not build(tiny(), fake.cache).cached
 
 
-@pytest.mark.parametrize("damage", ["empty", "not executable", "gone", "no record"])
-def test_a_damaged_entry_is_built_again(fake: Fake, damage: str) -> None:
-    program = build(tiny(), fake.cache).program
-    if damage == "empty":
-        program.write_bytes(b"")
-    elif damage == "not executable":
-        program.chmod(0o644)
-    elif damage == "gone":
-        program.unlink()
-    else:
-        (program.parent / "build.json").write_text("{")
+@pytest.mark.parametrize("name", ["program", "build.json", SEAL])
+@pytest.mark.parametrize("damage", [*DAMAGES, "removed"])
+def test_a_damaged_entry_is_built_again(fake: Fake, name: str, damage: str) -> None:
+    """With a note, unless nothing says that there was an entry."""
+    made = build(tiny(), fake.cache)
+    DAMAGES.get(damage, Path.unlink)(made.program.parent / name)
     again = build(tiny(), fake.cache)
     assert not again.cached
+    noted = () if (name, damage) == (SEAL, "removed") else (damage_note(made.program.parent, name),)
+    assert again.notes == noted
     assert os.access(again.program, os.X_OK)
-    assert build(tiny(), fake.cache).cached
+    assert build(tiny(), fake.cache) == again._replace(cached=True, notes=())
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_worker_is_compiled_again(fake: Fake, damage: str) -> None:
+    """Whose own file is kept for the programs of all networks."""
+    build(tiny(), fake.cache)
+    worker = next((fake.cache / "libtorch").glob("worker-*"))
+    DAMAGES[damage](worker / "worker.o")
+    assert build(tiny("aten.sigmoid.default"), fake.cache).notes == (
+        damage_note(worker, "worker.o"),
+    )
+    assert len(fake.calls()) == 6  # both files and the link, twice
+    assert is_sealed(worker)
+
+
+def test_a_program_that_lost_its_mode_is_executable_again(fake: Fake) -> None:
+    build(tiny(), fake.cache).program.chmod(0o644)
+    again = build(tiny(), fake.cache)
+    assert again.cached
+    assert os.access(again.program, os.X_OK)
 
 
 def folders(cache: Path) -> list[str]:
-    return [p.name for p in (cache / "libtorch").iterdir() if p.is_dir() and p.name != "logs"]
+    return [
+        p.name for p in (cache / "libtorch").iterdir() if not p.name.startswith(("logs", "worker"))
+    ]
 
 
 def test_nothing_is_left_beside_the_finished_folders(fake: Fake) -> None:

@@ -158,7 +158,10 @@ def test_a_program_for_a_gpu_loads_the_library_of_the_gpu(
     tools = find_toolchain()._replace(torch=with_cuda, cuda="13.0")
     source = tmp_path / "program.cpp"
     source.write_text(emit_program(captured.graph, "cuda"))
-    objects = [tmp_path / "program.o", next(artifact.program.parent.parent.glob("worker-*.o"))]
+    objects = [
+        tmp_path / "program.o",
+        next(artifact.program.parent.parent.glob("worker-*/worker.o")),
+    ]
     subprocess.run(tools.compile_command(source, objects[0], SOURCES), check=True)
     program = tmp_path / "program"
     subprocess.run(tools.link_command(objects, program), check=True)

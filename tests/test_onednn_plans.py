@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from damages import DAMAGES
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import BUILT, GRAPH, LAYOUTS, tuning
 from golow.levels.vendor.onednn.library import Engine, channel_block
@@ -52,7 +53,7 @@ def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
     folder, bundle = place
     first = OneDnn(folder).load(bundle)
     kept = (folder / LAYOUTS).read_bytes()
-    chosen = tuning.read(folder / LAYOUTS)
+    chosen = tuning.read(folder / LAYOUTS, [])
     assert chosen is not None
     places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
     assert list(chosen.positions) == places
@@ -78,21 +79,16 @@ def test_kept_layouts_are_those_that_run(name: str, text: str, place: tuple[Path
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"positions": {"0": 3}}', b"\xff"])
-def test_damaged_layouts_are_measured_again(damage: bytes, place: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("damage", sorted(DAMAGES))
+def test_damaged_layouts_are_measured_again(damage: str, place: tuple[Path, Path]) -> None:
+    """Also where the damage is another layout, which would run."""
     folder, bundle = place
-    (folder / LAYOUTS).write_bytes(damage)
-    assert tuning.read(folder / LAYOUTS) is None
-    OneDnn(folder).load(bundle)
-    assert tuning.read(folder / LAYOUTS) is not None
-
-
-@pytest.mark.usefixtures("quick")
-def test_layouts_of_unknown_names_are_measured_again(place: tuple[Path, Path]) -> None:
-    folder, bundle = place
-    choose_layouts(folder, "sideways")
-    OneDnn(folder).load(bundle)
-    assert "sideways" not in (folder / LAYOUTS).read_text()
+    choose_layouts(folder, "blocked", "channels_last")
+    DAMAGES[damage](folder / LAYOUTS)
+    notes = OneDnn(folder).load(bundle).notes
+    assert f"layouts.json in the cache was damaged and is made again ({folder})" in notes
+    assert tuning.read(folder / LAYOUTS, []) is not None
+    assert OneDnn(folder).load(bundle).notes == notes[1:]
 
 
 def test_layouts_of_a_busy_moment_serve_one_comparison(
@@ -122,7 +118,7 @@ from golow.levels.vendor.onednn.program import OneDnn
 from golow.levels.vendor.onednn import tuning
 program = OneDnn(Path({cache!r}))
 program.load(Path({bundle!r}))
-layouts = tuning.read(Path({cache!r}) / "layouts.json")
+layouts = tuning.read(Path({cache!r}) / "layouts.json", [])
 for count in range(1, 1001):
     program._load_plan(layouts).run()
     if count in (200, 1000):

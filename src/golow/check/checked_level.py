@@ -15,8 +15,8 @@ from typing import Self
 
 import msgspec
 
+from golow.cache import is_sealed, read_sealed, seal, write_sealed
 from golow.check.standard import Outputs, Standard
-from golow.files import write_whole
 from golow.levels.ladder import Choice, Launch
 from golow.levels.starter import Starter
 from golow.measure.held_memory import HeldMemory
@@ -202,19 +202,24 @@ class CheckedLevel:
         if launch.built_by_loading is not None:
             launch = self._built_by_loading(launch, launch.built_by_loading)
         self.seconds["build"] = launch.build_seconds
+        self.notes += launch.notes
         return launch
 
     def _built_by_loading(self, launch: Launch, built: Path) -> Launch:
         """Load once only to build, so that the later measurement is a warm start."""
-        cached = built.exists()
-        if not cached:
+        data = read_sealed(built, self.notes)
+        cached = data is not None and (launch.sealed is None or is_sealed(launch.sealed))
+        if data is None or not cached:
             turn = self.starter.turn
             alone = turn.alone() if launch.build_measures else nullcontext()
             with alone, self.starter.worker(self.name, launch, self.bundle) as builder:
-                seconds = builder.build(self.bundle.folder).phases.get("build", 0.0)
-            built.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(built, msgspec.json.encode(_Built(seconds=seconds)))
-        seconds = msgspec.json.decode(built.read_bytes(), type=_Built).seconds
+                report = builder.build(self.bundle.folder)
+            self.notes += report.notes
+            data = msgspec.json.encode(_Built(seconds=report.phases.get("build", 0.0)))
+            write_sealed(built, data)
+            if launch.sealed is not None:
+                seal(launch.sealed)
+        seconds = msgspec.json.decode(data, type=_Built).seconds
         size = sum(f.stat().st_size for f in built.parent.rglob("*") if f.is_file())
         return launch._replace(build_seconds=seconds, cached=cached, artifact_bytes=size)
 

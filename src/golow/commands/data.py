@@ -61,9 +61,10 @@ def list_datasets() -> None:
 @data_app.command()
 def status(data_root: DataRoot = None) -> None:
     """Show which data sets are on this machine, where, and the files golow prepared from them."""
+    from golow.cache import default_cache
     from golow.data import catalog, places
 
-    cache = places.default_cache()
+    cache = default_cache()
     root, console = places.data_root(data_root, cache), wide_console()
     table = _table("data set", "here", "where, or how to get it")
     for dataset in catalog.CATALOG.values():
@@ -82,10 +83,11 @@ def fetch(name: Name, data_root: DataRoot = None) -> None:
 
     An interrupted download continues where it stopped. Complete files are not downloaded again.
     """
+    from golow.cache import open_cache
     from golow.data import catalog, places
     from golow.data.fetch import fetch as run
 
-    root = places.data_root(data_root, places.default_cache())
+    root = places.data_root(data_root, open_cache())
     with data_progress(Console(stderr=True), sizes=True) as progress:
         folder = run(catalog.find(name), root, progress)
     print(f"{name}: {folder}")
@@ -97,11 +99,12 @@ def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
 
     The exit status is 1 when a file is wrong.
     """
+    from golow.cache import default_cache
     from golow.data import catalog, places
     from golow.data.prepare import title
     from golow.data.verify import verify_prepared, verify_published
 
-    cache = places.default_cache()
+    cache = default_cache()
     root = places.data_root(data_root, cache)
     findings = []
     for dataset in [catalog.find(name)] if name else list(catalog.CATALOG.values()):

@@ -12,12 +12,12 @@ from contextlib import ExitStack
 
 import psutil
 
+from golow.cache import open_cache
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard, checking
 from golow.comparison.entrant import Entrant
 from golow.comparison.recording import recorded
 from golow.comparison.settings import ComparisonSettings
-from golow.data.places import default_cache
 from golow.levels.choices import choices
 from golow.levels.ladder import BASELINE
 from golow.levels.starter import Starter
@@ -49,6 +49,7 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
     if settings.cold and request.device == "cpu":
         raise GolowError("--cold empties the cache of a GPU", "add --device cuda.")
     require_device(request.device, request.precision)
+    cache = open_cache(settings.cache)
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
@@ -64,7 +65,6 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
         notes = write_graph(prepared, bundle)
 
         card = stack.enter_context(Card()) if request.device == "cuda" else None
-        cache = settings.cache or default_cache()
         levels = [
             stack.enter_context(
                 CheckedLevel(choice, bundle, cache, starter, observer, card=card, timed=True)
@@ -126,15 +126,13 @@ def _raced(
         if entrant.name in race.racing and (reason := entrant.level.judge_timed(standard)):
             differing[entrant.name] = f"after the race: {reason}"
     race = race.without(differing, "differs")
-    return race.without(_beyond_the_peak(race, group, settings), "clock")
+    return race.without(_beyond_the_peak(race, group), "clock")
 
 
-def _beyond_the_peak(
-    race: Race, group: Sequence[Entrant], settings: ComparisonSettings
-) -> dict[str, str]:
+def _beyond_the_peak(race: Race, group: Sequence[Entrant]) -> dict[str, str]:
     """Why levels cannot be as fast as they say, by name. Only those that are much faster than eager
     are looked at: the first look measures the machine's peak, which takes seconds."""
-    bundle = group[0].level.bundle
+    bundle, cache = group[0].level.bundle, group[0].level.cache
     if bundle.graph is None:
         return {}
     operations = least_operations(bundle.graph)
@@ -142,7 +140,6 @@ def _beyond_the_peak(
     for name in race.racing:
         time, ratio = race.time(name), race.ratio(name)
         if time is not None and ratio is not None and ratio.value < MUCH_FASTER:
-            cache = settings.cache or default_cache()
             reasons[name] = impossible(operations, time.value, bundle.workload, cache)
     return {name: reason for name, reason in reasons.items() if reason}
 

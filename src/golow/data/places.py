@@ -6,13 +6,6 @@ import os
 from pathlib import Path
 
 
-def default_cache() -> Path:
-    """golow's cache: ``$GOLOW_CACHE``, or its folder in the user's cache."""
-    given = os.environ.get("GOLOW_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(base) / "golow"
-
-
 def data_root(given: Path | None, cache: Path) -> Path:
     """The folder of the publishers' files: as given, or ``$GOLOW_DATA``, or one in the cache."""
     named = given or os.environ.get("GOLOW_DATA")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from golow.data.places import default_cache
+from golow.cache import open_cache
 from golow.levels import ladder
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, stages
@@ -40,4 +40,4 @@ def lower(prepared: Prepared, level: str = "") -> Lowered:
     probe = chosen.probe()
     if not probe.available:
         raise GolowError(f"{level}: {probe.missing}", probe.fix)
-    return Lowered(graphs, chosen.plan(graphs[-1], workload, default_cache()))
+    return Lowered(graphs, chosen.plan(graphs[-1], workload, open_cache()))

@@ -35,7 +35,8 @@ class Launch(NamedTuple):
     build_seconds is the time of the original build, even if it comes from the cache (``cached``).
     If the worker builds while it loads, ``built_by_loading`` is the file that stores the seconds,
     and the worker is started once only to build; ``build_measures`` says that this build times
-    alternatives and needs exclusive access to the device.
+    alternatives and needs exclusive access to the device. ``sealed`` is the folder that is sealed
+    after that build. ``notes`` are for the record, such as a damaged file of the cache.
     """
 
     command: tuple[str, ...]
@@ -45,6 +46,8 @@ class Launch(NamedTuple):
     artifact_bytes: int | None = None
     built_by_loading: Path | None = None
     build_measures: bool = False
+    sealed: Path | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

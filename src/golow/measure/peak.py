@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from golow.files import write_whole
+from golow.cache import read_sealed, write_sealed
 from golow.measure.environment import environment
 from golow.record import Device, Precision, Record, Workload
 
@@ -50,18 +50,15 @@ def measured_peak(device: Device, precision: Precision, threads: int, cache: Pat
     parts = (machine.cpu_model, machine.gpu, versions, device, precision, threads)
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     file = cache / "peak" / f"{key}.json"
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Peak).operations
-    except (OSError, msgspec.MsgspecError):
-        pass  # not measured yet, or not readable: measured again
+    if (known := read_sealed(file, [])) is not None:
+        return msgspec.json.decode(known, type=Peak).operations
     command = [sys.executable, "-m", "golow.measure.peak", device, precision, str(threads)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
         peak = msgspec.json.decode(done.stdout, type=Peak)
     except (subprocess.SubprocessError, msgspec.MsgspecError):
         return None
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, msgspec.json.encode(peak))
+    write_sealed(file, msgspec.json.encode(peak))
     return peak.operations
 
 

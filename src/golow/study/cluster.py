@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from golow.data.places import default_cache
+from golow.cache import open_cache
 from golow.files import write_whole
 from golow.record import Device, Environment, GolowError, Record
 from golow.scratch import scratch_folder
@@ -195,7 +195,7 @@ def deliver(study: bytes, asked: bytes, program: Sequence[str]) -> bytes:
             executor = LocalExecutor(
                 [place],
                 wanted.name,
-                default_cache(),
+                open_cache(),
                 lambda: Path(tempfile.mkdtemp(dir=folder)),
                 wanted.limits.cell_seconds,
                 SilentStudy(),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
-from golow.data.places import default_cache
+from golow.cache import default_cache
 from golow.measure.cards import CardFacts, visible_cards
 from golow.measure.cores import shares
 from golow.measure.environment import environment

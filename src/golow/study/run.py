@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from golow.data.places import default_cache
+from golow.cache import open_cache
 from golow.record import Device, GolowError
 from golow.study.cells import cells
 from golow.study.file import built_in, read_study
@@ -82,7 +82,7 @@ def executor(
     with LocalExecutor(
         places(study.device, settings.jobs, most_on_a_card),
         study.name,
-        default_cache(),
+        open_cache(),
         folder.draft,
         study.limits.cell_seconds,
         observer,

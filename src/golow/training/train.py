@@ -14,8 +14,8 @@ from typing import NamedTuple
 import msgspec
 from torch import nn
 
+from golow.cache import open_cache
 from golow.comparison.store import require_writable
-from golow.data.places import default_cache
 from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
 from golow.record import GolowError
@@ -53,7 +53,7 @@ def train(
     prepared data; None means golow's own. limits: how long workers may take to answer. Raises
     `GolowError` for errors that the caller can fix. An error in a level is that level's result.
     """
-    cache = cache or default_cache()
+    cache = open_cache(cache)
     chosen = choose(request.levels, request.workers, request.device, request.precision)
     require_possible(request)
     require_writable(out)
@@ -89,7 +89,7 @@ def resume(
     Failed runs are tried again. model: the module, needed if the training began with a live one.
     Raises as `train` does, and also if the model or the data set has changed.
     """
-    cache = cache or default_cache()
+    cache = open_cache(cache)
     plan = store.read_plan(folder)
     if plan.live and model is None:
         raise GolowError(

@@ -30,6 +30,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         build_seconds=artifact.build_seconds,
         cached=artifact.cached,
         artifact_bytes=artifact.bytes,
+        notes=artifact.notes,
     )
 
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from golow.files import building, move_into_place, write_whole
+from golow.cache import building_sealed, discard_damaged, is_sealed
+from golow.files import write_whole
 from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
 from golow.lower.graph import Graph
 from golow.record import Device, GolowError
@@ -32,12 +33,14 @@ LOOK_SECONDS = 0.1  # between two checks whether to stop a compiler
 
 
 class Artifact(NamedTuple):
-    """A program that is ready to run. build_seconds: how long its build took when it was made."""
+    """A program that is ready to run. build_seconds: how long its build took when it was made.
+    notes: what of the cache was damaged."""
 
     program: Path
     build_seconds: float
     cached: bool
     bytes: int
+    notes: tuple[str, ...] = ()
 
 
 def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "float32") -> Artifact:
@@ -54,30 +57,29 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
     code = emit_program(graph, device, products)
     home = cache / "libtorch"
     folder = home / _key(tools, without_comments(code))
+    notes: list[str] = []
+    discard_damaged(folder, notes)
     if found := _find_artifact(folder):
         return found
     start = time.perf_counter()
-    with building(folder, "building-", lambda: _find_artifact(folder) is not None) as work:
-        _compile(tools, code, work, home)
+    with building_sealed(folder, "building-") as work:
+        _compile(tools, code, work, home, notes)
         seconds = time.perf_counter() - start
         (work / "build.json").write_bytes(msgspec.json.encode({"seconds": seconds}))
     made = _find_artifact(folder)
     if made is None:
-        raise GolowError(f"{folder} was built, but holds no executable program")
-    return made._replace(cached=False)
+        raise GolowError(f"{folder} was built, and is not as it was built")
+    return made._replace(cached=False, notes=tuple(notes))
 
 
 def _find_artifact(folder: Path) -> Artifact | None:
-    """The artifact in that folder; None unless it is complete."""
+    """The artifact in that folder; None unless it is as it was built."""
     program = folder / "program"
-    try:
-        seconds = msgspec.json.decode((folder / "build.json").read_bytes(), type=dict[str, float])
-        size = program.stat().st_size
-    except (OSError, msgspec.MsgspecError):
+    if not is_sealed(folder):
         return None
-    if size == 0 or not program.is_file() or not os.access(program, os.X_OK):
-        return None
-    return Artifact(program, seconds.get("seconds", 0.0), True, size)
+    program.chmod(0o755)  # a copied cache may have lost it
+    seconds = msgspec.json.decode((folder / "build.json").read_bytes(), type=dict[str, float])
+    return Artifact(program, seconds["seconds"], True, program.stat().st_size)
 
 
 def _key(tools: Toolchain, code: str) -> str:
@@ -95,19 +97,21 @@ def _key(tools: Toolchain, code: str) -> str:
 # ---------------------------------------------------------------- compiling
 
 
-def _compile(tools: Toolchain, code: str, work: Path, home: Path) -> None:
+def _compile(tools: Toolchain, code: str, work: Path, home: Path, notes: list[str]) -> None:
     """Compile and link in the folder ``work``; the worker's object is kept for later programs."""
     source = work / "program.cpp"
     source.write_text(code, encoding="utf-8")
     # The worker's object is the same for every device; only the libraries it is linked with differ.
-    worker = home / f"worker-{_key(tools._replace(cuda=''), 'worker')}.o"
+    worker = home / f"worker-{_key(tools._replace(cuda=''), 'worker')}"
+    discard_damaged(worker, notes)
     jobs = {"program": tools.compile_command(source, work / "program.o", SOURCES)}
-    if not worker.is_file():
+    if not is_sealed(worker):
         jobs["worker"] = tools.compile_command(SOURCES / "worker.cpp", work / "worker.o", SOURCES)
     _run_side_by_side(jobs, work, home)
     if "worker" in jobs:
-        move_into_place(work / "worker.o", worker)
-    objects = [work / "program.o", worker]
+        with building_sealed(worker, "building-") as made:
+            (work / "worker.o").rename(made / "worker.o")
+    objects = [work / "program.o", worker / "worker.o"]
     _run_side_by_side({"link": tools.link_command(objects, work / "program")}, work, home)
     for leftover in (work / "program.o", *work.glob("*.log")):
         leftover.unlink()

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from golow.files import building, write_whole
+from golow.cache import SEAL, building_sealed, discard_damaged, is_sealed
+from golow.files import write_whole
 from golow.levels.level import IDLE_NUMPY, Launch, python_worker
 from golow.levels.probe import Probe
 from golow.record import GolowError, Record, Unsupported
@@ -23,6 +24,7 @@ from golow.workload.bundle import Bundle
 
 VARIABLE = "GOLOW_EXPORTED"  # tells the worker the folder
 REPORT = "export.json"
+OF_GOLOW = (REPORT, SEAL)  # files that the exporter did not make
 LIMIT = 1800.0  # seconds after which an exporter is considered hung
 LOG_LINES = 20
 HERE = Path(__file__).parent
@@ -56,7 +58,9 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
     """
     home = cache / level
     folder = home / _key(bundle, level, packages)
-    report = read_report(folder)
+    notes: list[str] = []
+    discard_damaged(folder, notes)
+    report = read_report(folder) if is_sealed(folder) else None
     cached = report is not None
     if report is None:
         report = _export(bundle, level, folder)
@@ -65,7 +69,8 @@ def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) 
         environment={VARIABLE: str(folder), **IDLE_NUMPY},
         build_seconds=report.seconds,
         cached=cached,
-        artifact_bytes=sum(f.stat().st_size for f in folder.iterdir() if f.name != REPORT),
+        artifact_bytes=sum(f.stat().st_size for f in folder.iterdir() if f.name not in OF_GOLOW),
+        notes=tuple(notes),
     )
 
 
@@ -98,7 +103,7 @@ def _version(package: str) -> str:
 def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
     """Export to a temporary folder beside the finished ones, then rename it: a killed export never
     looks finished."""
-    with building(folder, "exporting-", lambda: read_report(folder) is not None) as work:
+    with building_sealed(folder, "exporting-") as work:
         log = work / "log"
         status = _run(bundle, level, work, log)
         report = read_report(work)

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from golow.cache import discard_damaged
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.probe import Probe
 from golow.levels.torch import eager
@@ -41,6 +42,8 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     # The digest covers the whole workload, including device and precision.
     key = f"{workload.digest} {variant} {version('torch')} {workload.threads}"
     folder = cache / "inductor" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    notes: list[str] = []
+    discard_damaged(folder, notes)
     environment = {
         "TORCHINDUCTOR_CACHE_DIR": str(folder),
         "TORCHINDUCTOR_COMPILE_THREADS": str(workload.threads),
@@ -51,6 +54,8 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         environment=environment,
         built_by_loading=folder / "built.json",
         build_measures=variant == "max-autotune",
+        sealed=folder,
+        notes=tuple(notes),
     )
 
 

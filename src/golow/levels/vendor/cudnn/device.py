@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_uint8
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,10 +17,17 @@ from cuda.bindings import driver, nvrtc
 from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, launch
 from cuda.pathfinder import find_nvidia_header_directory
 
-from golow.files import write_whole
+from golow.cache import read_sealed, write_sealed
 from golow.levels.vendor.cudnn.kernels import Kernel
 
 Graph = Any  # an instantiated CUDA graph, as the bindings return it
+
+
+class Kernels(NamedTuple):
+    """Compiled kernels: the GPU's code, and the names in it by the names in the source."""
+
+    code: bytes
+    symbols: dict[str, bytes]
 
 
 class GpuError(RuntimeError):
@@ -110,6 +117,7 @@ class Gpu:
         self.name = self._device.name
         self.cache_bytes = int(self._device.properties.l2_cache_size)
         self._cache = cache
+        self.notes: list[str] = []  # what of the cache was damaged
         self._functions: dict[tuple[str, str], Any] = {}
         self._loaded: list[ObjectCode] = []  # a function does not keep its code alive
 
@@ -184,18 +192,13 @@ class Gpu:
     def _object_code(self, source: str, expressions: list[str]) -> ObjectCode:
         compiler = checked_compiler(nvrtc.nvrtcVersion())
         key = "\n".join((source, *expressions, self.architecture, str(compiler)))
-        digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-        binary, names = (self._cache / f"{digest}.{kind}" for kind in ("cubin", "json"))
-        if binary.exists() and names.exists():
-            mapping = msgspec.json.decode(names.read_bytes(), type=dict[str, str])
-            return ObjectCode.from_cubin(
-                binary.read_bytes(), symbol_mapping={k: v.encode() for k, v in mapping.items()}
-            )
+        file = self._cache / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.kernels"
+        if (data := read_sealed(file, self.notes)) is not None:
+            kept = msgspec.msgpack.decode(data, type=Kernels)
+            return ObjectCode.from_cubin(kept.code, symbol_mapping=kept.symbols)
         code = compile_source(source, expressions, self.architecture)
-        self._cache.mkdir(parents=True, exist_ok=True)
-        mapping = {k: bytes(v).decode() for k, v in code.symbol_mapping.items()}
-        write_whole(binary, bytes(code.code))
-        write_whole(names, msgspec.json.encode(mapping))
+        symbols = {name: bytes(symbol) for name, symbol in code.symbol_mapping.items()}
+        write_sealed(file, msgspec.msgpack.encode(Kernels(bytes(code.code), symbols)))
         return code
 
     # ------------------------------------------------------------ graphs and events

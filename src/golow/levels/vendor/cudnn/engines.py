@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from golow.files import write_whole
+from golow.cache import read_sealed, write_sealed
 from golow.levels.vendor.cudnn import small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu, Region
@@ -100,6 +100,7 @@ class Engines:
         self.frontend, self.lt = Frontend(gpu), CublasLt()
         self._chosen: dict[Operation, Engine | None] = {}
         self.built = 0
+        self.notes: list[str] = []  # what of the cache was damaged
 
     def choose(self, operation: Operation) -> Engine | None:
         """Return the engine for the operation; None if nothing can compute it."""
@@ -116,8 +117,7 @@ class Engines:
             engine = next(candidates, None)
         if engine is not None:
             stored = Stored(kind=engine.kind, data=engine.encode())
-            self._cache.mkdir(parents=True, exist_ok=True)
-            write_whole(self._file(operation), msgspec.msgpack.encode(stored))
+            write_sealed(self._file(operation), msgspec.msgpack.encode(stored))
         return engine
 
     # ------------------------------------------------------------ candidates
@@ -206,10 +206,10 @@ class Engines:
         return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
 
     def _restore(self, operation: Operation) -> Engine | None:
-        try:
-            stored = msgspec.msgpack.decode(self._file(operation).read_bytes(), type=Stored)
-        except (OSError, msgspec.DecodeError):
+        data = read_sealed(self._file(operation), self.notes)
+        if data is None:
             return None
+        stored = msgspec.msgpack.decode(data, type=Stored)
         if stored.kind == OwnConvolution.kind and isinstance(operation, Convolution):
             return OwnConvolution(operation, self.gpu)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):

@@ -72,12 +72,13 @@ class CuDnn(PlanProgram):
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # compiles what is left and captures the graph
-        found = engines.built
+        found, notes = engines.built, engines.notes
         for last, smaller in tails:
             engines = Engines(self.gpu, self._home / "engines", autotune=False)
             self.tail, self.tail_rows = self._load_plan(last, smaller, engines), last.workload.batch
             self._warm_up_tail()
             found += engines.built
+            notes += engines.notes
         self.gpu.compile([normalise(1, 1, 1, 1)])  # the code does not depend on the sizes
         self.gpu.synchronize()
         built_in = time.perf_counter() - building
@@ -88,7 +89,8 @@ class CuDnn(PlanProgram):
         # If every engine came from the cache, all the time counts as loading.
         build = built_in if found else 0.0
         phases = {"build": build, "load": time.perf_counter() - start - build}
-        return LoadReport(phases=phases)
+        notes += self.gpu.notes
+        return LoadReport(phases=phases, notes=tuple(dict.fromkeys(notes)))
 
     def allocated_peak(self) -> int | None:
         """Bytes of the arena and the gradients: what an iteration uses beyond its lasting state."""

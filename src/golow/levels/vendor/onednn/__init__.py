@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from golow.cache import read_sealed
 from golow.files import CACHE_HINT, write_whole, writing
 from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
@@ -77,7 +78,7 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     from golow.levels.vendor.onednn.planning import build_plan
     from golow.levels.vendor.onednn.steps import Switches
 
-    layouts = tuning.read(_write_graph(graph, workload, cache) / LAYOUTS)
+    layouts = tuning.read(_write_graph(graph, workload, cache) / LAYOUTS, [])
     layouts = layouts or tuning.Layouts(positions={})
     return build_plan(graph, Engine(), layouts.tag, Switches(workload.seed)).plan
 
@@ -108,10 +109,9 @@ def _write_graph(graph: Graph, workload: Workload, cache: Path) -> Path:
 
 
 def _read_choice(layouts: Path) -> Chosen:
-    try:
-        return msgspec.json.decode(layouts.read_bytes(), type=Chosen)
-    except (OSError, msgspec.MsgspecError):
-        return Chosen()  # no file yet, or one that the worker replaces
+    data = read_sealed(layouts, [])
+    # If there is none yet, or a damaged one, the worker writes it.
+    return Chosen() if data is None else msgspec.json.decode(data, type=Chosen)
 
 
 def _processor() -> str:

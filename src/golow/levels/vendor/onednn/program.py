@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from golow.files import write_whole
+from golow.cache import write_sealed
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
 from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
@@ -52,11 +52,12 @@ class OneDnn(PlanProgram):
         self.switches = Switches(self.workload.seed)
         self.engine = Engine()
         self._batches = self._read_batches()
-        layouts = tuning.read(self._folder / LAYOUTS)
+        notes: list[str] = []
+        layouts = tuning.read(self._folder / LAYOUTS, notes)
         building = time.perf_counter()
         if layouts is None:
             layouts = tuning.choose(self.graph, self._load_plan)
-            write_whole(self._folder / LAYOUTS, msgspec.json.encode(layouts))
+            write_sealed(self._folder / LAYOUTS, msgspec.json.encode(layouts))
         built = time.perf_counter()
         self.execution = self._load_plan(layouts)
         for last, graph in parts[1:]:
@@ -66,8 +67,9 @@ class OneDnn(PlanProgram):
             "build": built - building,
             "load": time.perf_counter() - built + building - start,
         }
-        busy = "layouts were chosen while other processes used the cores"
-        return LoadReport(phases=seconds, notes=() if layouts.clean else (busy,))
+        if not layouts.clean:
+            notes.append("layouts were chosen while other processes used the cores")
+        return LoadReport(phases=seconds, notes=tuple(notes))
 
     def allocated_peak(self) -> int | None:
         """Bytes of the arena: what an iteration uses beyond weights and state."""

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 
+from golow.cache import read_sealed
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import channel_block
@@ -68,12 +69,11 @@ def tag_of(layout: LayoutName) -> int:
     return CHANNELS_LAST if layout == "channels_last" else ANY
 
 
-def read(file: Path) -> Layouts | None:
-    """Read what an earlier start chose; None if the file is missing or unreadable."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Layouts)
-    except (OSError, msgspec.MsgspecError):
-        return None
+def read(file: Path, notes: list[str]) -> Layouts | None:
+    """Read what an earlier start chose; None if the file is missing, or damaged, which is added to
+    the notes."""
+    data = read_sealed(file, notes)
+    return None if data is None else msgspec.json.decode(data, type=Layouts)
 
 
 def choose(graph: Graph, prepare: Prepare) -> Layouts:
@@ -189,7 +189,8 @@ def _iterations(execution: Execution, nodes: int) -> Iterator[np.ndarray]:
 @contextmanager
 def _waiting() -> Iterator[list[float]]:
     """Measure the share of the time that this process's threads waited for a core. The yielded list
-    holds it after the block."""
+    holds it after the block; 0 where the system does not tell, since no later start would know
+    more."""
     meter, share = ContentionMeter(os.getpid()), [0.0]
     before, started = meter.read(), time.perf_counter_ns()
     yield share

@@ -1,0 +1,133 @@
+"""The cache: a folder that only its user can write, and entries that are read as they were written.
+
+Programs in the cache are executed, so nobody else may write there. What is damaged by accident (a
+full disk, a broken one, a file that was edited) is noticed by its SHA-256, and made again. An entry
+is a sealed file, which begins with the digest of the rest, or a sealed folder, which has the
+digests of its files beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from golow.files import CACHE_HINT, building, write_whole, writing
+from golow.record import GolowError
+
+SEAL = "seal.json"  # in a sealed folder
+DIGEST_LINE = len(f"sha256 {hashlib.sha256().hexdigest()}\n")
+
+
+def default_cache() -> Path:
+    """golow's cache: ``$GOLOW_CACHE``, or its folder in the user's cache."""
+    given = os.environ.get("GOLOW_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(base) / "golow"
+
+
+def open_cache(given: Path | None = None) -> Path:
+    """The given folder or golow's own, made if it is missing. Raises `GolowError` if it cannot be
+    made, or if others can write it."""
+    cache = given or default_cache()
+    with writing(f"the cache {cache}", CACHE_HINT):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.mkdir(mode=0o700, exist_ok=True)
+        found = cache.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise GolowError(
+            f"the cache {cache} belongs to another user, and programs in it are executed",
+            "name a folder of your own: GOLOW_CACHE=/my/folder golow ...",
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise GolowError(
+            f"others can write the cache {cache}, and programs in it are executed",
+            f"run: chmod go-w {cache}, or name another folder: GOLOW_CACHE=/my/folder golow ...",
+        )
+    return cache
+
+
+# ---------------------------------------------------------------- sealed files
+
+
+def write_sealed(path: Path, data: bytes) -> None:
+    """Write the data, after a line with its digest; raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, f"sha256 {hashlib.sha256(data).hexdigest()}\n".encode() + data)
+
+
+def read_sealed(path: Path, notes: list[str]) -> bytes | None:
+    """The data that was written; None if there is no such file, or if it is not as it was written,
+    which is added to the notes."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    data = content[DIGEST_LINE:]
+    if content[:DIGEST_LINE] == f"sha256 {hashlib.sha256(data).hexdigest()}\n".encode():
+        return data
+    _note(path.name, path.parent, notes)
+    return None
+
+
+# ---------------------------------------------------------------- sealed folders
+
+
+@contextmanager
+def building_sealed(folder: Path, prefix: str) -> Iterator[Path]:
+    """An empty folder to fill, which is sealed and becomes ``folder`` when the block ends without
+    an error; see `golow.files.building`."""
+    with building(folder, prefix, lambda: is_sealed(folder)) as draft:
+        yield draft
+        seal(draft)
+
+
+def seal(folder: Path) -> None:
+    """Write the digests of the folder's files beside them; raises `OSError`."""
+    names = (str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    digests = {name: _digest(folder / name) for name in sorted(names) if name != SEAL}
+    write_sealed(folder / SEAL, msgspec.json.encode(digests))
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether all files of the sealed folder are as they were; there may be more."""
+    return _damage(folder) == ""
+
+
+def discard_damaged(folder: Path, notes: list[str]) -> None:
+    """Remove a sealed folder with a file that is not as it was, which is added to the notes. A
+    folder without a seal stays: it may be in the making."""
+    if damaged := _damage(folder):
+        _note(damaged, folder, notes)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _damage(folder: Path) -> str | None:
+    """Name of a file that is not as it was; empty if there is none, None without a seal."""
+    if not (folder / SEAL).exists():
+        return None
+    data = read_sealed(folder / SEAL, [])
+    if data is None:
+        return SEAL
+    for name, digest in msgspec.json.decode(data, type=dict[str, str]).items():
+        try:
+            if _digest(folder / name) != digest:
+                return name
+        except OSError:
+            return name
+    return ""
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _note(name: str, folder: Path, notes: list[str]) -> None:
+    notes.append(f"{name} in the cache was damaged and is made again ({folder})")
