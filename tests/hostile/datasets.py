@@ -282,7 +282,7 @@ def hostile_class(top: Path, random: Random) -> None:
 
 
 def hostile_picture_name(top: Path, random: Random) -> None:
-    name = random.choice(("a\nb.png", "\x1b[31m.png", "\udcff.png", "<b>.png", "[/].png"))
+    name = random.choice(("a\nb.png", "\x1b[31m.png", "\udcff.png", "<b>.png", "[b].png"))
     (top / "cats" / "0.png").rename(top / "cats" / name)
 
 

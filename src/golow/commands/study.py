@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from golow.commands.options import DeviceName, names
+from golow.files import is_file
 from golow.record import GolowError
 from golow.report.console import wide_console
 
@@ -278,10 +279,10 @@ def _begun(out: Path) -> Iterator[tuple[str, Study, str]]:
 def _folder(study: str, out: Path) -> Path:
     """The folder of a started study, given as a folder or as a name under --out."""
     for folder in (Path(study), out / study):
-        if (folder / "study.toml").is_file():
+        if is_file(folder / "study.toml"):
             return folder
     known = sorted(file.parent.name for file in out.glob("*/study.toml"))
     raise GolowError(
         f"there is no study {study!r} in {out}",
-        f"studies there: {', '.join(known) or 'none'}; to start one: golow study run {study}",
+        f"studies there: {', '.join(known) or 'none'}; to start one: golow study run NAME",
     )

@@ -15,6 +15,13 @@ def wide_console() -> Console:
     return console
 
 
+def plain(text: str) -> str:
+    """The text with control characters written out, so that a name cannot steer the terminal."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text
+    )
+
+
 def level_text(name: str) -> str:
     """One line for the level and one for the variant; two for a long variant."""
     level, colon, variant = name.partition(":")

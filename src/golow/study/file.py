@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from golow import models
+from golow.files import is_file, read_text
 from golow.levels import ladder
 from golow.record import Device, GolowError
 from golow.study.memory import limit_bytes
@@ -64,12 +65,10 @@ def read_study(file: Path, device: Device | None = None) -> Study:
 
     Raises `GolowError` with the line and the values allowed there.
     """
+    text = read_text(file)
     try:
-        text = file.read_text()
         data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise GolowError(f"{file} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # too many digits, too many brackets
         raise GolowError(
             f"{file} is not TOML: {error}", "docs/studies.md shows a whole study file."
         ) from error
@@ -172,7 +171,7 @@ class _Reader:
             path = path if colon else name
             if path.endswith((".py", ".pt2")):
                 file = self._file.parent / path
-                if not file.is_file():
+                if not is_file(file):
                     self._fail("model", f"there is no file {file}")
                 name = f"{file.resolve()}{colon}{attribute if colon else ''}"
             found.append(name)
