@@ -78,29 +78,29 @@ def read_text(path: Path) -> str:
     try:
         return read_whole(path).decode()
     except UnicodeDecodeError as error:
-        raise _not_utf8(path, error) from error
+        raise _not_utf8(path, error, "save it as UTF-8.") from error
 
 
 def read_json(path: Path, kind: type[Kind]) -> Kind:
-    """The JSON of a small file; raises `GolowError` like `read_text`, and if it is no such record."""
+    """The record in a small JSON file; raises `GolowError` like `read_whole`, or if it has none."""
+    data, hint = read_whole(path), "it may be truncated."
     try:
-        return msgspec.json.decode(read_whole(path), type=kind)
+        return msgspec.json.decode(data, type=kind)
     except UnicodeDecodeError as error:
-        raise _not_utf8(path, error) from error
+        raise _not_utf8(path, error, hint) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise GolowError(f"{path} cannot be read: {error}", "it may be truncated.") from error
+        raise GolowError(f"{path} cannot be read: {error}", hint) from error
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> GolowError:
     why = (error.strerror if isinstance(error, OSError) else "") or str(error)
-    shown = str(path) if len(str(path)) < 300 else f"{str(path)[:300]}..."
-    return GolowError(f"{shown} cannot be read: {why}")
+    return GolowError(f"{path} cannot be read: {why}")
 
 
-def _not_utf8(path: Path, error: UnicodeDecodeError) -> GolowError:
+def _not_utf8(path: Path, error: UnicodeDecodeError, hint: str) -> GolowError:
     line = error.object.count(b"\n", 0, error.start) + 1
     wrong = f"0x{error.object[error.start]:02x}"
-    return GolowError(f"{path} is not UTF-8 text: byte {wrong} in line {line}", "save it as UTF-8.")
+    return GolowError(f"{path} is not UTF-8 text: byte {wrong} in line {line}", hint)
 
 
 # ---------------------------------------------------------------- writing

@@ -58,6 +58,9 @@ def faults(case: Case, outcome: Outcome) -> list[str]:
         found.append("raw control characters in what it prints")
     if outcome.status is not None and case.says not in said:
         found.append(f"it does not say {case.says!r}")
+    for page in (*Path(case.folder).rglob("*.html"), *Path(case.folder).rglob("*.svg")):
+        if b"<script>alert" in page.read_bytes():
+            found.append(f"unescaped HTML in {page.name}")
     if (Path(case.folder) / CODE_RAN).exists():
         found.append("it ran code from the file")
     return found

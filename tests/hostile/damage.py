@@ -114,7 +114,9 @@ def damaged_fields(whole: bytes, random: Random) -> tuple[str, bytes]:
     data, titles = json.loads(whole), []
     for _ in range(random.choice((1, 1, 1, 2, 5))):
         holder, place, path = _somewhere(data, random)
-        kind = random.choice(("dropped", "nasty", "nasty", "emptied", "many", "not finite", "deep"))
+        kind = random.choice(
+            ("dropped", "nasty", "nasty", "emptied", "many", "not finite", "deep", "escapes")
+        )
         if kind == "dropped":
             del holder[place]
         elif kind == "emptied":
@@ -123,6 +125,8 @@ def damaged_fields(whole: bytes, random: Random) -> tuple[str, bytes]:
             holder[place] = holder[place] * random.choice((2, 1000))
         elif kind == "not finite":
             holder[place] = random.choice((float("nan"), float("inf"), float("-inf")))
+        elif kind == "escapes":
+            _escape_texts(holder, place)
         elif kind == "deep":
             holder[place] = "@DEEP@"
         else:
@@ -130,6 +134,16 @@ def damaged_fields(whole: bytes, random: Random) -> tuple[str, bytes]:
         titles.append(f"{kind} {path}")
     text = json.dumps(data).replace('"@DEEP@"', "[" * DEEP + "]" * DEEP)
     return ", ".join(titles), text.encode()
+
+
+def _escape_texts(holder: Any, place: Any) -> None:
+    """All texts there, and below, get what terminals and pages act on."""
+    found = holder[place]
+    if isinstance(found, str):
+        holder[place] = found + ESCAPES
+    elif isinstance(found, (dict, list)):
+        for name in list(found) if isinstance(found, dict) else range(len(found)):
+            _escape_texts(found, name)
 
 
 def _somewhere(data: Any, random: Random) -> tuple[Any, Any, str]:

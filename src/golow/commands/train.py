@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from golow.commands.data import DataRoot
 from golow.commands.options import (
@@ -21,9 +20,11 @@ from golow.commands.options import (
     Threads,
     Workers,
     names,
+    no_stream,
     workers,
 )
 from golow.record import GolowError, Optimizer
+from golow.report.console import PlainConsole
 
 if TYPE_CHECKING:
     from golow.api import TrainingResult
@@ -118,14 +119,22 @@ def train(
     allow_differs: Annotated[
         bool, typer.Option(help="Also train levels that fail the check; the table marks them.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the trainings.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for the trainings.", callback=no_stream)] = Path(
+        "runs"
+    ),
     figures: Annotated[
         Path | None,
-        typer.Option(help="Also write figures to this folder.", show_default=False),
+        typer.Option(
+            help="Also write figures to this folder.", show_default=False, callback=no_stream
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(help="Also write TensorBoard logs to this folder.", show_default=False),
+        typer.Option(
+            help="Also write TensorBoard logs to this folder.",
+            show_default=False,
+            callback=no_stream,
+        ),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -183,7 +192,7 @@ def train(
             observer=observer,
         )
 
-    with TrainingProgressDisplay(Console(stderr=True)) as display:
+    with TrainingProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             result = run(display)
         except api.TrainingInterrupted as stopped:

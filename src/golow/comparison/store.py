@@ -95,9 +95,24 @@ def load(place: str | Path) -> Comparison:
         if any(Path(name).name != name for name in names):
             raise msgspec.ValidationError("its files are not names in its folder")
         index["runs"] = [with_errors(_read(folder / name)) for name in names]
-        return msgspec.convert(index, Comparison)
+        comparison = msgspec.convert(index, Comparison)
+        _require_whole(comparison)
     except msgspec.ValidationError as error:
         raise GolowError(f"{file} is not a comparison: {error}") from error
+    return comparison
+
+
+def _require_whole(comparison: Comparison) -> None:
+    """What the types do not say, and reports rely on."""
+    if not comparison.runs:
+        raise msgspec.ValidationError("it has no runs")
+    if not comparison.workload.inputs:
+        raise msgspec.ValidationError("its workload has no inputs")
+    for run in comparison.runs:
+        if not run.level.isprintable():
+            raise msgspec.ValidationError(f"the level {run.level!r} is not a name")
+        if run.ratio is not None and None in (run.time, comparison.runs[0].time):
+            raise msgspec.ValidationError(f"{run.level} has a ratio, but a time is missing")
 
 
 def require_writable(folder: Path) -> None:

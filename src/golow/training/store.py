@@ -168,7 +168,9 @@ def read_plan(folder: Path) -> TrainingPlan:
         )
     data = read_json(file, dict[str, Any])
     version = data.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if not isinstance(version, int):
+        raise GolowError(f"{file} is not a record of a training: it has no format version")
+    if version > FORMAT_VERSION:
         raise GolowError(
             f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
             "a newer golow wrote it: pip install --upgrade golow",

@@ -33,6 +33,7 @@ from golow.workload.weights import fresh_module
 # Losses of torch.nn.functional that take (output, class indices).
 CLASSIFICATION_LOSSES = ("cross_entropy", "nll_loss")
 BATCHES = 4
+MOST_THREADS = 4096
 
 
 class Prepared(NamedTuple):
@@ -127,6 +128,10 @@ def _require_sense(request: Request) -> None:
         )
     if request.threads < 1:
         raise GolowError(f"{request.threads} threads compute nothing", "use --threads 1 or more.")
+    if request.threads > MOST_THREADS:
+        raise GolowError(f"{request.threads} threads are too many", "leave out --threads.")
+    if not 0 <= request.seed < 2**64:
+        raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
     require_device(request.device, request.precision)
 
 

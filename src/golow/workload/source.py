@@ -27,7 +27,6 @@ from golow.workload.program import load_program
 
 GOLOW = Path(__file__).parent.parent
 TORCH = Path(torch.__file__).parent
-LONGEST_TRACEBACK, LONGEST_LINE = 40, 500  # what is shown of the user's, in lines and characters
 
 
 def locate(
@@ -81,6 +80,12 @@ def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
             return models.build(source.name, **source.arguments)
         except ValueError as error:
             raise GolowError(str(error)) from error
+        except (RuntimeError, TypeError, MemoryError) as error:  # the sizes are too large
+            reason = str(error).partition("\n")[0]
+            raise GolowError(
+                f"{source.name} cannot be built with {source.arguments}: {reason}",
+                "use smaller --channels, --classes or --resolution.",
+            ) from error
     if source.kind == "program":
         return load_program(Path(source.name))
     if source.kind == "pickle":
@@ -196,12 +201,7 @@ def short_traceback(error: BaseException, lines: int = 12) -> str:
     ]
     own = [frame for frame in frames if not _is_within(frame.filename, TORCH)] or frames
     text = traceback.format_list(own[-4:]) + traceback.format_exception_only(error)
-    shown = "".join(text[-lines:]).rstrip().splitlines()
-    if len(shown) > LONGEST_TRACEBACK:
-        shown = [*shown[: LONGEST_TRACEBACK - 1], "..."]
-    return "\n".join(
-        f"{line[:LONGEST_LINE]}..." if len(line) > LONGEST_LINE else line for line in shown
-    )
+    return "".join(text[-lines:]).rstrip()
 
 
 def _is_within(file: str, folder: Path) -> bool:
