@@ -35,10 +35,10 @@ def main() -> int:
     scratch = Path(tempfile.mkdtemp(prefix="golow-hostile-"))
     scratch.chmod(0o755)
     faulty, statuses, began = 0, Counter[int | None](), time.monotonic()
-    with warm_runner(scratch / "cache", given.seconds) as runner:
+    with warm_runner(scratch / "cache") as runner:
         for place, name in enumerate(kinds):
             numbers = range(place, given.count, len(kinds))
-            for taken in run_kind(name, numbers, given.seed, runner, scratch):
+            for taken in run_kind(name, numbers, given.seed, runner, scratch, given.seconds):
                 statuses[taken.outcome.status] += 1
                 if taken.faults:
                     faulty += 1

@@ -32,11 +32,11 @@ MOST_BYTES = 1 << 26  # of a file that is read whole; the largest records have s
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there; raises `GolowError` where the system does not say."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+    """Whether a file is there; raises `GolowError` for a folder, and where the system does not
+    say."""
+    if is_folder(path):
+        raise _folder(path)
+    return path.is_file()
 
 
 def is_folder(path: Path) -> bool:
@@ -56,7 +56,7 @@ def require_file(path: Path, hint: str = "") -> None:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     if stat.S_ISDIR(mode):
-        raise GolowError(f"{path} is a folder, not a file", hint or "name a file in it.")
+        raise _folder(path)
     if not stat.S_ISREG(mode):
         raise GolowError(f"{path} is a pipe or a device, not a file", hint)
 
@@ -92,6 +92,10 @@ def read_json(path: Path, kind: type[Kind]) -> Kind:
         raise GolowError(f"{path} cannot be read: {error}", hint) from error
 
 
+def _folder(path: Path) -> GolowError:
+    return GolowError(f"{path} is a folder, not a file", "name a file.")
+
+
 def _unreadable(path: Path, error: OSError | ValueError) -> GolowError:
     why = (error.strerror if isinstance(error, OSError) else "") or str(error)
     return GolowError(f"{path} cannot be read: {why}")
@@ -109,7 +113,7 @@ def _not_utf8(path: Path, error: UnicodeDecodeError, hint: str) -> GolowError:
 def require_place(file: Path) -> None:
     """Raise `GolowError` unless a file can be written there: now rather than after minutes."""
     if is_folder(file):
-        raise GolowError(f"{file} is a folder, not a file", "name a file in it.")
+        raise _folder(file)
     if not is_folder(file.parent):
         raise GolowError(f"{file} cannot be written: there is no folder {file.parent}")
 

@@ -28,14 +28,14 @@ NASTY_TEXTS = (
     "~root",
     "nan",
     "\u202etxt.exe",
-    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢" * 10,
+    "\U0001d518\u0301" * 10,
 )
 NASTY_NUMBERS = (0, -1, 1, 2**31, 2**63, 2**64, 10**30, -(10**30), 1e-320, 1e308, -1e308, 0.5)
 DEEP = 100_000
 
 
 def nasty_value(random: Random) -> Any:
-    """A value that a field did not expect."""
+    """A value that a field does not expect."""
     return random.choice(
         (
             None,

@@ -33,7 +33,7 @@ def published(random: Random, folder: Path) -> Case:
     name, file = random.choice(PUBLISHED)
     _write_published(name, folder)
     damaged = folder / file
-    change = random.choice(HEADERS.get(name, (_damaged,)) + (_damaged, _damaged))
+    change = random.choice((*HEADERS.get(name, (_damaged,)), _damaged, _damaged))
     powerless = False
     if random.random() < 0.15:
         place = random.choice(PLACES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
 
 def run_kind(
-    name: str, numbers: Iterator[int] | range, seed: int, runner: Runner, scratch: Path
+    name: str, numbers: Iterable[int], seed: int, runner: Runner, scratch: Path, seconds: float
 ) -> Iterator[Taken]:
     """Make and run the cases of those numbers; the folders of those without fault are removed."""
     for number in numbers:
@@ -55,7 +55,7 @@ def run_kind(
         folder.chmod(0o777)
         random = Random(f"{seed} {name} {number}")  # noqa: S311
         case = KINDS[name](random, folder)
-        outcome = runner.run(case)
+        outcome = runner.run(case, seconds)
         found = faults(case, outcome)
         if not found:
             shutil.rmtree(folder, ignore_errors=True)

@@ -61,17 +61,12 @@ ANYWHERE = (
     "torch.zeros(10**13)",
     "bytearray(10**13)",
     "import sys; sys.stdout.close()",
-    "print('\\x1b[31mnoise', end='') if False else None",
 )
 
-# What ends or doubles the process; not in the forward pass, see docs/measuring.md.
 AT_IMPORT = (
-    "import os; os._exit(0)",
-    "import os; os._exit(3)",
     "import os; os.fork()",
     "import os; os.chdir('/')",
-    "import sys; sys.modules.clear()" if False else "import sys; sys.path.clear()",
-    "import warnings; warnings.warn('\\x1b[31mred')" if False else "pass",
+    "import sys; sys.path.clear()",
     "__builtins__ = None",
     "Net = None",
     "Net = 7",
@@ -134,7 +129,6 @@ OUTPUTS = (
     "return nn.Parameter(y)",
     "return y.requires_grad_()",
     "return (y for _ in range(2))",
-    "import time; return y",
 )
 
 FILES = (
@@ -166,7 +160,8 @@ INPUTS = ("8", "8", "8", "3x8", "1", "1x1x1x1x1x1", "0", "8x-1", "", "x", "8x8x8
 def model_file(random: Random, folder: Path) -> Case:
     """A file that golow is told to find a model in."""
     file = folder / "mynet.py"
-    title, data, powerless = _model_file(random, file)
+    title, data = _model_file(random)
+    powerless = False
     file.write_bytes(data)
     attribute = random.choice(ATTRIBUTES) if random.random() < 0.2 else "Net"
     shape = random.choice(INPUTS) if random.random() < 0.2 else "8"
@@ -189,18 +184,16 @@ def model_file(random: Random, folder: Path) -> Case:
     )
 
 
-def _model_file(random: Random, file: Path) -> tuple[str, bytes, bool]:
+def _model_file(random: Random) -> tuple[str, bytes]:
     kind = random.choice(("anywhere", "import", "output", "output", "bytes"))
     if kind == "bytes":
         if random.random() < 0.3:
-            return *damaged_bytes(FINE.encode(), random), False
+            return damaged_bytes(FINE.encode(), random)
         data = random.choice(FILES)
-        return repr(data[:60]), data, False
+        return repr(data[:60]), data
     parts = {"construct": "pass", "forward": "return y", "rest": ""}
     if kind == "anywhere":
         place, code = random.choice(list(parts)), random.choice(ANYWHERE)
-        if "raise" in code and "RecursionError" in code and place == "forward":
-            code += "\n        return y"
         parts[place] = code if place != "forward" else f"{code}\n        return y"
     elif kind == "import":
         place, code = "rest", random.choice(AT_IMPORT)
@@ -208,7 +201,7 @@ def _model_file(random: Random, file: Path) -> tuple[str, bytes, bool]:
     else:
         place, code = "forward", random.choice(OUTPUTS)
         parts[place] = code
-    return f"{place}: {code}", HEAD.format(**parts).encode(), False
+    return f"{place}: {code}", HEAD.format(**parts).encode()
 
 
 # ---------------------------------------------------------------- exported programs
@@ -314,15 +307,14 @@ def flipped_bits(whole: bytes, random: Random) -> bytes:
 
 
 def bomb(_: bytes, __: Random) -> bytes:
-    """An entry that unpacks to 8 GiB."""
+    """An entry that is small and unpacks to 256 MiB."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("version", "8.0")
         with archive.open("serialized_exported_program.json", "w", force_zip64=True) as stream:
             for _number in range(64):
                 stream.write(bytes(1 << 22))
-    whole = data.getvalue()
-    return whole
+    return data.getvalue()
 
 
 HARMLESS = (other_json, any_bytes, flipped_bits, huge_weight)

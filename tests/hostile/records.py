@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -17,7 +18,6 @@ from golow.training import store as training_store
 from golow.training.record import CurveVerdict
 from hostile.case import Case
 from hostile.damage import (
-    NASTY_TEXTS,
     PLACES,
     damaged_bytes,
     damaged_fields,
@@ -178,7 +178,7 @@ def damaged_toml(random: Random) -> str:
 
 
 def hostile_toml(random: Random) -> str:
-    """Studies that powerless would write."""
+    """Studies that nobody would write."""
     head = 'name = "tiny"\nmodel = "mlp"\nlevels = "eager"\n'
     return random.choice(
         (
@@ -255,7 +255,7 @@ def training_tree() -> Tree:
             CurveVerdict(level="torchscript", initialisation="default", word="same", reason="all")
         ]
         whole = drawn_trainings.training(runs, "digits", verdicts)
-        plan, folder = training_store.create(whole.plan, parent)
+        _plan, folder = training_store.create(whole.plan, parent)
         for run in runs:
             place = training_store.run_folder(folder, run.level, run.initialisation, run.seed)
             place.write(run)
@@ -287,9 +287,9 @@ def study_tree() -> Tree:
     return _tree(save)
 
 
-def _tree(save: object) -> Tree:
+def _tree(save: Callable[[Path], Path]) -> Tree:
     with tempfile.TemporaryDirectory() as parent:
-        folder = save(Path(parent))  # type: ignore[operator]
+        folder = save(Path(parent))
         return {
             str(file.relative_to(folder)): file.read_bytes()
             for file in sorted(folder.rglob("*"))

@@ -1,6 +1,6 @@
 """The warm process: imports golow once, then runs each case in a child that it forks.
 
-    python -m hostile.runner SECONDS    reads cases as JSON lines, answers each with its outcome
+    python -m hostile.runner    reads cases as JSON lines, answers each with its outcome
 
 A new interpreter for each case would take seconds to import torch. `Runner` is the other end.
 """
@@ -28,6 +28,7 @@ import msgspec
 from hostile.case import MOST_BYTES, Case, Outcome
 
 CAPABILITIES_VERSION = 0x20080522
+PR_SET_CHILD_SUBREAPER = 36  # orphans of a case become children of the warm process
 MOST_OUTPUT = 1 << 20  # bytes that are kept of what a case prints
 
 
@@ -37,25 +38,25 @@ class Runner:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def run(self, case: Case) -> Outcome:
-        """How golow takes the case."""
+    def run(self, case: Case, seconds: float = 60.0) -> Outcome:
+        """How golow takes the case. seconds: after which it counts as a hang."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
-        stdin.write(msgspec.json.encode(case) + b"\n")
+        stdin.write(msgspec.json.encode((case, seconds)) + b"\n")
         stdin.flush()
         return msgspec.json.decode(stdout.readline(), type=Outcome)
 
 
 @contextmanager
-def warm_runner(cache: Path, seconds: float) -> Iterator[Runner]:
-    """A warm process for the time of the block. seconds: how long a case may take."""
+def warm_runner(cache: Path) -> Iterator[Runner]:
+    """A warm process for the time of the block. cache: golow's."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, sys.path)]),
         "GOLOW_CACHE": str(cache),
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", "hostile.runner", str(seconds)]
+    command = [sys.executable, "-m", "hostile.runner"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
@@ -70,7 +71,6 @@ def warm_runner(cache: Path, seconds: float) -> Iterator[Runner]:
 
 def main() -> None:
     """Answer cases until the input ends."""
-    limit = float(sys.argv[1])
     import torch
 
     import golow.cli
@@ -80,9 +80,10 @@ def main() -> None:
     import golow.training.train  # noqa: F401
 
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     answers = os.fdopen(os.dup(1), "wb")
     for line in sys.stdin.buffer:
-        outcome = _run(msgspec.json.decode(line, type=Case), limit)
+        outcome = _run(*msgspec.json.decode(line, type=tuple[Case, float]))
         answers.write(msgspec.json.encode(outcome) + b"\n")
         answers.flush()
 
@@ -98,6 +99,9 @@ def _run(case: Case, limit: float) -> Outcome:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # also what hostile code has left behind
         _, status, usage = os.wait4(child, 0)
+        with suppress(ChildProcessError):
+            while True:  # until what it left behind has ended, too
+                os.waitpid(-child, 0)
         return Outcome(
             status=os.waitstatus_to_exitcode(status) if in_time else None,
             seconds=seconds,
@@ -160,6 +164,7 @@ def _drop_power() -> None:
 def _status(case: Case) -> int:
     from golow import cli
     from golow.record import GolowError
+    from golow.report.console import plain
 
     try:
         if case.code:
@@ -168,7 +173,7 @@ def _status(case: Case) -> int:
             sys.argv = ["golow", *case.arguments]
             cli.main()
     except GolowError as refused:
-        print(f"golow: {refused.message}\n  {refused.hint}", file=sys.stderr)
+        print(plain(f"golow: {refused.message}\n  {refused.hint}"), file=sys.stderr)
         return 2
     except SystemExit as end:
         if isinstance(end.code, str):

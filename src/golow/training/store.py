@@ -175,7 +175,10 @@ def read_plan(folder: Path) -> TrainingPlan:
             f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
             "a newer golow wrote it: pip install --upgrade golow",
         )
-    return _decoded(file, data, TrainingPlan)
+    plan = _decoded(file, data, TrainingPlan)
+    if not plan.levels:
+        raise GolowError(f"{file} is not a record of a training: it has no levels")
+    return plan
 
 
 def write_findings(folder: Path, findings: Findings) -> None:

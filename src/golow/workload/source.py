@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from golow import models
-from golow.files import require_file
+from golow.files import read_text, read_whole, require_file
 from golow.record import GolowError, ModelSource
 from golow.workload.program import load_program
 
@@ -80,7 +80,7 @@ def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
             return models.build(source.name, **source.arguments)
         except ValueError as error:
             raise GolowError(str(error)) from error
-        except (RuntimeError, TypeError, MemoryError) as error:  # the sizes are too large
+        except (RuntimeError, TypeError, MemoryError, OverflowError) as error:  # sizes too large
             reason = str(error).partition("\n")[0]
             raise GolowError(
                 f"{source.name} cannot be built with {source.arguments}: {reason}",
@@ -96,9 +96,8 @@ def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
 
 def _file_source(path: Path, attribute: str) -> ModelSource:
     require_file(path, "check the path before the colon.")
-    return ModelSource(
-        kind="file", name=str(path.resolve()), attribute=attribute, sha256=_sha256(path)
-    )
+    digest = hashlib.sha256(read_whole(path)).hexdigest()
+    return ModelSource(kind="file", name=str(path.resolve()), attribute=attribute, sha256=digest)
 
 
 def _program_source(path: Path) -> ModelSource:
@@ -120,6 +119,7 @@ def _import_file(source: ModelSource) -> ModuleType:
     if spec is None or spec.loader is None:
         raise GolowError(f"{path} cannot be imported as a Python file")
     module = importlib.util.module_from_spec(spec)
+    _require_text(path)
     # The model's file may import files beside it, as when it is run directly.
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
@@ -127,6 +127,14 @@ def _import_file(source: ModelSource) -> ModuleType:
     with users_code(f"{path} cannot be imported"):
         spec.loader.exec_module(module)
     return module
+
+
+def _require_text(path: Path) -> None:
+    """Raise `GolowError` unless it is UTF-8, or its first two lines name another encoding."""
+    with path.open("rb") as file:
+        if b"coding" in file.readline(1000) + file.readline(1000):
+            return
+    read_text(path)
 
 
 def _import_dotted(source: ModelSource) -> ModuleType:
@@ -157,6 +165,12 @@ def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
         raise GolowError(
             f"{source.attribute} returns a {type(found).__name__}, not a torch.nn.Module"
         )
+    hint = "its constructor must call super().__init__()."
+    with users_code(f"{source.attribute} is not a whole torch.nn.Module", hint):
+        found.train(found.training)
+        found.state_dict()
+        list(found.parameters())
+        list(found.buffers())
     return found
 
 
