@@ -73,21 +73,22 @@ def read_whole(path: Path) -> bytes:
         raise _unreadable(path, error) from error
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, hint: str = "save it as UTF-8.") -> str:
     """All text of a small file; raises `GolowError` like `read_whole`, and if it is not UTF-8."""
     try:
         return read_whole(path).decode()
     except UnicodeDecodeError as error:
-        raise _not_utf8(path, error, "save it as UTF-8.") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        wrong = f"byte 0x{error.object[error.start]:02x} in line {line}"
+        raise GolowError(f"{path} is not UTF-8 text: {wrong}", hint) from error
 
 
 def read_json(path: Path, kind: type[Kind]) -> Kind:
-    """The record in a small JSON file; raises `GolowError` like `read_whole`, or if it has none."""
-    data, hint = read_whole(path), "it may be truncated."
+    """The record in a small JSON file; raises `GolowError` like `read_text`, or if it has none."""
+    hint = "it may be truncated."
+    text = read_text(path, hint)
     try:
-        return msgspec.json.decode(data, type=kind)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, error, hint) from error
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise GolowError(f"{path} cannot be read: {error}", hint) from error
 
@@ -99,12 +100,6 @@ def _folder(path: Path) -> GolowError:
 def _unreadable(path: Path, error: OSError | ValueError) -> GolowError:
     why = (error.strerror if isinstance(error, OSError) else "") or str(error)
     return GolowError(f"{path} cannot be read: {why}")
-
-
-def _not_utf8(path: Path, error: UnicodeDecodeError, hint: str) -> GolowError:
-    line = error.object.count(b"\n", 0, error.start) + 1
-    wrong = f"0x{error.object[error.start]:02x}"
-    return GolowError(f"{path} is not UTF-8 text: byte {wrong} in line {line}", hint)
 
 
 # ---------------------------------------------------------------- writing
