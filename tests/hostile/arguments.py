@@ -13,6 +13,7 @@ INTEGERS = (
     *("1e3", "1_000", "nan", "inf", "", " ", "0x10", "٣", "½", "9" * 5000, "--", "-", "true"),
 )
 FLOATS = (*INTEGERS, "0.0", "-0.0", "1e-320", "1e308", "1e400", "-inf", "+nan", "1,5", "0.5")
+SECONDS = ("0", "-1", "nan", "inf", "-inf", "1e400", "1e-320", "", "x", "0.5")  # none is long
 TEXTS = (
     *("", " ", ",", ",,,", "-", "--", "/", ".", "..", "~", "\n", "\t", ESCAPES, "x" * 100_000),
     *("[red]", "[/]", "{0}", "%s", "../" * 3000, "a/" * 3000, "name=", "=", "a=b=c", "\udcff"),
@@ -117,7 +118,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "--seed": INTEGERS,
         "--threads": INTEGERS,
         "--interval": FLOATS,
-        "--time-limit": FLOATS,
+        "--time-limit": SECONDS,
         "--out": PATHS,
         "--json": PATHS,
     },

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from golow.training.observer import TrainingObserver
 
 
+MOST_SEEDS = 1000
+
+
 class ScheduleName(StrEnum):
     """How the learning rate changes over the epochs."""
 
@@ -168,7 +171,7 @@ def train(
             levels=names(levels),
             workers=workers(worker or []),
             epochs=epochs,
-            seeds=range(seeds) if seed is None else [seed],
+            seeds=_seeds(seeds) if seed is None else [seed],
             batch=batch,
             resolution=resolution,
             initialisations=names(init),
@@ -219,6 +222,12 @@ def _required(given: str | None, what: str, example: str) -> str:
     if not given:
         raise GolowError(f"golow train needs {what}", f"for example: {example}")
     return given
+
+
+def _seeds(count: int) -> range:
+    if count > MOST_SEEDS:
+        raise GolowError(f"{count} seeds are too many", f"use --seeds 1 to {MOST_SEEDS}.")
+    return range(count)
 
 
 def _require_alone(model: str | None, dataset: str) -> None:

@@ -18,7 +18,7 @@ from golow import models
 from golow.data import images
 from golow.record import GolowError, Mode, ModelSource, TensorType, Workload
 from golow.workload.batch import Batch
-from golow.workload.request import Loss, Request
+from golow.workload.request import Loss, Request, require_optimizer
 from golow.workload.source import locate, random_layers
 from golow.workload.trial import (
     give_back_memory,
@@ -132,6 +132,7 @@ def _require_sense(request: Request) -> None:
         raise GolowError(f"{request.threads} threads are too many", "leave out --threads.")
     if not 0 <= request.seed < 2**64:
         raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
+    require_optimizer(request.optimizer)
     require_device(request.device, request.precision)
 
 
