@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 from pathlib import Path
 
@@ -83,6 +84,21 @@ def test_a_gzip_file_with_a_wrong_checksum(tmp_path: Path) -> None:
     data[-5] ^= 1
     file.write_bytes(data)
     refused(mnist.parts(inside)["train"], (28, 28), "does not unpack", "CRC")
+
+
+def test_zeros_behind_a_gzip_file_are_not_read(tmp_path: Path) -> None:
+    """gzip would skip these 16 GiB one byte at a time."""
+    inside = write_mnist(tmp_path, drawn((1, 28, 28), train=2, test=2))
+    with (inside / "train-images-idx3-ubyte.gz").open("r+b") as file:
+        file.truncate(16 << 30)
+    refused(mnist.parts(inside)["train"], (28, 28), "longer than its header says")
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    inside = write_mnist(tmp_path, drawn((1, 28, 28), train=2, test=2))
+    (inside / "train-images-idx3-ubyte.gz").unlink()
+    os.mkfifo(inside / "train-images-idx3-ubyte.gz")
+    refused(mnist.parts(inside)["train"], (28, 28), "is a pipe or a device")
 
 
 # ---------------------------------------------------------------- CIFAR-10 and STL-10
@@ -230,6 +246,13 @@ def test_a_list_that_is_none(text: str, tmp_path: Path) -> None:
         voc.parts(inside)
     (inside / "ImageSets/Main/train.txt").unlink()
     with pytest.raises(GolowError, match=r"train\.txt is missing"):
+        voc.parts(inside)
+
+
+def test_a_list_that_names_an_image_twice(tmp_path: Path) -> None:
+    inside = write_voc(tmp_path)
+    (inside / "ImageSets/Main/train.txt").write_text("2007_000001 2007_000002 2007_000001")
+    with pytest.raises(GolowError, match="names 2007_000001 twice"):
         voc.parts(inside)
 
 
