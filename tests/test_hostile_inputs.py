@@ -121,6 +121,23 @@ def test_own_words(arguments: str, words: str, runner: Runner, tmp_path: Path) -
     assert faults(case, outcome) == [], outcome.error
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--time-limit inf", "a time limit of inf s is not allowed"),
+        ("--interval nan", "an interval of nan is not allowed"),
+        ("--weight-decay 1e400", "--weight-decay inf is not a finite number"),
+    ],
+)
+def test_a_comparison_takes_finite_numbers(
+    option: str, words: str, runner: Runner, tmp_path: Path
+) -> None:
+    arguments = ("compare", "mlp", "--mode", "train", *option.split())
+    case = Case(title="", folder=str(tmp_path), arguments=arguments, says=words)
+    outcome = runner.run(case)
+    assert faults(case, outcome) == [], outcome.error
+
+
 def test_a_name_in_a_record_cannot_steer_the_terminal(runner: Runner, tmp_path: Path) -> None:
     whole = comparison_tree(True)
     index = whole["comparison.json"].replace(b'"resnet50"', b'"\\u001b[31mresnet50"')

@@ -1,5 +1,5 @@
-"""What `prepare` refuses: names of models that are none, models that misbehave or are random where they
-should repeat themselves, numbers at their extremes, programs that hold code."""
+"""What `prepare` refuses: models that are none, that misbehave, or that are random where they must
+not be; numbers at their extremes; programs that hold code."""
 
 from __future__ import annotations
 
