@@ -169,6 +169,13 @@ def test_stl10_that_is_damaged(tmp_path: Path) -> None:
     refused(stl10.parts(inside)["train"], (96, 96), "27,647 bytes", "records of 27,648")
 
 
+def test_labels_of_stl10_are_counted_before_they_are_read(tmp_path: Path) -> None:
+    inside = write_stl10(tmp_path, drawn((3, 96, 96), train=2, test=1))
+    with (inside / "train_y.bin").open("r+b") as file:
+        file.truncate(1 << 40)
+    refused(stl10.parts(inside)["train"], (96, 96), "has 1,099,511,627,776 labels for 2 images")
+
+
 def test_one_image_of_stl10_cannot_be_split(tmp_path: Path) -> None:
     found = stl10.parts(write_stl10(tmp_path, drawn((3, 96, 96), test=1)))
     refused(found["train"], (96, 96), "cannot be split")

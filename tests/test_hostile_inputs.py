@@ -106,6 +106,7 @@ STREAM = "- would be standard output, but golow writes files there"
         ("study export study --to -", f"--to {STREAM}"),
         ("study figures study --out -", f"--out {STREAM}"),
         ("compare mlp -o -", "No such option: -o"),
+        ("emit mlp --out /dev/null/x", "/dev/null/x cannot be written: Not a directory"),
     ],
 )
 def test_own_words(arguments: str, words: str, runner: Runner, tmp_path: Path) -> None:

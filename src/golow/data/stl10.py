@@ -84,10 +84,10 @@ def _unlabeled(pixels: Path) -> ArrayPart:
 
 
 def _labels(file: Path, pixels: Path) -> Labels:
-    expected = record_count(pixels, _RECORD)
+    expected, found = record_count(pixels, _RECORD), record_count(file, 1)
+    if found != expected:
+        raise GolowError(f"{file} has {found:,} labels for {expected:,} images", AGAIN)
     values = np.concatenate([batch[:, 0] for batch in records(file, 1, _BATCH)])
-    if len(values) != expected:
-        raise GolowError(f"{file} has {len(values):,} labels for {expected:,} images", AGAIN)
     return require_labels(values.astype(np.int64), len(CLASSES), file, first=1)
 
 
