@@ -20,8 +20,8 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
     """Write the program of the level ``libtorch`` with weights, an example batch and eager's
     results for it; returns the files.
 
-    Raises `GolowError` if the folder holds something else or cannot be written, `Unsupported` if the graph has an
-    operation that cannot be emitted.
+    Raises `GolowError` if the folder holds something else or cannot be written, `Unsupported` if
+    the graph has an operation that cannot be emitted.
     """
     captured = capture(prepared)
     graph = apply(captured.graph, CLEAN_UP)
