@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostile.case import Case, Outcome, faults
+from hostile.datasets import write_published
 from hostile.kinds import KINDS, run_kind
 from hostile.records import comparison_tree, write
 from hostile.runner import Runner, warm_runner
@@ -119,6 +120,28 @@ def test_own_words(arguments: str, words: str, runner: Runner, tmp_path: Path) -
     (tmp_path / "study" / "study.toml").write_text("")
     case = Case(title="", folder=str(tmp_path), arguments=tuple(arguments.split()), says=words)
     outcome = runner.run(case)
+    assert faults(case, outcome) == [], outcome.error
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "stl10", "voc2012"])
+@pytest.mark.parametrize("command", ["train mlp --resolution 8 --dataset", "data verify"])
+def test_a_data_set_without_permission(
+    command: str, name: str, runner: Runner, tmp_path: Path
+) -> None:
+    """The user may not look into the publisher's folder."""
+    write_published(name, tmp_path)
+    inside = next(path for path in tmp_path.iterdir() if path.is_dir())
+    deepest = inside / "raw" if name == "mnist" else inside
+    deepest.chmod(0)
+    case = Case(
+        title="",
+        folder=str(tmp_path),
+        arguments=(*command.split(), name, "--data-root", "."),
+        says="Permission denied",
+        without_power=True,
+    )
+    outcome = runner.run(case)
+    deepest.chmod(0o755)
     assert faults(case, outcome) == [], outcome.error
 
 

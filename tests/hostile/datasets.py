@@ -31,7 +31,7 @@ TOO_MANY = "1000000000"
 def published(random: Random, folder: Path) -> Case:
     """A publisher's files, one of them damaged."""
     name, file = random.choice(PUBLISHED)
-    _write_published(name, folder)
+    write_published(name, folder)
     damaged = folder / file
     change = random.choice((*HEADERS.get(name, (_damaged,)), _damaged, _damaged))
     powerless = False
@@ -124,7 +124,7 @@ PUBLISHED = (
 )
 
 
-def _write_published(name: str, root: Path) -> None:
+def write_published(name: str, root: Path) -> None:
     if name == "mnist":
         write_mnist(root, drawn((1, 28, 28), train=2, test=1))
     elif name == "cifar10":

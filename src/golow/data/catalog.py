@@ -100,7 +100,7 @@ def located(dataset: Dataset, root: Path) -> Path:
     for name in dataset.folders:
         if is_folder(root / name):
             return root / name
-    if any((root / name).exists() for name in dataset.markers):
+    if any(is_folder(root / name) or (root / name).exists() for name in dataset.markers):
         return root
     raise GolowError(
         f"{dataset.name} is not in {root}: there is no {dataset.folders[0]} and no "

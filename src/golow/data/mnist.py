@@ -20,6 +20,7 @@ import numpy as np
 
 from golow.data.image_file import Images, Labels
 from golow.data.part import AGAIN, ArrayPart, reading, require_labels
+from golow.files import is_file
 from golow.record import GolowError
 
 SIDE = 28
@@ -43,7 +44,7 @@ def parts(folder: Path) -> dict[str, ArrayPart]:
 
 def _present(folder: Path, name: str) -> Path:
     """The file, plain or gzipped as published."""
-    return folder / name if (folder / name).exists() else folder / f"{name}.gz"
+    return folder / name if is_file(folder / name) else folder / f"{name}.gz"
 
 
 def _part(images: Path, labels: Path) -> ArrayPart:

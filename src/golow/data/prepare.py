@@ -158,9 +158,11 @@ class _Preparation:
         for file in part.files:
             try:
                 found = file.stat()
-            except OSError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 hint = how_to_get(self.dataset, self.root) if self.dataset.downloads else ""
                 raise GolowError(f"{file} is missing", hint) from error
+            except OSError as error:
+                raise GolowError(f"{file} cannot be read: {error.strerror}") from error
             require_file(file)
             stamps.append((str(file), found.st_size, found.st_mtime_ns))
         return stamps

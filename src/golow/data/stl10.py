@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from golow.data.image_file import Images, Labels
 from golow.data.order import epoch_order
 from golow.data.part import AGAIN, ArrayPart, record_count, records, require_labels
+from golow.files import is_file
 from golow.record import GolowError
 
 SHAPE = (3, 96, 96)
@@ -34,7 +35,7 @@ def parts(folder: Path) -> dict[str, ArrayPart]:
     If only one labelled part's files exist, its samples are split into two halves.
     """
     files = {part: (folder / pixels, folder / labels) for part, (pixels, labels) in FILES.items()}
-    there = [part for part in files if any(file.exists() for file in files[part])]
+    there = [part for part in files if any(map(is_file, files[part]))]
     if len(there) == 1:
         found = {part: _half(files[there[0]], there[0], part) for part in files}
     else:
