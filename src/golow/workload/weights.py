@@ -60,6 +60,11 @@ def _give_weights(
             initialise(module, name, seed)
         except (KeyError, ValueError) as error:
             raise GolowError(str(error.args[0])) from error
+        except (RuntimeError, MemoryError) as error:
+            raise GolowError(
+                f"the weights of {source.name} cannot be made: {str(error).partition(chr(10))[0]}",
+                "use a smaller --resolution.",
+            ) from error
         return f"{name}, seed {seed}"
     if source.kind in ("pickle", "program"):
         return "as given"
