@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 from pathlib import Path
 
@@ -85,6 +86,21 @@ def test_a_gzip_file_with_a_wrong_checksum(tmp_path: Path) -> None:
     refused(mnist.parts(inside)["train"], (28, 28), "does not unpack", "CRC")
 
 
+def test_zeros_behind_a_gzip_file_are_not_read(tmp_path: Path) -> None:
+    """gzip would skip these 16 GiB one byte at a time."""
+    inside = write_mnist(tmp_path, drawn((1, 28, 28), train=2, test=2))
+    with (inside / "train-images-idx3-ubyte.gz").open("r+b") as file:
+        file.truncate(16 << 30)
+    refused(mnist.parts(inside)["train"], (28, 28), "longer than its header says")
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    inside = write_mnist(tmp_path, drawn((1, 28, 28), train=2, test=2))
+    (inside / "train-images-idx3-ubyte.gz").unlink()
+    os.mkfifo(inside / "train-images-idx3-ubyte.gz")
+    refused(mnist.parts(inside)["train"], (28, 28), "is a pipe or a device")
+
+
 # ---------------------------------------------------------------- CIFAR-10 and STL-10
 
 
@@ -151,6 +167,13 @@ def test_stl10_that_is_damaged(tmp_path: Path) -> None:
     refused(stl10.parts(inside)["train"], (96, 96), str(labels), "is missing")
     (inside / "train_X.bin").write_bytes(bytes(27_647))
     refused(stl10.parts(inside)["train"], (96, 96), "27,647 bytes", "records of 27,648")
+
+
+def test_labels_of_stl10_are_counted_before_they_are_read(tmp_path: Path) -> None:
+    inside = write_stl10(tmp_path, drawn((3, 96, 96), train=2, test=1))
+    with (inside / "train_y.bin").open("r+b") as file:
+        file.truncate(1 << 40)
+    refused(stl10.parts(inside)["train"], (96, 96), "has 1,099,511,627,776 labels for 2 images")
 
 
 def test_one_image_of_stl10_cannot_be_split(tmp_path: Path) -> None:
@@ -230,6 +253,13 @@ def test_a_list_that_is_none(text: str, tmp_path: Path) -> None:
         voc.parts(inside)
     (inside / "ImageSets/Main/train.txt").unlink()
     with pytest.raises(GolowError, match=r"train\.txt is missing"):
+        voc.parts(inside)
+
+
+def test_a_list_that_names_an_image_twice(tmp_path: Path) -> None:
+    inside = write_voc(tmp_path)
+    (inside / "ImageSets/Main/train.txt").write_text("2007_000001 2007_000002 2007_000001")
+    with pytest.raises(GolowError, match="names 2007_000001 twice"):
         voc.parts(inside)
 
 

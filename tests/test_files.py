@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,3 +176,50 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
         pass
     assert raised.value.message.startswith(f"the cache {tmp_path / 'file'} cannot be written: ")
     assert "GOLOW_CACHE" in raised.value.hint
+
+
+# ---------------------------------------------------------------- what is no file to read
+
+
+def test_what_is_read_whole_is_a_file_of_usual_size(tmp_path: Path) -> None:
+    folder, pipe, large, loop = (tmp_path / name for name in ("folder", "pipe", "large", "loop"))
+    folder.mkdir()
+    os.mkfifo(pipe)
+    with large.open("wb") as stream:
+        stream.truncate(files.MOST_BYTES + 1)
+    loop.symlink_to("loop")
+    for path, words in {
+        tmp_path / "nothing": "there is no file",
+        folder: "is a folder, not a file",
+        pipe: "is a pipe or a device, not a file",
+        Path("/dev/zero"): "is a pipe or a device, not a file",
+        large: "67,108,865 bytes",
+        loop: "cannot be read: Too many levels of symbolic links",
+        Path("x" * 5000): "cannot be read: File name too long",
+        Path("a\0b"): "cannot be read: embedded null byte",
+    }.items():
+        with pytest.raises(GolowError, match=words):
+            files.read_whole(path)
+
+
+def test_text_is_utf8_and_json_is_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for data, words in (
+        (b"one\ntw\xff", "is not UTF-8 text: byte 0xff in line 2"),
+        (b'{"a": ' + b"[" * 100_000, "maximum recursion depth"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b"{", "truncated"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(GolowError, match=words):
+            files.read_json(path, dict[str, Any])
+    path.write_bytes('{"ü": 1}'.encode())
+    assert files.read_json(path, dict[str, int]) == {"ü": 1}
+
+
+def test_where_a_file_can_be_written(tmp_path: Path) -> None:
+    files.require_place(tmp_path / "new")
+    with pytest.raises(GolowError, match="is a folder, not a file"):
+        files.require_place(tmp_path)
+    with pytest.raises(GolowError, match="there is no folder"):
+        files.require_place(tmp_path / "nowhere" / "new")

@@ -235,7 +235,27 @@ def test_a_file_that_was_cut_off(saved: Path, name: str, share: float) -> None:
 
 def test_a_runs_file_is_missing(saved: Path) -> None:
     (saved / "eager.json").unlink()
-    assert f"{saved / 'eager.json'} cannot be read" in refusal(saved).message
+    assert f"there is no file {saved / 'eager.json'}" in refusal(saved).message
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "words"),
+    [
+        ("comparison.json", {"files": []}, "it has no runs"),
+        ("comparison.json", {"files": 7}, "Expected `array`, got `int`"),
+        ("comparison.json", {"files": ["../eager.json"]}, "not names in its folder"),
+        ("eager.json", {"check": []}, "Expected `object`, got `array`"),
+        ("eager.json", {"check": {"tensors": 7}}, "Expected `array`, got `int`"),
+        ("eager.json", {"level": "\x1b[31m"}, "is not a name"),
+        ("eager.json", {"time": None}, "has a ratio, but a time is missing"),
+    ],
+)
+def test_fields_that_make_no_record(
+    saved: Path, name: str, fields: dict[str, object], words: str
+) -> None:
+    data = json.loads((saved / name).read_text())
+    (saved / name).write_text(json.dumps(data | fields))
+    assert words in refusal(saved).message
 
 
 @pytest.mark.parametrize(

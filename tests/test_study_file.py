@@ -78,6 +78,11 @@ def test_little_is_enough_and_the_device_may_be_named_elsewhere(tmp_path: Path) 
         ('"cpu"', '"gpu"', 5, "'gpu'", "cpu or cuda"),
         ("[8, 16]", "[8, 0]", 6, "batch: 0 is less than 1", "whole numbers"),
         ("[8, 16]", "[8, 8]", 6, "batch has 8 twice", "whole numbers"),
+        ("[8, 16]", str([*range(1, 50_001)]), 6, "the study has 200,000 cells", "whole numbers"),
+        ("[8, 16]", "9" * 5000, None, "not TOML: Exceeds the limit", "studies.md"),
+        ("[8, 16]", "[" * 5000, None, "not TOML", "studies.md"),
+        ('"40 GiB"', f'"{"9" * 400} GiB"', 14, "is not an amount of memory", '"80%"'),
+        ('name = "mine"', f'name = "{"a" * 101}"', 1, "cannot be called", "up to 100 letters"),
         ("[8, 16]", "[]", 6, "batch is missing: the list is empty", "whole numbers"),
         ("[8, 16]", '[8, "16"]', 6, "batch: expected `int`, got `str`", "whole numbers"),
         ("resolution = 32", "resolution = 8.5", 7, "resolution: expected `int`", "sides"),
@@ -121,10 +126,10 @@ def test_limits_are_a_table(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_one_that_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(GolowError, match="cannot be read"):
+    with pytest.raises(GolowError, match="there is no file"):
         read_study(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(GolowError, match="cannot be read"):
+    with pytest.raises(GolowError, match="is not UTF-8 text: byte 0xff in line 1"):
         read_study(tmp_path / "bytes.toml")
 
 

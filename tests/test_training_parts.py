@@ -176,6 +176,8 @@ MISTAKES = [
     (["lenet5", "--dataset", "digits", "--epochs", "0"], "0 epochs train nothing"),
     (["lenet5", "--dataset", "digits", "--seeds", "0"], "the seeds [] must be different"),
     (["lenet5", "--dataset", "digits", "--seed", "-1"], "the seeds [-1] must be"),
+    (["lenet5", "--dataset", "digits", "--seeds", "9" * 30], "seeds are too many"),
+    (["lenet5", "--dataset", "digits", "--momentum", "nan"], "nan is not a finite number"),
     (["lenet5", "--dataset", "digits", "--warm-up", "10"], "use a --warm-up below --epochs"),
     (["lenet5", "--dataset", "digits", "--crop", "200"], "the padding must be 0 to 127, not 200"),
     (["lenet5", "--dataset", "digits", "--batch", "5000"], "1 to 1437"),
@@ -261,9 +263,10 @@ def test_a_newer_golows_training_and_a_damaged_one_are_refused(
     file.write_text(json.dumps(fields | {"format_version": 99}))
     with pytest.raises(GolowError, match="format version 99"):
         training_store.load(folder)
-    file.write_text(json.dumps(fields | {"epochs": "many"}))
-    with pytest.raises(GolowError, match="is not a record of a training"):
-        training_store.load(folder)
+    for damaged in ({"epochs": "many"}, {"levels": []}, {"format_version": "one"}):
+        file.write_text(json.dumps(fields | damaged))
+        with pytest.raises(GolowError, match="is not a record of a training"):
+            training_store.load(folder)
     file.write_text("{")
     with pytest.raises(GolowError, match="cannot be read"):
         training_store.load(folder)

@@ -24,6 +24,7 @@ from golow.commands.show import show
 from golow.commands.study import study_app
 from golow.commands.train import train
 from golow.record import GolowError, Unsupported
+from golow.report.console import plain
 
 app = typer.Typer(
     name="golow",
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def _complain(message: str, hint: str) -> None:
-    print(f"golow: {message}", file=sys.stderr)
+    print(f"golow: {plain(message)}", file=sys.stderr)
     if hint:
-        print(f"  {hint}", file=sys.stderr)
+        print(f"  {plain(hint)}", file=sys.stderr)
     sys.exit(2)

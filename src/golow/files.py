@@ -1,4 +1,5 @@
-"""Files and folders that appear whole or not at all, whatever ends the process that writes them.
+"""Files that are read whole, and files and folders that appear whole or not at all, whatever ends
+the process that writes them.
 
 What is not whole yet has a temporary name beside the final one. After an error nothing is left of
 it; after a kill it stays, and nothing reads it. The functions that write raise `OSError`; `writing`
@@ -9,15 +10,107 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from golow.record import GolowError
 
+Kind = TypeVar("Kind")
+
 CACHE_HINT = "free some space, or name another folder: GOLOW_CACHE=/large/disk golow ..."
+
+MOST_BYTES = 1 << 26  # of a file that is read whole; the largest records have some MiB
+
+
+# ---------------------------------------------------------------- reading
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; raises `GolowError` for a folder, and where the system does not
+    say."""
+    if is_folder(path):
+        raise _folder(path)
+    return path.is_file()
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; raises `GolowError` where the system does not say."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def require_file(path: Path, hint: str = "") -> None:
+    """Raise `GolowError` for what has no end or no bytes: nothing, a folder, a pipe, a device."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise GolowError(f"there is no file {path}", hint) from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if stat.S_ISDIR(mode):
+        raise _folder(path)
+    if not stat.S_ISREG(mode):
+        raise GolowError(f"{path} is a pipe or a device, not a file", hint)
+
+
+def read_whole(path: Path) -> bytes:
+    """All bytes of a small file; raises `GolowError` if it is no file, or larger than golow's."""
+    require_file(path)
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise GolowError(f"{path} has {size:,} bytes; golow reads up to {MOST_BYTES:,}")
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def read_text(path: Path, hint: str = "save it as UTF-8.") -> str:
+    """All text of a small file; raises `GolowError` like `read_whole`, and if it is not UTF-8."""
+    try:
+        return read_whole(path).decode()
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        wrong = f"byte 0x{error.object[error.start]:02x} in line {line}"
+        raise GolowError(f"{path} is not UTF-8 text: {wrong}", hint) from error
+
+
+def read_json(path: Path, kind: type[Kind]) -> Kind:
+    """The record in a small JSON file; raises `GolowError` like `read_text`, or if it has none."""
+    hint = "it may be truncated."
+    text = read_text(path, hint)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise GolowError(f"{path} cannot be read: {error}", hint) from error
+
+
+def _folder(path: Path) -> GolowError:
+    return GolowError(f"{path} is a folder, not a file", "name a file.")
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> GolowError:
+    why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+    return GolowError(f"{path} cannot be read: {why}")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def require_place(file: Path) -> None:
+    """Raise `GolowError` unless a file can be written there: now rather than after minutes."""
+    if is_folder(file):
+        raise _folder(file)
+    if not is_folder(file.parent):
+        raise GolowError(f"{file} cannot be written: there is no folder {file.parent}")
 
 
 @contextmanager

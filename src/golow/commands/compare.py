@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from golow.commands.options import (
     Batch,
@@ -30,11 +29,12 @@ from golow.commands.options import (
     Weights,
     Workers,
     names,
+    no_stream,
     shape,
     workers,
 )
 from golow.record import GolowError, Optimizer
-from golow.report.console import WIDTH
+from golow.report.console import WIDTH, PlainConsole
 
 if TYPE_CHECKING:
     from golow.api import Result
@@ -79,7 +79,9 @@ def compare(
     by_layer: Annotated[
         bool, typer.Option("--by-layer", help="Also show each level's time by layer.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the records.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for the records.", callback=no_stream)] = Path(
+        "runs"
+    ),
     json: Annotated[
         str | None,
         typer.Option(help="Also write the results to this JSON file; - is standard output."),
@@ -92,10 +94,13 @@ def compare(
     """
     from golow import api
     from golow.comparison import store
+    from golow.files import require_place
     from golow.report.progress import ProgressDisplay
 
     store.require_writable(out)
-    with ProgressDisplay(Console(stderr=True)) as display:
+    if json not in (None, "-"):
+        require_place(Path(json))
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             result = api.compare(
                 model,
@@ -140,7 +145,9 @@ def _show_and_save(result: Result, out: Path, json: str | None) -> None:
     from golow.report.comparison.table import render
 
     to_pipe = json == "-"
-    render(result.comparison, Console(stderr=True, width=WIDTH, markup=False) if to_pipe else None)
+    render(
+        result.comparison, PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    )
     if to_pipe:
         sys.stdout.buffer.write(encode(result.comparison))
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.record import GolowError
-from golow.report.console import wide_console
+from golow.report.console import PlainConsole, plain, wide_console
 from golow.report.units import bytes_text
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def fetch(name: Name, data_root: DataRoot = None) -> None:
     from golow.data.fetch import fetch as run
 
     root = places.data_root(data_root, open_cache())
-    with data_progress(Console(stderr=True), sizes=True) as progress:
+    with data_progress(PlainConsole(stderr=True), sizes=True) as progress:
         folder = run(catalog.find(name), root, progress)
     print(f"{name}: {folder}")
 
@@ -113,7 +113,7 @@ def verify(name: OptionalName = None, data_root: DataRoot = None) -> None:
         except GolowError as error:
             if name:
                 raise
-            print(error.message)
+            print(plain(error.message))
     findings += _told(verify_prepared(cache, f"{title(name)}-" if name else ""))
     raise typer.Exit(1 if any(finding.wrong for finding in findings) else 0)
 
@@ -186,7 +186,7 @@ def _told(findings: Iterable[Finding]) -> list[Finding]:
     """Print each finding as it arrives, and return them all."""
     told = []
     for finding in findings:
-        print(f"{finding.file}: {finding.wrong or 'ok'}")
+        print(plain(f"{finding.file}: {finding.wrong or 'ok'}"))
         told.append(finding)
     return told
 

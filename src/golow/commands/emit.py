@@ -19,13 +19,16 @@ from golow.commands.options import (
     ModeOption,
     Resolution,
     Weights,
+    no_stream,
     shape,
 )
 
 
 def emit(
     model: Model,
-    out: Annotated[Path, typer.Option(help="Folder to create for the project.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder to create for the project.", callback=no_stream)
+    ],
     mode: ModeOption = ModeName.infer,
     batch: Batch = None,
     resolution: Resolution = None,

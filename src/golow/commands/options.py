@@ -85,6 +85,16 @@ Threads = Annotated[
 ]
 
 
+def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
+    """Raise `GolowError` for ``-``: it would be standard output, and what is written are files."""
+    if str(path) == "-":
+        raise GolowError(
+            f"{option.opts[0]} - would be standard output, but golow writes files there",
+            "name a folder or a file; only `golow compare --json -` writes to standard output.",
+        )
+    return path
+
+
 def names(text: str | None) -> list[str] | None:
     """Split comma-separated names; None when the option is not given."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

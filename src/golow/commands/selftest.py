@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import typer
-from rich.console import Console
 
-from golow.report.console import wide_console
+from golow.report.console import PlainConsole, wide_console
 
 
 def selftest() -> None:
@@ -17,7 +16,7 @@ def selftest() -> None:
     from golow.report.comparison.lists import selftest_report
     from golow.report.progress import ProgressDisplay
 
-    with ProgressDisplay(Console(stderr=True)) as display:
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
         result = run(display)
     selftest_report(wide_console(), result)
     raise typer.Exit(0 if result.trusted else 1)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from golow.commands.options import DeviceName, names
+from golow.commands.options import DeviceName, names, no_stream
+from golow.files import is_file, is_folder, require_place
 from golow.record import GolowError
-from golow.report.console import wide_console
+from golow.report.console import PlainConsole, plain, wide_console
 
 if TYPE_CHECKING:
     from golow.api import StudyResult
@@ -45,7 +45,7 @@ Asked = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Argument(help="Name or folder of the study.", show_default=False)]
-Out = Annotated[Path, typer.Option(help="Folder that holds the studies.")]
+Out = Annotated[Path, typer.Option(help="Folder that holds the studies.", callback=no_stream)]
 Jobs = Annotated[
     int, typer.Option(help="Cells to measure at the same time, each on its own GPU or CPU cores.")
 ]
@@ -150,7 +150,7 @@ def show(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -
         Measured(record, result.comparison(record) if record.state == "done" else None)
         for record in result.records.values()
     )
-    print(_where(result))
+    print(plain(_where(result)))
     if result.records:
         render_grid(rows_of(result.study.name, cells), console)
     if result.waiting:
@@ -163,7 +163,9 @@ def export(
     format: Annotated[ExportFormat, typer.Option(help="File format.")] = ExportFormat.csv,
     to: Annotated[
         Path | None,
-        typer.Option(help="File to write.  [default: NAME.FORMAT]", show_default=False),
+        typer.Option(
+            help="File to write.  [default: NAME.FORMAT]", show_default=False, callback=no_stream
+        ),
     ] = None,
     out: Out = STUDIES,
 ) -> None:
@@ -175,6 +177,7 @@ def export(
 
     folder = _folder(study, out)
     file = to or Path(f"{folder.name}.{format.value}")
+    require_place(file)
     write(folder, format.value, file)
     print(file)
 
@@ -182,7 +185,7 @@ def export(
 @study_app.command()
 def figures(
     study: Name,
-    out: Annotated[Path, typer.Option(help="Folder for the figures.")],
+    out: Annotated[Path, typer.Option(help="Folder for the figures.", callback=no_stream)],
     reference: Annotated[
         str, typer.Option(help="Published results to draw underneath: levental2020.")
     ] = "",
@@ -217,7 +220,7 @@ def _run(
     from golow.study.run import find_study
 
     asked = find_study(study, out, device.value if device is not None else None)
-    with StudyProgressDisplay(Console(stderr=True)) as display:
+    with StudyProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             result = run_study(
                 asked,
@@ -243,7 +246,7 @@ def _say_what_became(result: StudyResult) -> None:
     others = {name: n for name, n in result.environments.items() if name != result.environment}
     if others:
         kept = ", ".join(f"{count} in {name}" for name, count in others.items())
-        print(f"cells from other machines or versions are kept separately: {kept}")
+        print(plain(f"cells from other machines or versions are kept separately: {kept}"))
     print(f"to see the results: golow study show {result.folder}")
 
 
@@ -262,11 +265,11 @@ def _begun(out: Path) -> Iterator[tuple[str, Study, str]]:
     """The studies in the folder, each with its progress."""
     from golow.api import load_study
 
-    for file in sorted(out.glob("*/study.toml")):
+    for file in _studies(out):
         try:
             result = load_study(file.parent)
         except GolowError as error:
-            print(f"golow: {error.message}", file=sys.stderr)
+            print(f"golow: {plain(error.message)}", file=sys.stderr)
             continue
         yield (
             file.parent.name,
@@ -275,13 +278,18 @@ def _begun(out: Path) -> Iterator[tuple[str, Study, str]]:
         )
 
 
+def _studies(out: Path) -> list[Path]:
+    """The files of the studies in the folder."""
+    return sorted(out.glob("*/study.toml")) if is_folder(out) else []
+
+
 def _folder(study: str, out: Path) -> Path:
     """The folder of a started study, given as a folder or as a name under --out."""
     for folder in (Path(study), out / study):
-        if (folder / "study.toml").is_file():
+        if is_file(folder / "study.toml"):
             return folder
-    known = sorted(file.parent.name for file in out.glob("*/study.toml"))
+    known = [file.parent.name for file in _studies(out)]
     raise GolowError(
         f"there is no study {study!r} in {out}",
-        f"studies there: {', '.join(known) or 'none'}; to start one: golow study run {study}",
+        f"studies there: {', '.join(known) or 'none'}; to start one: golow study run NAME",
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from golow.commands.data import DataRoot
 from golow.commands.options import (
@@ -21,13 +20,18 @@ from golow.commands.options import (
     Threads,
     Workers,
     names,
+    no_stream,
     workers,
 )
 from golow.record import GolowError, Optimizer
+from golow.report.console import PlainConsole
 
 if TYPE_CHECKING:
     from golow.api import TrainingResult
     from golow.training.observer import TrainingObserver
+
+
+MOST_SEEDS = 1000
 
 
 class ScheduleName(StrEnum):
@@ -118,14 +122,22 @@ def train(
     allow_differs: Annotated[
         bool, typer.Option(help="Also train levels that fail the check; the table marks them.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the trainings.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for the trainings.", callback=no_stream)] = Path(
+        "runs"
+    ),
     figures: Annotated[
         Path | None,
-        typer.Option(help="Also write figures to this folder.", show_default=False),
+        typer.Option(
+            help="Also write figures to this folder.", show_default=False, callback=no_stream
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(help="Also write TensorBoard logs to this folder.", show_default=False),
+        typer.Option(
+            help="Also write TensorBoard logs to this folder.",
+            show_default=False,
+            callback=no_stream,
+        ),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -159,7 +171,7 @@ def train(
             levels=names(levels),
             workers=workers(worker or []),
             epochs=epochs,
-            seeds=range(seeds) if seed is None else [seed],
+            seeds=_seeds(seeds) if seed is None else [seed],
             batch=batch,
             resolution=resolution,
             initialisations=names(init),
@@ -183,7 +195,7 @@ def train(
             observer=observer,
         )
 
-    with TrainingProgressDisplay(Console(stderr=True)) as display:
+    with TrainingProgressDisplay(PlainConsole(stderr=True)) as display:
         try:
             result = run(display)
         except api.TrainingInterrupted as stopped:
@@ -210,6 +222,12 @@ def _required(given: str | None, what: str, example: str) -> str:
     if not given:
         raise GolowError(f"golow train needs {what}", f"for example: {example}")
     return given
+
+
+def _seeds(count: int) -> range:
+    if count > MOST_SEEDS:
+        raise GolowError(f"{count} seeds are too many", f"use --seeds 1 to {MOST_SEEDS}.")
+    return range(count)
 
 
 def _require_alone(model: str | None, dataset: str) -> None:

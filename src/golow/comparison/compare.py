@@ -7,6 +7,7 @@ records.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
@@ -48,6 +49,7 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
     """
     if settings.cold and request.device == "cpu":
         raise GolowError("--cold empties the cache of a GPU", "add --device cuda.")
+    _require_sense(settings)
     require_device(request.device, request.precision)
     cache = open_cache(settings.cache)
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
@@ -96,6 +98,17 @@ def compare(request: Request, settings: ComparisonSettings, observer: Observer) 
         except KeyboardInterrupt:
             interrupted = True
         return recorded(prepared.workload, settings, entrants, races, notes, interrupted)
+
+
+def _require_sense(settings: ComparisonSettings) -> None:
+    if not 0 <= settings.time_limit < math.inf:
+        raise GolowError(
+            f"a time limit of {settings.time_limit} s is not allowed", "use --time-limit 60 or so."
+        )
+    if not 0 <= settings.interval < math.inf:
+        raise GolowError(
+            f"an interval of {settings.interval} is not allowed", "use --interval 0.02 or so."
+        )
 
 
 def _raced(

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from golow.files import write_whole, writing
+from golow.files import is_file, read_json, write_whole, writing
 from golow.measure.environment import unlike
 from golow.record import (
     FORMAT_VERSION,
@@ -85,17 +85,34 @@ def load(place: str | Path) -> Comparison:
     path = Path(place)
     folder = path.parent if path.name == "comparison.json" else path
     file = folder / "comparison.json"
-    if not file.is_file():
+    if not is_file(file):
         raise GolowError(
             f"there is no comparison in {folder}", "give a folder that `golow compare` wrote."
         )
     index = _read(file)
-    names = index.pop("files", ())
-    index["runs"] = [with_errors(_read(folder / name)) for name in names]
     try:
-        return msgspec.convert(index, Comparison)
+        names = msgspec.convert(index.pop("files", ()), tuple[str, ...])
+        if any(Path(name).name != name for name in names):
+            raise msgspec.ValidationError("its files are not names in its folder")
+        index["runs"] = [with_errors(_read(folder / name)) for name in names]
+        comparison = msgspec.convert(index, Comparison)
+        _require_whole(comparison)
     except msgspec.ValidationError as error:
         raise GolowError(f"{file} is not a comparison: {error}") from error
+    return comparison
+
+
+def _require_whole(comparison: Comparison) -> None:
+    """What the types do not say, and reports rely on."""
+    if not comparison.runs:
+        raise msgspec.ValidationError("it has no runs")
+    if not comparison.workload.inputs:
+        raise msgspec.ValidationError("its workload has no inputs")
+    for run in comparison.runs:
+        if not run.level.isprintable():
+            raise msgspec.ValidationError(f"the level {run.level!r} is not a name")
+        if run.ratio is not None and None in (run.time, comparison.runs[0].time):
+            raise msgspec.ValidationError(f"{run.level} has a ratio, but a time is missing")
 
 
 def require_writable(folder: Path) -> None:
@@ -203,10 +220,7 @@ def _interval_columns(name: str, quantity: Quantity | None) -> dict[str, float |
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        data = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
-        raise GolowError(f"{file} cannot be read: {error}", "it may be truncated.") from error
+    data = read_json(file, dict[str, Any])
     version = data.get("format_version")
     if not isinstance(version, int):
         raise GolowError(f"{file} is not a golow record: it has no format version")
@@ -227,10 +241,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 def with_errors(run: dict[str, Any]) -> dict[str, Any]:
     """Restore NaN, which JSON lacks: the error of a tensor that is not finite is null there."""
-    checked = run.get("check") or {}
-    for tensor in (checked.get("worst"), *checked.get("tensors", ())):
-        if tensor is not None and tensor.get("error", 0.0) is None:
-            tensor["error"] = math.nan
+    checked = run.get("check")
+    if isinstance(checked, dict):
+        tensors = checked.get("tensors")
+        for tensor in (checked.get("worst"), *(tensors if isinstance(tensors, list) else ())):
+            if isinstance(tensor, dict) and tensor.get("error", 0.0) is None:
+                tensor["error"] = math.nan
     return run
 
 

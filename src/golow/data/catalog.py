@@ -17,7 +17,9 @@ from typing import get_args
 from golow.data import cifar10, digits, folder, mnist, stl10, voc
 from golow.data.part import Part
 from golow.data.pictures import Size
+from golow.data.places import expanded
 from golow.data.voc import VocLabel
+from golow.files import is_folder
 from golow.record import GolowError
 
 FOLDER = "folder:"
@@ -79,7 +81,7 @@ def find(name: str, voc_label: VocLabel = "first") -> Dataset:
             "use --voc-label first or --voc-label largest.",
         )
     if name.startswith(FOLDER):
-        return _pictures(name, Path(name.removeprefix(FOLDER)).expanduser())
+        return _pictures(name, expanded(Path(name.removeprefix(FOLDER))))
     if name not in CATALOG:
         raise GolowError(
             f"there is no data set {name!r}",
@@ -96,9 +98,9 @@ def located(dataset: Dataset, root: Path) -> Path:
     if not dataset.markers:  # embedded, or a folder given by its path
         return root
     for name in dataset.folders:
-        if (root / name).is_dir():
+        if is_folder(root / name):
             return root / name
-    if any((root / name).exists() for name in dataset.markers):
+    if any(is_folder(root / name) or (root / name).exists() for name in dataset.markers):
         return root
     raise GolowError(
         f"{dataset.name} is not in {root}: there is no {dataset.folders[0]} and no "

@@ -11,6 +11,7 @@ from golow.data.image_file import Labels
 from golow.data.order import epoch_order
 from golow.data.part import PicturePart
 from golow.data.pictures import SUFFIXES
+from golow.files import is_folder
 from golow.record import GolowError
 
 TESTS = ("test", "val")
@@ -56,10 +57,10 @@ def parts(folder: Path) -> dict[str, PicturePart]:
 
 
 def _test_folder(folder: Path) -> Path | None:
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise GolowError(f"{folder} is not a folder", "give one as folder:PATH")
-    tests = [folder / name for name in TESTS if (folder / name).is_dir()]
-    return tests[0] if tests and (folder / "train").is_dir() else None
+    tests = [folder / name for name in TESTS if is_folder(folder / name)]
+    return tests[0] if tests and is_folder(folder / "train") else None
 
 
 def _part(pictures: Pictures, how: str) -> PicturePart:

@@ -7,6 +7,7 @@ images rows and columns) and then the bytes.
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import numpy as np
 
 from golow.data.image_file import Images, Labels
 from golow.data.part import AGAIN, ArrayPart, reading, require_labels
+from golow.files import is_file
 from golow.record import GolowError
 
 SIDE = 28
@@ -30,6 +32,7 @@ FILES = {
 
 _LABELS, _IMAGES = 0x0801, 0x0803
 _PIECE = 1 << 20
+_OVERHEAD = 1 << 16  # bytes that gzip may add to what it cannot compress
 
 Stream = BinaryIO | gzip.GzipFile
 
@@ -41,7 +44,7 @@ def parts(folder: Path) -> dict[str, ArrayPart]:
 
 def _present(folder: Path, name: str) -> Path:
     """The file, plain or gzipped as published."""
-    return folder / name if (folder / name).exists() else folder / f"{name}.gz"
+    return folder / name if is_file(folder / name) else folder / f"{name}.gz"
 
 
 def _part(images: Path, labels: Path) -> ArrayPart:
@@ -89,6 +92,9 @@ def _open(file: Path, magic: int, shape: tuple[int, ...]) -> Iterator[tuple[Stre
                 )
             if not count:
                 raise GolowError(f"{file} has no samples", AGAIN)
+            # gzip skips zeros after its end, one at a time: for hours in a file of some GiB.
+            if file.stat().st_size > len(header) + count * math.prod(shape) + _OVERHEAD:
+                raise _too_long(file)
             yield stream, count
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise GolowError(f"{file} does not unpack: {error}", AGAIN) from error
@@ -102,8 +108,12 @@ def _pieces(stream: Stream, length: int, piece: int, file: Path) -> Iterator[byt
             raise _cut_off(file)
         length -= len(data)
         if not length and stream.read(1):  # which also makes gzip look at its checksum
-            raise GolowError(f"{file} is longer than its header says", AGAIN)
+            raise _too_long(file)
         yield data
+
+
+def _too_long(file: Path) -> GolowError:
+    return GolowError(f"{file} is longer than its header says", AGAIN)
 
 
 def _cut_off(file: Path) -> GolowError:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from golow.data.image_file import Images, Labels
 from golow.data.pictures import Size, decoded, resized
+from golow.files import require_file
 from golow.record import GolowError
 
 AGAIN = "fetch or copy it again."
@@ -77,6 +78,8 @@ def batch_size(sample_bytes: int) -> int:
 def reading(file: Path) -> Iterator[BufferedReader]:
     """The file, open; the system's errors become `GolowError`."""
     try:
+        if file.exists():
+            require_file(file, AGAIN)
         with file.open("rb") as stream:
             yield stream
     except FileNotFoundError as error:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from golow.record import GolowError
+
 
 def data_root(given: Path | None, cache: Path) -> Path:
     """The folder of the publishers' files: as given, or ``$GOLOW_DATA``, or one in the cache."""
     named = given or os.environ.get("GOLOW_DATA")
-    return Path(named).expanduser() if named else cache / "data" / "raw"
+    return expanded(Path(named)) if named else cache / "data" / "raw"
+
+
+def expanded(path: Path) -> Path:
+    """The path with the user's home for ``~``; raises `GolowError` for an unknown user's."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise GolowError(f"{path} names the home of a user who is not known here") from error
 
 
 def prepared_folder(cache: Path) -> Path:

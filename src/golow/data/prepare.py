@@ -20,6 +20,7 @@ from golow.data.pictures import Size
 from golow.data.places import data_root, prepared_folder
 from golow.data.verify import provenance
 from golow.data.voc import VocLabel
+from golow.files import require_file
 from golow.record import GolowError
 
 Progress = Callable[[str, int, int], None]  # what is prepared, samples done, samples in total
@@ -157,8 +158,11 @@ class _Preparation:
         for file in part.files:
             try:
                 found = file.stat()
-            except OSError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 hint = how_to_get(self.dataset, self.root) if self.dataset.downloads else ""
                 raise GolowError(f"{file} is missing", hint) from error
+            except OSError as error:
+                raise GolowError(f"{file} cannot be read: {error.strerror}") from error
+            require_file(file)
             stamps.append((str(file), found.st_size, found.st_mtime_ns))
         return stamps

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from golow.data.image_file import Images, Labels
 from golow.data.order import epoch_order
 from golow.data.part import AGAIN, ArrayPart, record_count, records, require_labels
+from golow.files import is_file
 from golow.record import GolowError
 
 SHAPE = (3, 96, 96)
@@ -34,7 +35,7 @@ def parts(folder: Path) -> dict[str, ArrayPart]:
     If only one labelled part's files exist, its samples are split into two halves.
     """
     files = {part: (folder / pixels, folder / labels) for part, (pixels, labels) in FILES.items()}
-    there = [part for part in files if any(file.exists() for file in files[part])]
+    there = [part for part in files if any(map(is_file, files[part]))]
     if len(there) == 1:
         found = {part: _half(files[there[0]], there[0], part) for part in files}
     else:
@@ -84,10 +85,10 @@ def _unlabeled(pixels: Path) -> ArrayPart:
 
 
 def _labels(file: Path, pixels: Path) -> Labels:
-    expected = record_count(pixels, _RECORD)
+    expected, found = record_count(pixels, _RECORD), record_count(file, 1)
+    if found != expected:
+        raise GolowError(f"{file} has {found:,} labels for {expected:,} images", AGAIN)
     values = np.concatenate([batch[:, 0] for batch in records(file, 1, _BATCH)])
-    if len(values) != expected:
-        raise GolowError(f"{file} has {len(values):,} labels for {expected:,} images", AGAIN)
     return require_labels(values.astype(np.int64), len(CLASSES), file, first=1)
 
 

@@ -11,6 +11,7 @@ from golow.data.catalog import Dataset, PublishedFile
 from golow.data.image_file import open_images
 from golow.data.part import reading
 from golow.data.places import prepared_files
+from golow.files import is_file
 from golow.record import GolowError
 
 
@@ -27,7 +28,7 @@ def verify_published(dataset: Dataset, folder: Path) -> Iterator[Finding]:
     VOC has checksums of its archives only, which `fetch` verifies.
     """
     for file in dataset.files:
-        if (folder / file.name).exists():
+        if is_file(folder / file.name):
             yield Finding(folder / file.name, _difference(folder / file.name, file))
 
 

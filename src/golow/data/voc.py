@@ -7,6 +7,7 @@ as in Levental & Orlova (2020), or that of the largest object.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -53,6 +54,8 @@ def _names(file: Path) -> list[str]:
     if wrong or not names:
         what = f"names {wrong[0]!r}" if wrong else "is empty"
         raise GolowError(f"{file} {what}; expected names of images such as 2007_000027", AGAIN)
+    if len(set(names)) < len(names):
+        raise GolowError(f"{file} names {Counter(names).most_common(1)[0][0]} twice", AGAIN)
     return names
 
 

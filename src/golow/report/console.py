@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 WIDTH = 100
 LONGEST_VARIANT = 14
+MOST_LINES, LONGEST_LINE = 60, 500  # of a message
+
+
+class PlainConsole(Console):
+    """A console on which the control characters of a text are written out: a name or a message in
+    a record cannot steer the terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """What is printed, in pieces; those of rich's own controls stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def wide_console() -> Console:
     """Standard output, as wide as the terminal up to 100 columns; 100 columns in a file."""
-    console = Console(markup=False)  # markup would remove the brackets of `golow[cudnn]`
+    console = PlainConsole(markup=False)  # markup would remove the brackets of `golow[cudnn]`
     console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
     return console
+
+
+def plain(text: str) -> str:
+    """A message for the terminal: as `visible`, and without the end of what is very long."""
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:MOST_LINES], f"({len(lines) - MOST_LINES} more lines)"]
+    shown = (line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..." for line in lines)
+    return visible("\n".join(shown))
+
+
+def visible(text: str) -> str:
+    """The text with control characters written out, except line ends and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text
+    )
 
 
 def level_text(name: str) -> str:

@@ -16,6 +16,7 @@ import difflib
 import math
 import re
 import tomllib
+from collections import Counter
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from golow import models
+from golow.files import is_file, read_text
 from golow.levels import ladder
 from golow.record import Device, GolowError
 from golow.study.memory import limit_bytes
@@ -30,11 +32,12 @@ from golow.study.record import Study, StudyLimits
 
 AXES = ("model", "mode", "levels", "batch", "resolution", "precision", "threads")
 
-NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+MOST_CELLS = 100_000
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 
 # The allowed values of each key, as errors show them.
 ALLOWED = {
-    "name": "letters from a to z, digits and -",
+    "name": "up to 100 letters from a to z, digits and -",
     "model": "names that `golow models` lists, file.py:Name, package.module:name or file.pt2",
     "mode": "infer, train, or both",
     "levels": "names that `golow levels` lists",
@@ -64,12 +67,10 @@ def read_study(file: Path, device: Device | None = None) -> Study:
 
     Raises `GolowError` with the line and the values allowed there.
     """
+    text = read_text(file)
     try:
-        text = file.read_text()
         data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise GolowError(f"{file} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # too many digits, too many brackets
         raise GolowError(
             f"{file} is not TOML: {error}", "docs/studies.md shows a whole study file."
         ) from error
@@ -122,9 +123,12 @@ class _Reader:
             self._fail("name", f"a study cannot be called {study.name!r}")
         for axis in AXES:
             values = getattr(study, axis)
-            twice = [value for value in values if list(values).count(value) > 1]
+            twice = [value for value, times in Counter(values).items() if times > 1]
             if twice and values != "doubling":
                 self._fail(axis, f"{axis} has {twice[0]!r} twice")
+        count = math.prod(len(getattr(study, axis)) or 1 for axis in AXES if axis != "levels")
+        if count > MOST_CELLS:
+            self._fail("batch", f"the study has {count:,} cells; the most are {MOST_CELLS:,}")
         for axis in ("batch", "resolution", "threads"):
             for value in getattr(study, axis):
                 if not isinstance(value, str) and value < 1:
@@ -172,7 +176,7 @@ class _Reader:
             path = path if colon else name
             if path.endswith((".py", ".pt2")):
                 file = self._file.parent / path
-                if not file.is_file():
+                if not is_file(file):
                     self._fail("model", f"there is no file {file}")
                 name = f"{file.resolve()}{colon}{attribute if colon else ''}"
             found.append(name)

@@ -43,8 +43,8 @@ HELD_MARGIN = 1.1
 GUESSED_BYTES: dict[Mode, tuple[int, int]] = {"infer": (256, 4), "train": (2048, 12)}
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-SHARE = re.compile(r"(\d+(?:\.\d+)?) *%")
-SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]iB)")
+SHARE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *%")
+SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) *([KMGT]iB)")
 
 
 def limit_bytes(text: str, total: int | None) -> int | None:

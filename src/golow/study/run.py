@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from golow.cache import open_cache
+from golow.files import is_file
 from golow.record import Device, GolowError
 from golow.study.cells import cells
 from golow.study.file import built_in, read_study
@@ -54,7 +55,7 @@ def find_study(study: str | Path | Study, out: Path, device: Device | None = Non
         return read_study(Path(study), device)
     if str(study) in known:
         return read_study(known[str(study)], device)
-    if (out / study / "study.toml").is_file():
+    if is_file(out / study / "study.toml"):
         return read_study(out / study / "study.toml", device)
     near = difflib.get_close_matches(str(study), known, n=1)
     raise GolowError(

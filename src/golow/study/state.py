@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from golow.files import is_file
 from golow.record import Environment, GolowError
 from golow.study.cells import cells, key
 from golow.study.file import read_study
@@ -56,7 +57,7 @@ def read_state(folder: Path, environment: str | None = None) -> StudyState:
 def stored_study(folder: Path) -> Study:
     """The latest request in that folder; raises `GolowError` if there is no study."""
     file = StudyFolder(folder).file
-    if not file.is_file():
+    if not is_file(file):
         raise GolowError(
             f"there is no study in {folder}", "`golow study list` lists them; --out says where."
         )

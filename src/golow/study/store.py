@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from golow.comparison import store
-from golow.files import write_whole, writing
+from golow.files import is_file, read_json, read_text, write_whole, writing
 from golow.measure.environment import unlike
 from golow.record import Comparison, Device, Environment, GolowError, encode
 from golow.study.record import FORMAT_VERSION, CellRecord, Study
@@ -51,13 +51,13 @@ class StudyFolder:
     def study(self) -> Study:
         """The request as stored. Raises `GolowError` if there is no study or it cannot be
         read."""
-        try:
-            return msgspec.convert(tomllib.loads(self.file.read_text()), Study)
-        except FileNotFoundError as error:
+        if not is_file(self.file):
             raise GolowError(
                 f"there is no study in {self.path}", "name a folder that `golow study run` wrote."
-            ) from error
-        except (OSError, ValueError) as error:
+            )
+        try:
+            return msgspec.convert(tomllib.loads(read_text(self.file)), Study)
+        except (ValueError, RecursionError) as error:
             raise GolowError(f"{self.file} cannot be read: {error}") from error
 
     @contextmanager
@@ -85,10 +85,7 @@ class StudyFolder:
         """Every environment that has cells, by the name of its folder."""
         found = {}
         for file in sorted(self.cells.glob("*/environment.json")):
-            try:
-                found[file.parent.name] = msgspec.json.decode(file.read_bytes(), type=Environment)
-            except (OSError, msgspec.MsgspecError) as error:
-                raise GolowError(f"{file} cannot be read: {error}") from error
+            found[file.parent.name] = read_json(file, Environment)
         return found
 
     def environment(self, machine: Environment, device: Device) -> str:
@@ -186,8 +183,8 @@ def _locked(handle: int) -> bool:
 
 def _read(file: Path) -> CellRecord | None:
     try:
-        record = msgspec.json.decode(file.read_bytes(), type=CellRecord)
-    except (OSError, msgspec.MsgspecError):
+        record = read_json(file, CellRecord)
+    except GolowError:
         return None
     return record if record.format_version <= FORMAT_VERSION else None
 

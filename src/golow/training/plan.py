@@ -19,6 +19,7 @@ from golow.training.bundle import OWN
 from golow.training.record import FORMAT_VERSION, DatasetFacts, TrainingPlan
 from golow.training.request import TrainingRequest
 from golow.training.schedule import require_sense
+from golow.workload.request import require_optimizer
 from golow.workload.source import locate
 from golow.workload.trial import require_device
 
@@ -62,6 +63,7 @@ def require_possible(request: TrainingRequest) -> None:
             raise GolowError(f"there is no initialisation {name!r}", f"names: {known}.")
     if not 0 <= padding <= LARGEST_PADDING:
         raise GolowError(f"the padding must be 0 to {LARGEST_PADDING}, not {padding}")
+    require_optimizer(request.optimizer)
     require_sense(request.schedule, epochs)
 
 

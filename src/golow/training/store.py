@@ -28,7 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from golow.comparison.store import with_errors
-from golow.files import move_into_place, write_whole, writing
+from golow.files import is_file, move_into_place, read_json, write_whole, writing
 from golow.record import GolowError, Record, encode
 from golow.training.record import (
     FORMAT_VERSION,
@@ -62,9 +62,9 @@ class RunFolder:
     def read(self) -> TrainingRun | None:
         """The stored run, with its epochs from the first on; None if the run has not begun."""
         file = self.path / "run.json"
-        if not file.is_file():
+        if not is_file(file):
             return None
-        run = _decoded(file, with_errors(_json(file)), TrainingRun)
+        run = _decoded(file, with_errors(read_json(file, dict[str, Any])), TrainingRun)
         return msgspec.structs.replace(run, epochs=tuple(self._epochs()))
 
     def resumable(self) -> tuple[Epoch, ...]:
@@ -125,10 +125,11 @@ class RunFolder:
 
     def _epochs(self) -> Iterator[Epoch]:
         number = 1
-        while (file := self._epoch(number)).is_file():
-            data = _json(file)
+        while is_file(file := self._epoch(number)):
+            data = read_json(file, dict[str, Any])
             # JSON has no NaN; what was not finite was written as null.
-            data["losses"] = [math.nan if loss is None else loss for loss in data.get("losses", ())]
+            if isinstance(losses := data.get("losses"), list):
+                data["losses"] = [math.nan if loss is None else loss for loss in losses]
             yield _decoded(file, data, Epoch)
             number += 1
 
@@ -155,7 +156,7 @@ def create(plan: TrainingPlan, parent: Path) -> tuple[TrainingPlan, Path]:
 
 def is_training(folder: Path) -> bool:
     """Whether the folder holds a training."""
-    return (folder / "plan.json").is_file()
+    return is_file(folder / "plan.json")
 
 
 def read_plan(folder: Path) -> TrainingPlan:
@@ -165,14 +166,19 @@ def read_plan(folder: Path) -> TrainingPlan:
         raise GolowError(
             f"there is no training in {folder}", "name a folder that `golow train` wrote."
         )
-    data = _json(file)
+    data = read_json(file, dict[str, Any])
     version = data.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if not isinstance(version, int):
+        raise GolowError(f"{file} is not a record of a training: it has no format version")
+    if version > FORMAT_VERSION:
         raise GolowError(
             f"{file} has format version {version}, this golow reads up to {FORMAT_VERSION}",
             "a newer golow wrote it: pip install --upgrade golow",
         )
-    return _decoded(file, data, TrainingPlan)
+    plan = _decoded(file, data, TrainingPlan)
+    if not plan.levels:
+        raise GolowError(f"{file} is not a record of a training: it has no levels")
+    return plan
 
 
 def write_findings(folder: Path, findings: Findings) -> None:
@@ -184,7 +190,9 @@ def write_findings(folder: Path, findings: Findings) -> None:
 def read_findings(folder: Path) -> Findings:
     """The latest findings; empty if none have been written yet."""
     file = folder / "training.json"
-    return _decoded(file, _json(file), Findings) if file.is_file() else Findings()
+    if not is_file(file):
+        return Findings()
+    return _decoded(file, read_json(file, dict[str, Any]), Findings)
 
 
 def load(place: str | Path) -> Training:
@@ -243,13 +251,6 @@ def _is_whole(file: Path) -> bool:
             return True
     except (OSError, SafetensorError):
         return False
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
-        raise GolowError(f"{file} cannot be read: {error}") from error
 
 
 def _decoded(file: Path, data: dict[str, Any], kind: type[Kind]) -> Kind:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -16,7 +18,7 @@ from golow import models
 from golow.data import images
 from golow.record import GolowError, Mode, ModelSource, TensorType, Workload
 from golow.workload.batch import Batch
-from golow.workload.request import Loss, Request
+from golow.workload.request import Loss, Request, require_optimizer
 from golow.workload.source import locate, random_layers
 from golow.workload.trial import (
     give_back_memory,
@@ -24,12 +26,14 @@ from golow.workload.trial import (
     try_forward,
     try_inference,
     try_step,
+    unusual,
 )
 from golow.workload.weights import fresh_module
 
 # Losses of torch.nn.functional that take (output, class indices).
 CLASSIFICATION_LOSSES = ("cross_entropy", "nll_loss")
 BATCHES = 4
+MOST_THREADS = 4096
 
 
 class Prepared(NamedTuple):
@@ -124,6 +128,11 @@ def _require_sense(request: Request) -> None:
         )
     if request.threads < 1:
         raise GolowError(f"{request.threads} threads compute nothing", "use --threads 1 or more.")
+    if request.threads > MOST_THREADS:
+        raise GolowError(f"{request.threads} threads are too many", "leave out --threads.")
+    if not 0 <= request.seed < 2**64:
+        raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
+    require_optimizer(request.optimizer)
     require_device(request.device, request.precision)
 
 
@@ -166,8 +175,19 @@ def _fit(source: ModelSource, shape: tuple[int, ...] | None) -> ModelSource:
 
 
 def _image_batches(shape: tuple[int, ...], batch: int, seed: int) -> Iterator[Batch]:
-    for x, y in images.batches(BATCHES, batch, shape, seed):
-        yield Batch((torch.from_numpy(x),), (torch.from_numpy(y),))
+    text = f"{BATCHES} batches of {batch} samples of {'x'.join(map(str, shape))}"
+    too_large = GolowError(
+        f"{text} do not fit into memory", "use a smaller --batch or --resolution."
+    )
+    if BATCHES * batch * math.prod(shape) * 4 > psutil.virtual_memory().total:
+        raise too_large
+    try:
+        for x, y in images.batches(BATCHES, batch, shape, seed):
+            yield Batch((torch.from_numpy(x),), (torch.from_numpy(y),))
+    except MemoryError as error:
+        raise too_large from error
+    except ValueError as error:
+        raise GolowError(str(error), "give another --input.") from error
 
 
 def _example_batches(request: Request) -> Iterator[Batch]:
@@ -203,6 +223,8 @@ def _tensors(given: Tensor | Sequence[Tensor] | None, name: str) -> tuple[Tensor
     items = (given,) if isinstance(given, Tensor) else tuple(given or ())
     if not all(isinstance(item, Tensor) for item in items):
         raise GolowError(f"{name} must be a tensor or a tuple of tensors")
+    if wrong := [kind for item in items if (kind := unusual(item))]:
+        raise GolowError(f"{name} contains a {wrong[0]} tensor", "give dense tensors with values.")
     return tuple(item.cpu() for item in items)
 
 

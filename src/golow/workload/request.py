@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golow.record import Device, Mode, Optimizer, Precision
+from golow.record import Device, GolowError, Mode, Optimizer, Precision
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,3 +47,11 @@ class Request:
     threads: int = 1
     device: Device = "cpu"
     precision: Precision = "default"
+
+
+def require_optimizer(optimizer: Optimizer) -> None:
+    """Raise `GolowError` unless its numbers are finite; any size and sign is the user's choice."""
+    for name in optimizer.__struct_fields__:
+        if not math.isfinite(getattr(optimizer, name)):
+            option = name.replace("_", "-")
+            raise GolowError(f"--{option} {getattr(optimizer, name)} is not a finite number")

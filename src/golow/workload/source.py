@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ import torch
 from torch import nn
 
 from golow import models
+from golow.files import read_text, read_whole, require_file
 from golow.record import GolowError, ModelSource
+from golow.workload.program import load_program
 
 GOLOW = Path(__file__).parent.parent
 TORCH = Path(torch.__file__).parent
@@ -38,6 +41,8 @@ def locate(
     arguments = {name: value for name, value in given.items() if value is not None}
     if isinstance(model, nn.Module):
         return ModelSource(kind="pickle", name=type(model).__name__)
+    if not isinstance(model, str):
+        raise GolowError(f"a model is a name or a torch.nn.Module, not {model!r}")
     if model in models.ZOO:
         return ModelSource(kind="zoo", name=model, arguments=arguments)
     if channels is not None or classes is not None:
@@ -75,8 +80,14 @@ def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
             return models.build(source.name, **source.arguments)
         except ValueError as error:
             raise GolowError(str(error)) from error
+        except (RuntimeError, TypeError, MemoryError, OverflowError) as error:  # sizes too large
+            reason = str(error).partition("\n")[0]
+            raise GolowError(
+                f"{source.name} cannot be built with {source.arguments}: {reason}",
+                "use smaller --channels, --classes or --resolution.",
+            ) from error
     if source.kind == "program":
-        return _load_program(source)
+        return load_program(Path(source.name))
     if source.kind == "pickle":
         return _unpickle(source, folder)
     module = _import_file(source) if source.kind == "file" else _import_dotted(source)
@@ -84,39 +95,22 @@ def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
 
 
 def _file_source(path: Path, attribute: str) -> ModelSource:
-    if not path.is_file():
-        raise GolowError(f"there is no file {path}", "check the path before the colon.")
-    return ModelSource(
-        kind="file", name=str(path.resolve()), attribute=attribute, sha256=_sha256(path)
-    )
+    require_file(path, "check the path before the colon.")
+    digest = hashlib.sha256(read_whole(path)).hexdigest()
+    return ModelSource(kind="file", name=str(path.resolve()), attribute=attribute, sha256=digest)
 
 
 def _program_source(path: Path) -> ModelSource:
-    if not path.is_file():
-        raise GolowError(f"there is no file {path}")
+    require_file(path)
     return ModelSource(kind="program", name=str(path.resolve()), sha256=_sha256(path))
 
 
-def _load_program(source: ModelSource) -> nn.Module:
-    try:
-        module = torch.export.load(source.name).module()
-    except Exception as error:
-        last = str(error).strip().splitlines()[:1]
-        raise GolowError(
-            f"{source.name} is not an exported program that torch {torch.__version__} can read: "
-            f"{type(error).__name__}: {' '.join(last)}",
-            "write it with torch.export.save.",
-        ) from error
-    # An exported program keeps the mode of its export, and its own train() and eval() raise. Once
-    # they are removed, the module accepts these calls like any other, and they change nothing.
-    for name in ("train", "eval"):
-        vars(module).pop(name, None)
-    return module.eval()
-
-
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise GolowError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _import_file(source: ModelSource) -> ModuleType:
@@ -125,32 +119,36 @@ def _import_file(source: ModelSource) -> ModuleType:
     if spec is None or spec.loader is None:
         raise GolowError(f"{path} cannot be imported as a Python file")
     module = importlib.util.module_from_spec(spec)
+    _require_text(path)
     # The model's file may import files beside it, as when it is run directly.
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     sys.modules[spec.name] = module
-    try:
+    with users_code(f"{path} cannot be imported"):
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script may call sys.exit
-        raise GolowError(f"{path} cannot be imported:\n{short_traceback(error)}") from error
     return module
+
+
+def _require_text(path: Path) -> None:
+    """Raise `GolowError` unless it is UTF-8, or its first two lines name another encoding."""
+    with path.open("rb") as file:
+        if b"coding" in file.readline(1000) + file.readline(1000):
+            return
+    read_text(path)
 
 
 def _import_dotted(source: ModelSource) -> ModuleType:
     # A command-line tool does not have the current folder on its path, but users expect it.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
+    hint = "run golow from the folder that holds the package, or install it."
+    with users_code(f"the module {source.name} cannot be imported", hint):
         return importlib.import_module(source.name)
-    except (Exception, SystemExit) as error:
-        raise GolowError(
-            f"the module {source.name} cannot be imported:\n{short_traceback(error)}",
-            "run golow from the folder that holds the package, or install it.",
-        ) from error
 
 
 def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
-    found = getattr(module, source.attribute, None)
+    with users_code(f"{source.name} does not give {source.attribute!r}"):
+        found = getattr(module, source.attribute, None)
     if found is None:
         names = [
             n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, nn.Module)
@@ -160,17 +158,19 @@ def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
             f"modules defined there: {', '.join(names) or 'none'}.",
         )
     if not isinstance(found, nn.Module):
-        try:
+        hint = "golow calls it without arguments; write a function that passes them."
+        with users_code(f"{source.attribute}() failed", hint):
             found = found()
-        except Exception as error:
-            raise GolowError(
-                f"{source.attribute}() failed:\n{short_traceback(error)}",
-                "golow calls it without arguments; write a function that passes them.",
-            ) from error
     if not isinstance(found, nn.Module):
         raise GolowError(
             f"{source.attribute} returns a {type(found).__name__}, not a torch.nn.Module"
         )
+    hint = "its constructor must call super().__init__()."
+    with users_code(f"{source.attribute} is not a whole torch.nn.Module", hint):
+        found.train(found.training)
+        found.state_dict()
+        list(found.parameters())
+        list(found.buffers())
     return found
 
 
@@ -187,6 +187,22 @@ def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise GolowError(f"the bundle carries a {type(module).__name__}, not a torch.nn.Module")
     return module
+
+
+@contextmanager
+def users_code(what: str, hint: str = "", lines: int = 12) -> Iterator[None]:
+    """Whatever ends the user's code in the block, also ``sys.exit``, becomes a `GolowError`: what
+    failed, and the end of its traceback. A process that the code forked ends with the block."""
+    process = os.getpid()
+    try:
+        yield
+    except (GolowError, KeyboardInterrupt, torch.OutOfMemoryError):
+        raise
+    except BaseException as error:
+        raise GolowError(f"{what}:\n{short_traceback(error, lines)}", hint) from error
+    finally:
+        if os.getpid() != process:
+            os._exit(1)
 
 
 def short_traceback(error: BaseException, lines: int = 12) -> str:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from golow.record import Device, GolowError, Precision
 from golow.workload.batch import Batch
-from golow.workload.source import random_layers_off, short_traceback
+from golow.workload.source import random_layers_off, users_code
 
 # A GPU may sum in another order each time, which a network amplifies. Relative to the largest
 # element; intended randomness is far above it.
@@ -68,7 +68,8 @@ def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> A
 def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> None:
     """Run a second forward pass, whose output must repeat the first."""
     again = try_forward(module, batch, name, device)
-    _require_repeatable(name, "inference", first, again, device)
+    with users_code(f"two results of {name} cannot be compared"):
+        _require_repeatable(name, "inference", first, again, device)
 
 
 def try_step(
@@ -85,28 +86,39 @@ def try_step(
 
 def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
+    hint = "give the shape of one sample with --input, or the size with --resolution."
     try:
-        with torch.no_grad():
+        with users_code(f"{name} does not accept an input of {shapes}", hint, 3), torch.no_grad():
             inputs = tuple(t.to(device) for t in batch.inputs)
             output = functional_call(module, _state(module, device), inputs)
+            leaves = pytree.tree_leaves(output)
     except torch.OutOfMemoryError as error:
         raise GolowError(
             f"the GPU has too little memory for a forward pass of {name} on {shapes}",
             "use a smaller --batch or --resolution.",
         ) from error
-    except Exception as error:
-        raise GolowError(
-            f"{name} does not accept an input of {shapes}:\n{short_traceback(error, 3)}",
-            "give the shape of one sample with --input, or the size with --resolution.",
-        ) from error
-    leaves = pytree.tree_leaves(output)
     if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
         raise GolowError(
             f"the output of {name} is not a tensor: it contains {kinds}",
             "return a tensor, or a tuple, list or dict of tensors.",
         )
+    for leaf in leaves:
+        if kind := unusual(leaf):
+            raise GolowError(
+                f"the output of {name} contains a {kind} tensor, which golow cannot compare",
+                "return dense tensors with values.",
+            )
     return output
+
+
+def unusual(tensor: Tensor) -> str:
+    """What kind of tensor it is, in a word, if its elements cannot be read one by one."""
+    if tensor.layout is not torch.strided:
+        return "sparse"
+    if tensor.is_nested or tensor.is_quantized or tensor.is_meta:
+        return "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "meta"
+    return ""
 
 
 def _state(module: nn.Module, device: Device) -> dict[str, Tensor]:
@@ -120,16 +132,10 @@ def _state(module: nn.Module, device: Device) -> dict[str, Tensor]:
 def _loss_once(
     module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
 ) -> Tensor:
-    try:
+    hint = "name another with --loss, or give loss= and targets= in Python."
+    with users_code(f"the loss does not accept the output of {name}", hint, 3):
         output = _forward(module, batch, name, device)
         value = loss(output, *(target.to(device) for target in batch.targets))
-    except GolowError:
-        raise
-    except Exception as error:
-        raise GolowError(
-            f"the loss does not accept the output of {name}:\n{short_traceback(error, 3)}",
-            "name another with --loss, or give loss= and targets= in Python.",
-        ) from error
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise GolowError(f"the loss of {name} is not one number")
     return value

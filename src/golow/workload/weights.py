@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from golow.files import require_file
 from golow.models.initialise import initialise
 from golow.record import GolowError, ModelSource
 from golow.workload.source import build_module
@@ -59,6 +60,11 @@ def _give_weights(
             initialise(module, name, seed)
         except (KeyError, ValueError) as error:
             raise GolowError(str(error.args[0])) from error
+        except (RuntimeError, MemoryError) as error:
+            raise GolowError(
+                f"the weights of {source.name} cannot be made: {str(error).partition(chr(10))[0]}",
+                "use a smaller --resolution.",
+            ) from error
         return f"{name}, seed {seed}"
     if source.kind in ("pickle", "program"):
         return "as given"
@@ -72,8 +78,7 @@ def _load_weights(module: nn.Module, path: Path) -> None:
             "pickled weights can run code; convert them: safetensors.torch.save_file("
             "torch.load(PATH, weights_only=True), 'weights.safetensors').",
         )
-    if not path.is_file():
-        raise GolowError(f"there is no file {path}")
+    require_file(path)
     try:
         state = load_file(path)
     except (SafetensorError, OSError) as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from golow.files import writing
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch.program import TorchProgram
 from golow.lower.passes import CLEAN_UP, apply
@@ -19,8 +20,8 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
     """Write the program of the level ``libtorch`` with weights, an example batch and eager's
     results for it; returns the files.
 
-    Raises `GolowError` if the folder holds something else, `Unsupported` if the graph has an
-    operation that cannot be emitted.
+    Raises `GolowError` if the folder holds something else or cannot be written, `Unsupported` if
+    the graph has an operation that cannot be emitted.
     """
     captured = capture(prepared)
     graph = apply(captured.graph, CLEAN_UP)
@@ -30,20 +31,21 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
         eager = TorchProgram()
         eager.load(bundle.folder)
         eager.outputs([0], prepared.workload.optimizer.learning_rate, expected)
-        return write_project(
-            graph,
-            load_file(bundle.file("weights.safetensors")),
-            captured.constants,
-            {
-                name: tensor
-                for name, tensor in load_file(bundle.file("batches.safetensors")).items()
-                if name.startswith("0/")
-            },
-            {
-                name: tensor
-                for name, tensor in load_file(expected).items()
-                if name.split("/")[1] in ("output", "loss")
-            },
-            prepared.workload,
-            folder,
-        )
+        with writing(folder, "free some space, or name another folder with --out."):
+            return write_project(
+                graph,
+                load_file(bundle.file("weights.safetensors")),
+                captured.constants,
+                {
+                    name: tensor
+                    for name, tensor in load_file(bundle.file("batches.safetensors")).items()
+                    if name.startswith("0/")
+                },
+                {
+                    name: tensor
+                    for name, tensor in load_file(expected).items()
+                    if name.split("/")[1] in ("output", "loss")
+                },
+                prepared.workload,
+                folder,
+            )
