@@ -24,7 +24,6 @@ from golow.cache import (
     write_sealed,
 )
 from golow.levels import ladder
-from golow.measure.peak import measured_peak
 from golow.record import GolowError, Run
 
 # ---------------------------------------------------------------- whose it is
@@ -168,17 +167,6 @@ def test_a_folder_without_a_seal_may_be_in_the_making(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- what uses it
-
-
-def test_a_damaged_peak_is_measured_again(tmp_path: Path) -> None:
-    peak = measured_peak("cpu", "ieee", 1, tmp_path)
-    assert peak is not None
-    file = next((tmp_path / "peak").iterdir())
-    DAMAGES["garbled"](file)
-    again = measured_peak("cpu", "ieee", 1, tmp_path)
-    assert again is not None
-    assert 0.2 < again / peak < 5
-    assert measured_peak("cpu", "ieee", 1, tmp_path) == again
 
 
 @pytest.mark.slow

@@ -33,26 +33,43 @@ REFUTED: dict[Mode, tuple[str, ...]] = {
     "infer": ("stored", "stale-input", "last-node-missing", "lazy"),
     "train": ("one-sample", "stale-input", "skipped-update"),
 }
+PLANTED: dict[Mode, tuple[str, ...]] = {
+    "infer": ("onednn-last-step-missing", "onednn-stale-input", "libtorch-stale-input"),
+    "train": ("onednn-last-step-missing", "onednn-skipped-update", "libtorch-skipped-update"),
+}
 
 
 # ---------------------------------------------------------------- real processes
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of both modes: the program around a planted LibTorch network is compiled once."""
+    return tmp_path_factory.mktemp("planted")
+
+
 @pytest.fixture(scope="module", params=["infer", "train"])
-def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """One comparison of all cheats in a mode, with eager and with one that is honest."""
+def compared(request: pytest.FixtureRequest, cache: Path) -> Result:
+    """One comparison in a mode: eager, all cheats, all levels with a fault, one that is honest."""
     mode: Mode = request.param
-    names = (*REFUTED[mode], "honest")
+    cheats = {name: [sys.executable, str(CHEATS), name] for name in (*REFUTED[mode], "honest")}
+    planted = {name: [sys.executable, str(PLANTED_LEVELS), name, str(cache)] for name in here(mode)}
     return golow.compare(
-        "lenet5",
+        nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 8)),
+        torch.randn(8, 32),
         mode=mode,
-        batch=16,
         threads=1,
         levels=["eager"],
-        workers={name: [sys.executable, str(CHEATS), name] for name in names},
+        workers=cheats | planted,
         time_limit=5,
-        cache=tmp_path_factory.mktemp("cache"),
+        cache=cache,
     )
+
+
+def here(mode: Mode) -> list[str]:
+    """The levels with a fault that can run on this machine."""
+    levels = {name: ladder.choose(name.partition("-")[0], mode).level for name in PLANTED[mode]}
+    return [name for name, level in levels.items() if level.probe().available]
 
 
 def test_every_cheat_is_refuted(compared: Result) -> None:
@@ -66,51 +83,23 @@ def test_every_cheat_is_refuted(compared: Result) -> None:
         assert "rounding explains" in run.check.reason, name
 
 
-def test_who_is_honest_is_timed(compared: Result) -> None:
-    for name in ("eager", "honest"):
-        run = compared.run(name)
-        assert run.check.verdict == "match", run.check.reason
-        assert run.time is not None
-        assert all(block.wall_ns > sum(block.host_ns) for block in run.blocks)
-
-
-PLANTED: dict[Mode, tuple[str, ...]] = {
-    "infer": ("onednn-last-step-missing", "onednn-stale-input", "libtorch-stale-input"),
-    "train": ("onednn-last-step-missing", "onednn-skipped-update", "libtorch-skipped-update"),
-}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of both modes: the program around a planted LibTorch network is compiled once."""
-    return tmp_path_factory.mktemp("planted")
-
-
-@pytest.mark.parametrize("mode", PLANTED)
-def test_a_fault_of_a_level_in_its_timed_iterations_is_found(mode: Mode, cache: Path) -> None:
+def test_a_fault_of_a_level_in_its_timed_iterations_is_found(compared: Result) -> None:
     """By the whole result that it hands over, before any race."""
-    names = [name for name in PLANTED[mode] if probe(name.partition("-")[0])]
-    if not names:
-        pytest.skip("neither level is here")
-    result = golow.compare(
-        nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 8)),
-        torch.randn(8, 32),
-        mode=mode,
-        levels=["eager"],
-        workers={n: [sys.executable, str(PLANTED_LEVELS), n, str(cache)] for n in names},
-        time_limit=1,
-        cache=cache,
-    )
-    for name in names:
-        run = result.run(name)
+    mode = compared.comparison.workload.mode
+    for name in here(mode):
+        run = compared.run(name)
         print(f"{name}: {run.check.verdict}: {run.check.reason}\n{run.log}")
         assert run.check.verdict == "differs"
         assert run.check.reason.startswith("while it is timed: 1/" if mode == "train" else "while")
         assert run.time is None
 
 
-def probe(level: str) -> bool:
-    return ladder.choose(level, "infer").level.probe().available
+def test_who_is_honest_is_timed(compared: Result) -> None:
+    for name in ("eager", "honest"):
+        run = compared.run(name)
+        assert run.check.verdict == "match", run.check.reason
+        assert run.time is not None
+        assert all(block.wall_ns > sum(block.host_ns) for block in run.blocks)
 
 
 # ---------------------------------------------------------------- two clocks

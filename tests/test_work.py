@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from damages import DAMAGES
+from golow.cache import write_sealed
 from golow.lower.work import FASTEST_CONVOLUTION, least_operations
 from golow.measure import peak
 from golow.measure.peak import SLACK, Peak, impossible, measured_peak
@@ -57,14 +59,14 @@ def test_a_training_step_has_three_products_a_layer_but_for_the_first() -> None:
 
 
 def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own, and kept; a file that is no peak is measured anew."""
+    """In a process of its own, and kept; a damaged one is measured anew."""
     found = measured_peak("cpu", "default", 1, tmp_path)
     assert found is not None
     assert 1e8 < found < 1e14
     [file] = (tmp_path / "peak").iterdir()
-    file.write_bytes(msgspec.json.encode(Peak(operations=7.0)))
+    write_sealed(file, msgspec.json.encode(Peak(operations=7.0)))
     assert measured_peak("cpu", "default", 1, tmp_path) == 7.0
-    file.write_text("{")
+    DAMAGES["garbled"](file)
     monkeypatch.setattr(peak, "SECONDS", 0.01)
     assert measured_peak("cpu", "default", 1, tmp_path) not in (None, 7.0)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from golow.measure.block import CONTENDED_SHARE, Worker, warmup_iterations
+from golow.measure.block import Attempt, Worker, warmup_iterations
 from golow.record import Block
 
 REQUEST_SECONDS = 0.03
@@ -70,7 +70,7 @@ def refute_short(worker: Worker, iteration: float) -> str:
     count = min(math.ceil(PLAIN_SECONDS / iteration), MOST_PLAIN)
     sample = worker.time(count, 0)
     passed = sample.wall_ns / 1e9 - REQUEST_SECONDS - AROUND_SECONDS * count
-    if passed < LEAST_SECONDS or (sample.wait_share or 0.0) > CONTENDED_SHARE:
+    if passed < LEAST_SECONDS or Attempt(sample).contended:
         return ""
     return _refuted(sum(sample.device_ns) / 1e9 / passed, LEAST_PLAIN_SHARE)
 
