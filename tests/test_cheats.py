@@ -6,6 +6,7 @@ import math
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,14 @@ from torch import nn
 
 import golow
 from golow.api import Result
-from golow.check.timed_results import LARGEST_ERROR, LEAST_MOVED, Moves, Verifier, choose_span
+from golow.check.timed_results import (
+    LARGEST_ERROR,
+    LEAST_MOVED,
+    Limit,
+    Moves,
+    Verifier,
+    choose_span,
+)
 from golow.levels import ladder
 from golow.measure import two_clocks
 from golow.measure.block import Committed
@@ -131,6 +139,15 @@ def test_whose_times_do_not_fill_its_blocks_is_refuted(
     assert "fill 0.0% of them" in two_clocks.refute(blocks(1e-6, iteration, count, contended))
     if not contended:
         assert "fill 5" in two_clocks.refute(blocks(0.5, iteration, count))
+
+
+def test_waiting_for_a_core_is_no_lie() -> None:
+    """Of a contended block, whose threads waited, the times need to fill only the rest."""
+    waited = [msgspec.structs.replace(b, wait_share=0.6) for b in blocks(0.4, 15e-3, 100, True)]
+    assert two_clocks.refute(waited) == ""
+    assert "fill" in two_clocks.refute(blocks(0.4, 15e-3, 100, True))
+    little = [msgspec.structs.replace(b, wait_share=0.2) for b in blocks(0.4, 15e-3, 100, True)]
+    assert "fill" in two_clocks.refute(little)
 
 
 def test_one_sides_clock_alone_says_nothing() -> None:
@@ -350,6 +367,17 @@ def test_results_that_do_not_move_refute_a_level() -> None:
     assert (honest.refute(), unknown.refute(), Moves().refute()) == ("", "", "")
     assert stored.slope()[1] < LARGEST_ERROR < unknown.slope()[1]
     assert stored.slope()[0] < LEAST_MOVED < honest.slope()[0]
+
+
+@given(count=st.integers(2, 16), seed=st.integers(0, 10_000))
+@settings(max_examples=300, deadline=None)
+def test_losses_with_random_layers_refute_nobody_by_chance(count: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    own, other = draw.normal(2.3, 0.2, (2, count))
+    limit = Limit(1e-6, 2.3, 1.0)
+    assert limit.refute_mean(list(zip(own, other, strict=True)), 0) == ""
+    if count == 16:  # as of a step that skips its update, or of one sample
+        assert "is off by" in limit.refute_mean(list(zip(own - 2, other, strict=True)), 0)
 
 
 def test_a_workload_without_markable_inputs_is_verified_without_marks(bundle: Bundle) -> None:

@@ -36,6 +36,10 @@ since the weights look random; another pattern of errors of the same size does, 
 SUM_ROUNDING = 4e-6
 """Error of a weighted sum itself, as a share of its size: it is computed in float32."""
 
+FALSE_ALARMS = 1e-9
+"""How often an honest level with random layers may be refuted by a round, by chance. The fewer
+steps a round has, the further their mean may be off."""
+
 STEPS = 16
 """Steps of a training after a reset in which its losses are compared with eager's. Rounding drives
 the weights apart from step to step."""
@@ -260,11 +264,14 @@ class Limit(NamedTuple):
 
     def refute_mean(self, pairs: Sequence[tuple[float, float]], number: int) -> str:
         """For steps with random layers, of which only the means can be compared."""
+        from scipy.stats import t  # takes long to import, and few networks have random layers
+
         if len(pairs) < 2:
             return ""
         own, other = (np.array(values) for values in zip(*pairs, strict=True))
-        spread = math.sqrt((own.var(ddof=1) + other.var(ddof=1)) / len(pairs))
-        allowed = self.allowed(len(pairs), float(other.mean())) + 6 * spread
+        spread = float((own - other).std(ddof=1)) / math.sqrt(len(pairs))
+        deviations = float(t.isf(FALSE_ALARMS, len(pairs) - 1))
+        allowed = self.allowed(len(pairs), float(other.mean())) + deviations * spread
         distance = abs(float(own.mean() - other.mean()))
         if distance <= allowed:
             return ""

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -267,11 +267,18 @@ def _cheated(race: Race, checks: Mapping[str, Check]) -> Finding:
     return Finding(
         name=f"{len(CHEATS)} workers that cheat while timed",
         expected="all refuted",
-        found=f"missed: {', '.join(missed)}" if missed else "all refuted",
+        found=_missed_text(race, missed) if missed else "all refuted",
         passed=not missed,
         explanation="golow believes a worker that does not do the work that is timed: do not rely "
         "on the times of workers that you did not write",
     )
+
+
+def _missed_text(race: Race, missed: Sequence[str]) -> str:
+    """On a busy machine, waiting hides a clock that runs slow."""
+    contended = max(race.contended_share(name) for name in missed)
+    busy = f"; {contended:.0%} of the blocks contended" if contended else ""
+    return f"missed: {', '.join(missed)}{busy}"
 
 
 def _contended(race: Race) -> Finding:

@@ -109,4 +109,6 @@ def _seconds_not_allowed_for(block: Block) -> float:
     request = REQUEST_SECONDS * (4 if block.contended else 1)
     around = AROUND_ON_DEVICE_SECONDS if block.device_ns else AROUND_SECONDS
     allowed = request + around * (count + warmup_iterations(count))
-    return max(0.0, block.wall_ns / 1e9 - allowed)
+    # It may have waited for a core outside its iterations.
+    waited = (block.wait_share or 0.0) if block.contended else 0.0
+    return max(0.0, block.wall_ns / 1e9 * (1 - waited) - allowed)
