@@ -26,8 +26,11 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pytest
 from safetensors.numpy import load_file
 
+from golow.profiling.summary import execution_summary
+from golow.profiling.trace import read_trace
 from golow.worker.protocol import VERSION, LayersReport, LoadReport, TimeReport
 from golow.worker.results import weighted_sum
 from golow.workload.bundle import Bundle
@@ -484,6 +487,21 @@ def counts_the_iterations_by_layer(worker: Conversation) -> None:
     assert_equal(found, worker.outputs(0, 1, 2, learning_rate=rate))
 
 
+def profiles_its_iterations_or_says_why_not(worker: Conversation) -> None:
+    """A trace with as many steps as were asked for; they are iterations like any others."""
+    rate = worker.subject.bundle.workload.optimizer.learning_rate
+    found = worker.outputs(0, 1, learning_rate=rate)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        if refused(worker.ask(do="profile", iterations=2, file=str(file))):
+            lives_on(worker)
+            return
+        trace = read_trace(file)
+    assert len(trace.steps) == 2
+    assert sum(part.share for part in execution_summary(trace)) == pytest.approx(1)
+    assert_equal(found, worker.outputs(0, 1, learning_rate=rate))
+
+
 def refused(answer: dict[str, Any]) -> bool:
     """Whether the worker says that it cannot, which a level may."""
     if answer["ok"] is True:
@@ -542,6 +560,7 @@ CHECKS: tuple[Callable[[Conversation], None], ...] = (
     rotates_the_batches,
     times_its_layers_or_says_why_not,
     counts_the_iterations_by_layer,
+    profiles_its_iterations_or_says_why_not,
     uses_no_more_threads_than_it_was_given,
     leaves_the_bundle_alone,
     ends_on_quit,

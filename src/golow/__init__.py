@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from golow.api import (
         Interrupted,
+        ProfileResult,
         Result,
         StudyResult,
         TrainingInterrupted,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         load,
         load_study,
         load_training,
+        profile,
         resume,
         run_study,
         train,
@@ -33,6 +35,7 @@ __all__ = [
     "GolowError",
     "Interrupted",
     "Optimizer",
+    "ProfileResult",
     "Result",
     "Schedule",
     "StudyResult",
@@ -42,6 +45,7 @@ __all__ = [
     "load",
     "load_study",
     "load_training",
+    "profile",
     "resume",
     "run_study",
     "train",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from golow.data.voc import VocLabel
+    from golow.profiling.record import Profile
     from golow.training.train import TrainingOutcome
     from golow.workload.request import Loss
 
@@ -171,6 +172,102 @@ def compare(
 def load(place: str | Path) -> Comparison:
     """The comparison of a folder, or of its ``comparison.json``; older formats are brought up."""
     return store.load(place)
+
+
+# ---------------------------------------------------------------- profiles
+
+
+class ProfileResult(NamedTuple):
+    """What `profile` returns: one record a precision, and ways to look at them."""
+
+    profiles: tuple[Profile, ...]
+
+    def table(self, *, sort: str = "time", top: int = 10) -> None:
+        """Print where a step's time goes, and the first operators of every level."""
+        from golow.report.profiling.table import render
+
+        render(self.profiles, sort=sort, top=top)
+
+
+def profile(
+    model: str | nn.Module,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    workers: Mapping[str, str | Sequence[str]] | None = None,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    weights: str | Path | None = None,
+    initialisation: str | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: Device = "cpu",
+    precisions: Sequence[Precision] = ("default",),
+    steps: int = 5,
+    time_limit: float = 10.0,
+    by_shape: bool = False,
+    folder: str | Path | None = None,
+    cache: Path | None = None,
+    observer: Observer | None = None,
+) -> ProfileResult:
+    """Show where a step's time and memory go, at every level.
+
+    The workload and levels are those of `compare`. precisions: one profile each. steps: profiled
+    steps of each level. time_limit: of the race without a profiler, in seconds. by_shape: tell
+    operators apart by the shapes of their inputs. folder: a new one for the record and the traces;
+    with several precisions, each has a folder of its own in it.
+
+    Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
+    result.
+    """
+    from golow.profiling import store as profile_store
+    from golow.profiling.profile import ProfileSettings
+    from golow.profiling.profile import profile as run
+    from golow.workload.request import Request
+
+    found = []
+    for precision in precisions:
+        request = Request(
+            model,
+            example_inputs,
+            mode=mode,
+            batch=batch,
+            resolution=resolution,
+            input_shape=input_shape,
+            channels=channels,
+            classes=classes,
+            weights=weights,
+            initialisation=initialisation,
+            loss=loss,
+            targets=targets,
+            seed=seed,
+            threads=threads or default_threads(),
+            device=device,
+            precision=precision,
+        )
+        traces = None
+        if folder is not None:
+            traces = Path(folder) / precision if len(precisions) > 1 else Path(folder)
+            profile_store.make_folder(traces)
+        settings = ProfileSettings(
+            levels=levels,
+            workers=workers or {},
+            steps=steps,
+            time_limit=time_limit,
+            by_shape=by_shape,
+            traces=traces,
+            cache=cache,
+        )
+        found.append(run(request, settings, observer or Silent()))
+    if folder is not None:
+        profile_store.save(tuple(found), Path(folder))
+    return ProfileResult(tuple(found))
 
 
 # ---------------------------------------------------------------- trainings

@@ -19,6 +19,7 @@ from golow.commands.emit import emit
 from golow.commands.levels import levels
 from golow.commands.lower import lower
 from golow.commands.models import models
+from golow.commands.profile import profile
 from golow.commands.selftest import selftest
 from golow.commands.show import show
 from golow.commands.study import study_app
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(study_app, name="study")
-for command in (compare, train, show, lower, emit, levels, models, doctor, selftest):
+for command in (compare, train, profile, show, lower, emit, levels, models, doctor, selftest):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""``golow show``: show recorded comparisons and trainings."""
+"""``golow show``: show recorded comparisons, trainings and profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 def show(
     records: Annotated[
-        list[Path], typer.Argument(help="Folders that `golow compare` or `golow train` wrote.")
+        list[Path], typer.Argument(help="Folders that golow compare, train or profile wrote.")
     ],
     anyway: Annotated[
         bool, typer.Option(help="Show comparisons together even if they are not comparable.")
@@ -19,15 +19,21 @@ def show(
         bool, typer.Option("--by-layer", help="Also show each level's time by layer.")
     ] = False,
 ) -> None:
-    """Show recorded comparisons and trainings.
+    """Show recorded comparisons, trainings and profiles.
 
     Several comparisons can be shown together only if machine, versions and workload are the same.
     """
     from golow.comparison import store
+    from golow.profiling import store as profile_store
     from golow.report.comparison.table import render
+    from golow.report.profiling import table as profiling
     from golow.report.training import table as training
     from golow.training import store as training_store
 
+    profiles = [path for path in records if profile_store.is_profile(path)]
+    for path in profiles:
+        profiling.render(profile_store.load(path))
+    records = [path for path in records if path not in profiles]
     trainings = [path for path in records if training_store.is_training(path)]
     for path in trainings:
         training.render(training_store.load(path))

@@ -173,6 +173,17 @@ class Worker(Conversation):
             self.fail("protocol", "a layer has a negative time")
         return LayerSample(steps, self._meter.wait_share(before, after, wall) or 0.0)
 
+    def profile(self, iterations: int, file: Path) -> None:
+        """Write the trace of that many iterations to the file.
+
+        Raises `Unsupported` if the level cannot be profiled or does not know the request; the
+        worker stays alive.
+        """
+        limit = max(self.limits.iteration, 40 * self._seconds_per_iteration * iterations)
+        request = {"do": "profile", "iterations": iterations, "file": str(file)}
+        self.ask_optionally(request, limit)
+        self.require_written(file)
+
     def copies(self, iterations: int) -> CopiesReport | None:
         """What an iteration copies from host to device when it is fed from host memory; None if the
         worker does not know the request, or copies nothing."""

@@ -174,6 +174,16 @@ class DividedProgram(Program, Protocol):
         """Run that many iterations and time each step separately."""
 
 
+@runtime_checkable
+class ProfiledProgram(Program, Protocol):
+    """A program that can write down what happens in an iteration; others lack the method, or raise
+    `golow.record.Unsupported` with the reason."""
+
+    def profile(self, iterations: int, file: Path) -> None:
+        """Run that many iterations and write their trace, in Chrome's trace event format, to the
+        file. Each is an event ``golow step N`` of the category ``user_annotation``."""
+
+
 class Stopwatch(Protocol):
     """A device's events around iterations that are enqueued without waiting."""
 

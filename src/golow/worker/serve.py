@@ -36,6 +36,7 @@ from golow.worker.protocol import (
     FedProgram,
     LayersReport,
     PredictingProgram,
+    ProfiledProgram,
     Program,
     TimeRequest,
     TrainableProgram,
@@ -203,6 +204,13 @@ def _layers(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _profile(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, ProfiledProgram):
+        raise UnknownRequest("this worker does not profile its iterations")
+    program.profile(int(request["iterations"]), Path(request["file"]))
+    return {}
+
+
 def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(program, FedProgram):
         raise UnknownRequest("this worker is not fed from the host")
@@ -296,6 +304,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "memory": _memory,
     "layers": _layers,
     "copies": _copies,
+    "profile": _profile,
     "epoch": _epoch,
     "save": _save,
     "restore": _restore,

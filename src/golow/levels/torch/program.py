@@ -213,6 +213,12 @@ class TorchProgram:
         clock = LayerClock(self.module, optimizer, on_device=self.device.type == "cuda")
         return clock.run(self._iterate_by_layer, iterations)
 
+    def profile(self, iterations: int, file: Path) -> None:
+        """Write the profiler's trace of that many iterations."""
+        from golow.levels.torch.profiling import write_trace
+
+        write_trace(self.iterate, iterations, file, on_device=self.device.type == "cuda")
+
     def stopwatch(self, iterations: int) -> Stopwatch | None:
         """Device events around that many iterations; None on a CPU."""
         return torch_device.EventStopwatch(iterations) if self.device.type == "cuda" else None

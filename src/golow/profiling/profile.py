@@ -1,0 +1,126 @@
+"""Profiles a workload at every level: first the check and a short race, then, in workers of their
+own, steps under a profiler. What is timed is never profiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from golow.cache import open_cache
+from golow.comparison.compare import compare
+from golow.comparison.settings import ComparisonSettings
+from golow.levels.choices import choices
+from golow.levels.ladder import Choice
+from golow.levels.starter import Starter
+from golow.observer import Observer
+from golow.profiling.divided import write_divided
+from golow.profiling.operators import operator_times
+from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.summary import execution_summary
+from golow.profiling.trace import read_trace
+from golow.record import GolowError, Run, Unsupported, WorkerFailure
+from golow.scratch import scratch_folder
+from golow.worker.client import Worker
+from golow.workload.bundle import Bundle, write_bundle
+from golow.workload.captured import write_graph
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileSettings:
+    """levels, workers, cache: as of a comparison. steps: profiled iterations. time_limit: of the
+    race without a profiler, in seconds. by_shape: tell operators apart by the shapes of their
+    inputs. traces: an existing folder that keeps the traces; None keeps none."""
+
+    levels: Sequence[str] | None = None
+    workers: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    steps: int = 5
+    time_limit: float = 10.0
+    by_shape: bool = False
+    traces: Path | None = None
+    cache: Path | None = None
+
+
+def profile(request: Request, settings: ProfileSettings, observer: Observer) -> Profile:
+    """Check, time and profile the workload at every level.
+
+    Raises `GolowError` for errors that the caller can fix. An error in a level is that level's
+    result. After Ctrl-C nothing is returned.
+    """
+    if settings.steps < 1:
+        raise GolowError(f"--steps {settings.steps} profiles nothing", "use --steps 5 or so.")
+    comparison = compare(
+        request,
+        ComparisonSettings(
+            levels=settings.levels,
+            workers=settings.workers,
+            time_limit=settings.time_limit,
+            brief=True,
+            cache=settings.cache,
+        ),
+        observer,
+    )
+    if comparison.race.stopped_because == "interrupted":
+        raise KeyboardInterrupt
+    chosen = choices(settings.levels, settings.workers, request.mode, request.device)
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
+        starter = stack.enter_context(Starter())
+        prepared = prepare(request)
+        bundle, prepared = write_bundle(prepared, folder / "bundle")
+        write_graph(prepared, bundle)
+        levels = []
+        for choice, run in zip(chosen, comparison.runs, strict=True):
+            observer.stage(f"{run.level}: profiling")
+            levels.append(_profiled(choice, run, bundle, settings, starter, folder))
+    return Profile(workload=comparison.workload, levels=tuple(levels))
+
+
+def _profiled(
+    choice: Choice,
+    run: Run,
+    bundle: Bundle,
+    settings: ProfileSettings,
+    starter: Starter,
+    folder: Path,
+) -> LevelProfile:
+    found = LevelProfile(
+        level=run.level, verdict=run.check.verdict, reason=run.check.reason, time=run.time
+    )
+    if run.time is None:
+        return found
+    file = (settings.traces or folder) / f"{run.level.replace(':', '-')}.trace.json"
+    try:
+        launch = choice.level.prepare(bundle, choice.variant, open_cache(settings.cache))
+        with starter.worker(run.level, launch, bundle) as worker:
+            worker.load(bundle.folder)
+            worker.time(3, 2)
+            _write_trace(worker, settings.steps, file, bundle)
+        trace = read_trace(file)
+    except Unsupported as error:
+        return msgspec.structs.replace(found, missing=error.reason)
+    except (WorkerFailure, GolowError) as error:
+        return msgspec.structs.replace(found, missing=error.message)
+    seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
+    return msgspec.structs.replace(
+        found,
+        profiled=seconds,
+        steps=len(trace.steps),
+        summary=execution_summary(trace),
+        operators=operator_times(trace, by_shape=settings.by_shape),
+        trace=file.name if settings.traces else "",
+    )
+
+
+def _write_trace(worker: Worker, steps: int, file: Path, bundle: Bundle) -> None:
+    """By the worker's profiler, or else from the times of its steps."""
+    try:
+        worker.profile(steps, file)
+    except Unsupported:
+        layers = worker.layers(steps).steps
+        write_divided(layers, file, on_device=bundle.workload.device == "cuda")

@@ -1,0 +1,34 @@
+"""The records of a profile."""
+
+from __future__ import annotations
+
+from golow.profiling.operators import OperatorTime
+from golow.profiling.summary import Part
+from golow.record import Quantity, Record, Workload
+
+
+class LevelProfile(Record, frozen=True, kw_only=True):
+    """One level.
+
+    verdict, reason: of the check, before anything was timed. time: seconds of an iteration in a
+    race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
+    what a step's time went to. missing: why there is no profile.
+    """
+
+    level: str
+    verdict: str
+    reason: str = ""
+    time: Quantity | None = None
+    profiled: float | None = None
+    steps: int = 0
+    summary: tuple[Part, ...] = ()
+    operators: tuple[OperatorTime, ...] = ()
+    trace: str = ""
+    missing: str = ""
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """A workload in one precision, at several levels."""
+
+    workload: Workload
+    levels: tuple[LevelProfile, ...]

@@ -1,0 +1,148 @@
+"""A profile as tables: what a step's time went to, and its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from golow.profiling.operators import OperatorTime
+from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.summary import ROLES
+from golow.record import GolowError
+from golow.report.console import wide_console
+from golow.report.units import bytes_text, count_text, seconds_text, share_text
+
+WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
+MARKS = "█▓▒░▞▚▤▥▦▧·"  # one a role, in their order
+SORTS: dict[str, Callable[[OperatorTime], float]] = {
+    "time": lambda item: item.self_host + item.self_device,
+    "host-time": lambda item: item.self_host,
+    "device-time": lambda item: item.self_device,
+    "host-memory": lambda item: item.self_host_memory,
+    "device-memory": lambda item: item.self_device_memory,
+    "calls": lambda item: item.calls,
+}
+
+
+def render(
+    profiles: Sequence[Profile],
+    *,
+    sort: str = "time",
+    top: int = 10,
+    console: Console | None = None,
+) -> None:
+    """Print every profile: the summary of all levels, then the operators of each."""
+    require_sort(sort)
+    console = console or wide_console()
+    for profile in profiles:
+        _render_one(profile, sort, top, console)
+
+
+def require_sort(sort: str) -> None:
+    """Raise `GolowError` unless operators can be sorted by that."""
+    if sort not in SORTS:
+        raise GolowError(f"operators cannot be sorted by {sort!r}", f"one of {', '.join(SORTS)}.")
+
+
+def _render_one(profile: Profile, sort: str, top: int, console: Console) -> None:
+    workload = profile.workload
+    what = "training step" if workload.mode == "train" else "inference"
+    console.print(
+        Text(
+            f"{workload.model}, {what}, batch {workload.batch}, {workload.device}, precision "
+            f"{workload.precision}",
+            style="bold",
+        )
+    )
+    found = [level for level in profile.levels if level.summary]
+    if found:
+        console.print(_summary_table(found))
+    for level in profile.levels:
+        if level.verdict != "match":
+            console.print(Text(f"{level.level}: {level.verdict}: {level.reason}"))
+        elif level.missing:
+            console.print(Text(f"{level.level} has no profile: {level.missing}"))
+    for level in found:
+        console.print()
+        console.print(
+            Text(f"{level.level}: operators of a step, mean of {level.steps}", style="bold")
+        )
+        console.print(_operator_table(level, sort, top))
+
+
+# ---------------------------------------------------------------- execution summary
+
+
+def _summary_table(levels: Sequence[LevelProfile]) -> Table:
+    """A column a level, a row a role, and the step's time with and without a profiler."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("a step's time")
+    for level in levels:
+        table.add_column(level.level, justify="right")
+    table.add_row(
+        "without profiler", *(seconds_text(lv.time.value if lv.time else None) for lv in levels)
+    )
+    table.add_row("with profiler", *(seconds_text(level.profiled) for level in levels))
+    for role in ROLES:
+        shares = [_share(level, role) for level in levels]
+        if any(shares):
+            mark = MARKS[ROLES.index(role)]
+            table.add_row(f"{mark} {role}", *(share_text(s) if s else "-" for s in shares))
+    width = min(WIDEST_BAR, BARS // len(levels) - 3)
+    table.add_row("", *(_bar(level, width) for level in levels))
+    return table
+
+
+def _share(level: LevelProfile, role: str) -> float:
+    return sum(part.share for part in level.summary if part.role == role)
+
+
+def _bar(level: LevelProfile, width: int) -> str:
+    """The shares as so many characters."""
+    text, filled = "", 0.0
+    for role in ROLES:
+        filled += width * _share(level, role)
+        text += MARKS[ROLES.index(role)] * (round(filled) - len(text))
+    return text
+
+
+# ---------------------------------------------------------------- operators
+
+
+def _operator_table(level: LevelProfile, sort: str, top: int) -> Table:
+    chosen = sorted(level.operators, key=SORTS[sort], reverse=True)
+    device = any(item.total_device for item in chosen)
+    memory = any(item.self_host_memory or item.self_device_memory for item in chosen)
+    columns: dict[str, Callable[[OperatorTime], str]] = {
+        "self": lambda item: seconds_text(item.self_host),
+        "share": lambda item: share_text(item.self_host / (level.profiled or 1.0)),
+        "total": lambda item: seconds_text(item.total_host),
+    }
+    if device:
+        columns |= {
+            "device\nself": lambda item: seconds_text(item.self_device),
+            "device\ntotal": lambda item: seconds_text(item.total_device),
+        }
+    if memory:
+        columns["memory\nself"] = _memory_text
+    columns["calls"] = lambda item: count_text(item.calls)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("operator", overflow="fold", max_width=48)
+    for name in columns:
+        table.add_column(name, justify="right")
+    for item in chosen[:top]:
+        name = f"{item.name} {item.shapes}".strip()
+        table.add_row(Text(name), *(text(item) for text in columns.values()))
+    rest = len(chosen) - top
+    if rest > 0:
+        table.add_row(Text(f"and {rest} more", style="dim"), *[""] * len(columns))
+    return table
+
+
+def _memory_text(item: OperatorTime) -> str:
+    size = item.self_host_memory + item.self_device_memory
+    return f"-{bytes_text(-size)}" if size < 0 else bytes_text(size)

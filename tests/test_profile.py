@@ -1,0 +1,126 @@
+"""`golow profile` from the command line and from Python, with real workers."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import golow
+from golow.api import ProfileResult
+from golow.levels import ladder
+from golow.profiling import store
+from golow.profiling.trace import read_trace
+from golow.record import GolowError
+from golow.report.profiling.table import render
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("profile") / "saved"
+
+
+@pytest.fixture(scope="module")
+def profiled(folder: Path) -> ProfileResult:
+    levels = ["eager", "onednn"] if ladder.choose("onednn", "train").level.probe().available else []
+    return golow.profile(
+        "lenet5",
+        mode="train",
+        batch=4,
+        levels=levels or ["eager"],
+        steps=3,
+        time_limit=0.5,
+        by_shape=True,
+        folder=folder,
+        cache=folder.parent / "cache",
+    )
+
+
+def test_every_level_is_checked_timed_and_profiled(profiled: ProfileResult) -> None:
+    [found] = profiled.profiles
+    assert found.workload.mode == "train"
+    for level in found.levels:
+        assert level.verdict == "match", level.reason
+        assert level.missing == ""
+        assert level.steps == 3
+        assert level.time is not None
+        assert level.profiled is not None
+        assert sum(part.share for part in level.summary) == pytest.approx(1)
+        assert sum(part.seconds for part in level.summary) == pytest.approx(level.profiled)
+    eager = found.levels[0]
+    shapes = {item.shapes for item in eager.operators if item.name == "aten::conv2d"}
+    assert len(shapes) == 2  # one a layer
+    assert all(shape.startswith("[[4, ") for shape in shapes)
+    assert any(item.self_host_memory > 0 for item in eager.operators)
+    for level in found.levels[1:]:
+        assert {"convolution", "convolution_backward_weights"} <= {i.name for i in level.operators}
+
+
+def test_a_saved_profile_is_shown_again(profiled: ProfileResult, folder: Path) -> None:
+    assert store.load(folder) == profiled.profiles
+    for level in profiled.profiles[0].levels:
+        assert len(read_trace(folder / level.trace).steps) == 3
+    done = run("show", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "without profiler" in done.stdout
+    assert "aten::convolution_backward" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    with pytest.raises(GolowError, match="holds a profile already"):
+        store.make_folder(folder)
+
+
+@pytest.mark.parametrize("sort", ["time", "host-memory", "calls"])
+def test_operators_are_shown_in_the_order_asked_for(profiled: ProfileResult, sort: str) -> None:
+    text = io.StringIO()
+    render(profiled.profiles, sort=sort, top=3, console=Console(file=text, width=100))
+    shown = text.getvalue()
+    assert "and " in shown
+    first = max(profiled.profiles[0].levels[0].operators, key=KEYS[sort])
+    lines = shown[shown.index("eager: operators") :].splitlines()
+    assert any(first.name in line for line in lines[4:7]), shown
+
+
+KEYS = {
+    "time": lambda item: item.self_host,
+    "host-memory": lambda item: item.self_host_memory,
+    "calls": lambda item: item.calls,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--sort", "beauty"), "operators cannot be sorted by 'beauty'"),
+        (("--precision", "bf17"), "there is no precision 'bf17'"),
+        (("--steps", "0"), "--steps 0 profiles nothing"),
+        (("--save", "-"), "--save - would be standard output"),
+        (("--save", "README.md"), "README.md"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(options: tuple[str, str], said: str) -> None:
+    done = run("profile", "lenet5", *options)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_holds_no_trace_says_so(tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text(json.dumps({"profiles": 3}))
+    done = run("show", str(tmp_path))
+    assert done.returncode == 2
+    assert "profile.json cannot be read" in done.stderr
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "golow", *arguments],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
