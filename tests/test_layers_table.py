@@ -21,8 +21,8 @@ from golow.record import (
     TensorType,
     Workload,
 )
-from golow.report.comparison.layers import layer_columns, layer_rows
 from golow.report.comparison.table import render
+from golow.report.layers import layer_columns, layer_rows
 
 WORKLOAD = Workload(
     model="net",

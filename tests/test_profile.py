@@ -92,9 +92,29 @@ KEYS = {
 }
 
 
+def test_layers_stand_side_by_side(profiled: ProfileResult) -> None:
+    text = io.StringIO()
+    render(profiled.profiles, by="layer", console=Console(file=text, width=100))
+    shown = text.getvalue()
+    for words in ("By layer", "backward", "update", "total"):
+        assert words in shown
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 100
+    convolutions = [line for line in lines if "Conv2d" in line]
+    assert len(convolutions) == 4, shown  # two layers, forward and backward
+    assert len(convolutions[0].split("%")) == len(profiled.profiles[0].levels) + 1
+
+
+def test_a_profile_of_the_host_has_no_kernels(profiled: ProfileResult) -> None:
+    text = io.StringIO()
+    render(profiled.profiles, by="kernel", console=Console(file=text, width=100))
+    assert "none: this is the host's profile" in text.getvalue()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (("--by", "magic"), "a profile has no 'magic'"),
         (("--sort", "beauty"), "operators cannot be sorted by 'beauty'"),
         (("--precision", "bf17"), "there is no precision 'bf17'"),
         (("--steps", "0"), "--steps 0 profiles nothing"),

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golow.profiling.divided import write_divided
+from golow.profiling.kernels import (
+    BLOCKS,
+    OCCUPANCY,
+    gpu_summary,
+    kernel_times,
+    uses_tensor_cores,
+)
 from golow.profiling.operators import OperatorTime, operator_times
 from golow.profiling.summary import OTHER, ROLES, divide, execution_summary
 from golow.profiling.trace import Trace, nested, read_trace
@@ -188,6 +196,60 @@ def test_own_times_add_up_to_the_outermost_operators(
     assert own == pytest.approx(sum(e.nanoseconds for e in outermost) / 1e9)
     assert sum(found.calls for found in operator_times(trace)) == len(operators)
     assert all(found.total_host >= found.self_host - 1e-12 for found in operator_times(trace))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def kernel(name: str, start: float, end: float, correlation: int, **more: object) -> dict[str, Any]:
+    details = {"correlation": correlation, "grid": [1024, 2, 1], "block": [256, 1, 1]} | more
+    return event(name, "kernel", start, end, lane="stream", **details)
+
+
+def test_kernels_have_their_launches_and_their_operator(tmp_path: Path) -> None:
+    events = [step(0, 0, 100), event("aten::relu", "cpu_op", 0, 50)]
+    for number, (start, end) in enumerate([(10, 20), (20, 50)]):
+        events.append(
+            event("cudaLaunchKernel", "cuda_runtime", 2 + number, 3 + number, correlation=number)
+        )
+        events.append(kernel("relu", start, end, number, **{"registers per thread": 32}))
+    events.append(kernel("relu", 60, 65, 9, grid=[512, 2, 1]))
+    first, second = kernel_times(written(tmp_path, events))
+    assert (first.grid, first.block, first.registers) == ((1024, 2, 1), (256, 1, 1), 32)
+    assert (first.calls, first.operator) == (2, "aten::relu")
+    assert (first.seconds, first.lowest, first.highest) == pytest.approx((40e-6, 10e-6, 30e-6))
+    assert (second.grid, second.calls, second.operator) == ((512, 2, 1), 1, "")
+
+
+def test_a_gpus_figures_are_weighted_by_time(tmp_path: Path) -> None:
+    full, half = {OCCUPANCY: 100, BLOCKS: 4.0}, {OCCUPANCY: 20, BLOCKS: 0.5}
+    events = [
+        step(0, 0, 100),
+        kernel("sm90_xmma_gemm_bf16", 10, 40, 1, **full),
+        kernel("elementwise", 30, 40, 2, **half),  # at the same time, on another stream
+        kernel("elementwise", 150, 160, 3, **half),  # after the step
+    ]
+    found = gpu_summary(written(tmp_path, events))
+    assert found is not None
+    assert found.utilization == pytest.approx(0.30)
+    assert found.occupancy == pytest.approx(0.75 * 1.0 + 0.25 * 0.2)
+    assert found.sm_efficiency == pytest.approx((0.75 * 1.0 + 0.25 * 0.5) * 0.30)
+    assert found.tensor_cores == pytest.approx(0.75)
+    assert gpu_summary(written(tmp_path, [step(0, 0, 1)])) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "uses"),
+    [
+        ("ampere_h16816gemm_128x64_ldg8_stages_64x3_tn", True),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", True),
+        ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm>", True),
+        ("void at::native::vectorized_elementwise_kernel<4, relu>", False),
+        ("ampere_sgemm_128x64_tn", False),
+    ],
+)
+def test_tensor_cores_are_known_by_the_kernels_name(name: str, uses: bool) -> None:
+    assert uses_tensor_cores(name) is uses
 
 
 # ---------------------------------------------------------------- traces

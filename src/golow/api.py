@@ -182,11 +182,12 @@ class ProfileResult(NamedTuple):
 
     profiles: tuple[Profile, ...]
 
-    def table(self, *, sort: str = "time", top: int = 10) -> None:
-        """Print where a step's time goes, and the first operators of every level."""
+    def table(self, *, by: str = "operator", sort: str = "time", top: int = 10) -> None:
+        """Print where a step's time goes, and the first operators or kernels of every level, or
+        the layers of all."""
         from golow.report.profiling.table import render
 
-        render(self.profiles, sort=sort, top=top)
+        render(self.profiles, by=by, sort=sort, top=top)
 
 
 def profile(

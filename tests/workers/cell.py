@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 WORKERS: list[subprocess.Popen[bytes]] = []
+STARTING = threading.Lock()  # held until a worker that has begun is in the list
 DEAF: list[bool] = []  # whether it does not hear that it should end
 
 
@@ -29,7 +30,8 @@ def main() -> None:
     fault = json.loads(os.environ.get("CELL_FAULTS", "{}")).get(str(cell["batch"]), "")
     print("measuring", flush=True)
     if "with a worker" in fault:  # one that does not notice that it is alone
-        WORKERS.append(subprocess.Popen(["sleep", "1000"], start_new_session=True))
+        with STARTING:
+            WORKERS.append(subprocess.Popen(["sleep", "1000"], start_new_session=True))
     if fault == "hang with a worker":
         time.sleep(1000)
     if fault == "silent hang":
@@ -76,9 +78,10 @@ def listen(asked: threading.Event) -> None:
         asked.set()
     while DEAF:
         time.sleep(1)
-    for worker in WORKERS:
-        worker.kill()
-    os._exit(1)
+    with STARTING:
+        for worker in WORKERS:
+            worker.kill()
+        os._exit(1)
 
 
 if __name__ == "__main__":

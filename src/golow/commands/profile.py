@@ -57,6 +57,9 @@ def profile(
     time_limit: Annotated[
         float, typer.Option(help="Time limit of the race without a profiler, in seconds.")
     ] = 10.0,
+    by: Annotated[
+        str, typer.Option(help="What to divide a step by: operator, layer or kernel.")
+    ] = "operator",
     by_shape: Annotated[
         bool, typer.Option("--by-shape", help="Tell operators apart by their inputs' shapes.")
     ] = False,
@@ -67,7 +70,7 @@ def profile(
             "device-memory or calls."
         ),
     ] = "time",
-    top: Annotated[int, typer.Option(help="Operators to show.")] = 10,
+    top: Annotated[int, typer.Option(help="Operators or kernels to show.")] = 10,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -81,10 +84,10 @@ def profile(
     The levels are checked and timed first, without a profiler.
     """
     from golow import api
-    from golow.report.profiling.table import require_sort
+    from golow.report.profiling.table import require_view
     from golow.report.progress import ProgressDisplay
 
-    require_sort(sort)
+    require_view(by, sort)
     wanted = [_precision(name) for name in names(precision) or []]
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         result = api.profile(
@@ -110,7 +113,7 @@ def profile(
             folder=save,
             observer=display,
         )
-    result.table(sort=sort, top=top)
+    result.table(by=by, sort=sort, top=top)
     if save is not None:
         print(f"profile: {save}")
     bad = any(

@@ -71,6 +71,18 @@ def operator_times(trace: Trace, *, by_shape: bool = False) -> tuple[OperatorTim
     return tuple(sorted(times, key=lambda time: (-time.self_host - time.self_device, time.name)))
 
 
+def launchers(trace: Trace) -> dict[int, str]:
+    """The operators that put something on the device, by the correlation of what they put there."""
+    events = list(trace.in_steps(OPERATOR))
+    finder = _Innermost(events, nested(events))
+    found = {}
+    for call in trace.in_steps(*RUNTIME):
+        place = finder.at(call.lane, call.start)
+        if place is not None and "correlation" in call.details:
+            found[int(call.details["correlation"])] = events[place].name
+    return found
+
+
 def _own_figures(
     trace: Trace, events: Sequence[Event], around: Mapping[int, int]
 ) -> list[dict[str, float]]:

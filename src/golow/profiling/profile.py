@@ -18,6 +18,7 @@ from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
 from golow.observer import Observer
 from golow.profiling.divided import write_divided
+from golow.profiling.kernels import gpu_summary, kernel_times
 from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import execution_summary
@@ -60,6 +61,7 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
             levels=settings.levels,
             workers=settings.workers,
             time_limit=settings.time_limit,
+            by_layer=True,
             brief=True,
             cache=settings.cache,
         ),
@@ -90,7 +92,12 @@ def _profiled(
     folder: Path,
 ) -> LevelProfile:
     found = LevelProfile(
-        level=run.level, verdict=run.check.verdict, reason=run.check.reason, time=run.time
+        level=run.level,
+        verdict=run.check.verdict,
+        reason=run.check.reason,
+        time=run.time,
+        layers=run.layers,
+        layers_missing=run.layers_missing,
     )
     if run.time is None:
         return found
@@ -112,6 +119,8 @@ def _profiled(
         profiled=seconds,
         steps=len(trace.steps),
         summary=execution_summary(trace),
+        gpu=gpu_summary(trace),
+        kernels=kernel_times(trace),
         operators=operator_times(trace, by_shape=settings.by_shape),
         trace=file.name if settings.traces else "",
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
-from golow.record import Quantity, Record, Workload
+from golow.record import LayerTime, Quantity, Record, Workload
 
 
 class LevelProfile(Record, frozen=True, kw_only=True):
@@ -12,7 +13,9 @@ class LevelProfile(Record, frozen=True, kw_only=True):
 
     verdict, reason: of the check, before anything was timed. time: seconds of an iteration in a
     race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
-    what a step's time went to. missing: why there is no profile.
+    what a step's time went to. gpu: None without kernels. layers: every step of the level, timed
+    separately without a profiler; layers_missing: why there are none. missing: why there is no
+    profile.
     """
 
     level: str
@@ -22,7 +25,11 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     profiled: float | None = None
     steps: int = 0
     summary: tuple[Part, ...] = ()
+    gpu: GpuSummary | None = None
     operators: tuple[OperatorTime, ...] = ()
+    kernels: tuple[KernelTime, ...] = ()
+    layers: tuple[LayerTime, ...] = ()
+    layers_missing: str = ""
     trace: str = ""
     missing: str = ""
 

@@ -20,8 +20,8 @@ from golow.report.comparison.gpu import (
     render_gpu,
     throttled_share,
 )
-from golow.report.comparison.layers import has_layers, render_layers
 from golow.report.console import level_text, wide_console
+from golow.report.layers import has_layers, render_layers
 from golow.report.units import bytes_text, count_text, interval_text, seconds_text, share_text
 
 CUDNN = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
@@ -59,8 +59,8 @@ def render(
     for remark in remarks:
         console.print(Text(f"note: {remark}", style="dim"))
     render_gpu(comparison, console)
-    if has_layers(comparison) if by_layer is None else by_layer:
-        render_layers(comparison, console)
+    if has_layers(comparison.runs) if by_layer is None else by_layer:
+        render_layers(comparison.runs, console)
 
 
 def heading(comparison: Comparison) -> str:

@@ -9,15 +9,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from golow.profiling.kernels import GpuSummary
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import ROLES
 from golow.record import GolowError
 from golow.report.console import wide_console
+from golow.report.layers import render_layers
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
+VIEWS = ("operator", "layer", "kernel")
 WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
 MARKS = "█▓▒░▞▚▤▥▦▧·"  # one a role, in their order
+GPU_ROWS: dict[str, Callable[[GpuSummary], float | None]] = {
+    "GPU busy": lambda gpu: gpu.utilization,
+    "SM efficiency (estimate)": lambda gpu: gpu.sm_efficiency,
+    "occupancy (estimate)": lambda gpu: gpu.occupancy,
+    "tensor cores": lambda gpu: gpu.tensor_cores,
+}
 SORTS: dict[str, Callable[[OperatorTime], float]] = {
     "time": lambda item: item.self_host + item.self_device,
     "host-time": lambda item: item.self_host,
@@ -31,24 +40,38 @@ SORTS: dict[str, Callable[[OperatorTime], float]] = {
 def render(
     profiles: Sequence[Profile],
     *,
+    by: str = "operator",
     sort: str = "time",
     top: int = 10,
     console: Console | None = None,
 ) -> None:
-    """Print every profile: the summary of all levels, then the operators of each."""
-    require_sort(sort)
+    """Print every profile: the summary of all levels, then what they are divided by: the operators
+    or kernels of each, or the layers of all side by side."""
+    require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
-        _render_one(profile, sort, top, console)
+        found = _render_summary(profile, console)
+        if by == "layer":
+            render_layers(found, console)
+        for level in found if by != "layer" else ():
+            console.print()
+            console.print(
+                Text(f"{level.level}: {by}s of a step, mean of {level.steps}", style="bold")
+            )
+            table = _kernel_table if by == "kernel" else _operator_table
+            console.print(table(level, sort, top))
 
 
-def require_sort(sort: str) -> None:
-    """Raise `GolowError` unless operators can be sorted by that."""
+def require_view(by: str, sort: str) -> None:
+    """Raise `GolowError` unless a profile can be divided and sorted by that."""
+    if by not in VIEWS:
+        raise GolowError(f"a profile has no {by!r}", f"--by {', '.join(VIEWS)}.")
     if sort not in SORTS:
-        raise GolowError(f"operators cannot be sorted by {sort!r}", f"one of {', '.join(SORTS)}.")
+        raise GolowError(f"operators cannot be sorted by {sort!r}", f"--sort {', '.join(SORTS)}.")
 
 
-def _render_one(profile: Profile, sort: str, top: int, console: Console) -> None:
+def _render_summary(profile: Profile, console: Console) -> list[LevelProfile]:
+    """Print the summary; returns the levels that have a profile."""
     workload = profile.workload
     what = "training step" if workload.mode == "train" else "inference"
     console.print(
@@ -66,12 +89,7 @@ def _render_one(profile: Profile, sort: str, top: int, console: Console) -> None
             console.print(Text(f"{level.level}: {level.verdict}: {level.reason}"))
         elif level.missing:
             console.print(Text(f"{level.level} has no profile: {level.missing}"))
-    for level in found:
-        console.print()
-        console.print(
-            Text(f"{level.level}: operators of a step, mean of {level.steps}", style="bold")
-        )
-        console.print(_operator_table(level, sort, top))
+    return found
 
 
 # ---------------------------------------------------------------- execution summary
@@ -92,6 +110,10 @@ def _summary_table(levels: Sequence[LevelProfile]) -> Table:
         if any(shares):
             mark = MARKS[ROLES.index(role)]
             table.add_row(f"{mark} {role}", *(share_text(s) if s else "-" for s in shares))
+    for name, figure in GPU_ROWS.items():
+        figures = [figure(level.gpu) if level.gpu else None for level in levels]
+        if any(value is not None for value in figures):
+            table.add_row(name, *map(share_text, figures))
     width = min(WIDEST_BAR, BARS // len(levels) - 3)
     table.add_row("", *(_bar(level, width) for level in levels))
     return table
@@ -146,3 +168,36 @@ def _operator_table(level: LevelProfile, sort: str, top: int) -> Table:
 def _memory_text(item: OperatorTime) -> str:
     size = item.self_host_memory + item.self_device_memory
     return f"-{bytes_text(-size)}" if size < 0 else bytes_text(size)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def _kernel_table(level: LevelProfile, sort: str, top: int) -> Table:
+    """In order of their time, whatever operators are sorted by."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("kernel", overflow="fold", max_width=34)
+    for name in ("time", "share", "calls", "mean", "grid", "block", "occupancy", "from"):
+        table.add_column(name, justify="right", overflow="fold")
+    for kernel in level.kernels[:top]:
+        table.add_row(
+            Text(f"{kernel.name}{' [tensor cores]' if kernel.tensor_cores else ''}"),
+            seconds_text(kernel.seconds),
+            share_text(kernel.seconds / (level.profiled or 1.0)),
+            count_text(kernel.calls),
+            seconds_text(kernel.seconds / kernel.calls),
+            _sizes(kernel.grid),
+            _sizes(kernel.block),
+            share_text(kernel.occupancy),
+            Text(kernel.operator),
+        )
+    if not level.kernels:
+        table.add_row(Text("none: this is the host's profile", style="dim"), *[""] * 8)
+    elif len(level.kernels) > top:
+        rest = f"and {len(level.kernels) - top} more"
+        table.add_row(Text(rest, style="dim"), *[""] * 8)
+    return table
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes)) or "-"

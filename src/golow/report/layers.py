@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.record import Comparison, LayerPhase, LayerTime, Run
+from golow.record import LayerPhase, LayerTime
 from golow.report.console import WIDTH
 from golow.report.units import milliseconds_text
 
@@ -19,6 +19,22 @@ MOST_LAYERS = 50  # rows of a phase that stay readable
 LABEL_WIDTH = 32
 PHASES: tuple[LayerPhase, ...] = ("forward", "backward", "update")
 CELL_WIDTH = 13
+
+
+class Divided(Protocol):
+    """A level that may have times by layer: a run of a comparison, or of a profile."""
+
+    @property
+    def level(self) -> str:
+        """Its name."""
+
+    @property
+    def layers(self) -> tuple[LayerTime, ...]:
+        """Its steps; empty if they were not timed."""
+
+    @property
+    def layers_missing(self) -> str:
+        """Why they were not, if that was wanted."""
 
 
 class Row(NamedTuple):
@@ -44,18 +60,18 @@ class Column(NamedTuple):
         return sum(self.seconds.values())
 
 
-def has_layers(comparison: Comparison) -> bool:
+def has_layers(runs: Sequence[Divided]) -> bool:
     """Whether times by layer were requested."""
-    return any(run.layers or run.layers_missing for run in comparison.runs)
+    return any(run.layers or run.layers_missing for run in runs)
 
 
-def render_layers(comparison: Comparison, console: Console) -> None:
+def render_layers(runs: Sequence[Divided], console: Console) -> None:
     """Print as many tables as the levels need, and why a level has no times by layer."""
     console.print()
-    if not has_layers(comparison):
+    if not has_layers(runs):
         console.print("This record has no times by layer: run `golow compare --by-layer`.")
         return
-    columns = layer_columns(comparison.runs)
+    columns = layer_columns(runs)
     if columns:
         rows = layer_rows(columns)
         counts = sorted({column.iterations for column in columns})
@@ -70,12 +86,12 @@ def render_layers(comparison: Comparison, console: Console) -> None:
         for part in _that_fit(columns, rows, min(WIDTH, console.width)):
             console.print(_table(part, rows, columns[0].operations))
         console.print(Text(_remark(columns), style="dim"))
-    for run in comparison.runs:
+    for run in runs:
         if run.layers_missing:
             console.print(Text(f"{run.level} has no times by layer: {run.layers_missing}"))
 
 
-def layer_columns(runs: Sequence[Run]) -> list[Column]:
+def layer_columns(runs: Sequence[Divided]) -> list[Column]:
     """The runs that have times by layer, all grouped to the same depth of paths."""
     measured = [run for run in runs if run.layers]
     depth = _depth([step.modules[0] for run in measured for step in run.layers])
@@ -108,7 +124,7 @@ def _group(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth])
 
 
-def _column(run: Run, depth: int) -> Column:
+def _column(run: Divided, depth: int) -> Column:
     steps: dict[Row, list[LayerTime]] = {}
     operations: dict[Row, str] = {}
     covered: set[Row] = set()
