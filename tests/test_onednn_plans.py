@@ -86,7 +86,10 @@ def test_damaged_layouts_are_measured_again(damage: str, place: tuple[Path, Path
     choose_layouts(folder, "blocked", "channels_last")
     DAMAGES[damage](folder / LAYOUTS)
     notes = OneDnn(folder).load(bundle).notes
-    assert f"layouts.json in the cache was damaged and is made again ({folder})" in notes
+    assert (
+        f"layouts.json in the cache was damaged, or is of an earlier golow, and is made again ({folder})"
+        in notes
+    )
     assert tuning.read(folder / LAYOUTS, []) is not None
     assert OneDnn(folder).load(bundle).notes == notes[1:]
 

@@ -130,4 +130,6 @@ def _digest(file: Path) -> str:
 
 
 def _note(name: str, folder: Path, notes: list[str]) -> None:
-    notes.append(f"{name} in the cache was damaged and is made again ({folder})")
+    notes.append(
+        f"{name} in the cache was damaged, or is of an earlier golow, and is made again ({folder})"
+    )
