@@ -22,8 +22,7 @@ from bundles import NETWORKS, network_bundle, product_bundle
 from golow.comparison import store
 from golow.levels import ladder
 from golow.levels.libtorch.emit import emit_program
-from golow.levels.torch.layers import LayerClock
-from golow.levels.torch.program import TorchProgram
+from golow.levels.torch.program import Parts, TorchProgram
 from golow.lower.capture import capture_inference, capture_training
 from golow.record import LayerTime, Mode, Unsupported, WorkerFailure
 from golow.worker.client import Worker
@@ -78,9 +77,9 @@ class Watched(TorchProgram):
         super().__init__()
         self.begun: list[int] = []
 
-    def _iterate_by_layer(self, clock: LayerClock) -> None:
+    def _iterate_in_parts(self, parts: Parts) -> None:
         self.begun.append(time.perf_counter_ns())
-        super()._iterate_by_layer(clock)
+        super()._iterate_in_parts(parts)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,10 +12,9 @@ from pathlib import Path
 import msgspec
 
 from golow.files import write_whole
-from golow.profiling.trace import ANNOTATION, KERNEL, OPERATOR, STEP
+from golow.profiling.trace import ANNOTATION, KERNEL, OPERATOR
 from golow.record import LayerTime
-
-LANES = {OPERATOR: "host", KERNEL: "device"}
+from golow.worker.protocol import LAYER, PHASE, STEP
 
 
 def write_divided(layers: Sequence[LayerTime], file: Path, *, on_device: bool) -> None:
@@ -23,29 +22,31 @@ def write_divided(layers: Sequence[LayerTime], file: Path, *, on_device: bool) -
 
     on_device: the times are those of a device, whose events are kernels.
     """
-    category = KERNEL if on_device else OPERATOR
+    category, lane = (KERNEL, "device") if on_device else (OPERATOR, "host")
     events: list[dict[str, object]] = []
     moment = 0
     for number, spent in enumerate(zip(*(layer.ns for layer in layers), strict=True)):
         began = moment
         for layer, nanoseconds in zip(layers, spent, strict=True):
-            details = {"layer": layer.modules[0], "phase": layer.phase}
-            events.append(_event(layer.operation, category, moment, nanoseconds, details))
+            for name, kind in (
+                (f"{PHASE}{layer.phase}", ANNOTATION),
+                (f"{LAYER}{layer.modules[0]}", ANNOTATION),
+                (layer.operation, category),
+            ):
+                events.append(_event(name, kind, lane, moment, nanoseconds))
             moment += nanoseconds
-        events.append(_event(f"{STEP}{number}", ANNOTATION, began, moment - began, {}))
+        events.append(_event(f"{STEP}{number}", ANNOTATION, "host", began, moment - began))
     write_whole(file, msgspec.json.encode({"traceEvents": events}))
 
 
-def _event(
-    name: str, category: str, start: int, nanoseconds: int, details: dict[str, str]
-) -> dict[str, object]:
+def _event(name: str, category: str, lane: str, start: int, nanoseconds: int) -> dict[str, object]:
     return {
         "ph": "X",
         "name": name,
         "cat": category,
         "pid": 0,
-        "tid": LANES.get(category, "host"),
+        "tid": lane,
         "ts": start / 1000,
         "dur": nanoseconds / 1000,
-        "args": details,
+        "args": {},
     }

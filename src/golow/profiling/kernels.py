@@ -9,10 +9,11 @@ https://github.com/pytorch/kineto/blob/main/tb_plugin/docs/gpu_utilization.md
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from golow.profiling.operators import launchers
+from golow.profiling.places import Place, Places
 from golow.profiling.summary import clipped, union
 from golow.profiling.trace import KERNEL, Event, Trace
 from golow.record import Record
@@ -34,7 +35,7 @@ class KernelTime(Record, frozen=True, kw_only=True):
     seconds: of all its launches in a step; lowest, highest: of a single one. grid, block: threads
     and blocks in x, y and z. registers: of a thread. shared_memory: bytes of a block.
     blocks_per_sm, occupancy: estimates of the trace, means over the time; occupancy is a share.
-    operator: what launched it most of the time.
+    operator, layer, phase: what launched it most of the time; empty if that is not known.
     """
 
     name: str
@@ -50,6 +51,8 @@ class KernelTime(Record, frozen=True, kw_only=True):
     occupancy: float | None = None
     tensor_cores: bool = False
     operator: str = ""
+    layer: str = ""
+    phase: str = ""
 
 
 class GpuSummary(Record, frozen=True, kw_only=True):
@@ -72,9 +75,9 @@ def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
     for event in _kernels(trace):
         shape = str(event.details.get("grid", "")), str(event.details.get("block", ""))
         groups[event.name, *shape].append(event)
-    by_correlation = launchers(trace)
+    causes = _causes(trace)
     steps = len(trace.steps)
-    found = (_kernel_time(events, steps, by_correlation) for events in groups.values())
+    found = (_kernel_time(events, steps, causes) for events in groups.values())
     return tuple(sorted(found, key=lambda kernel: (-kernel.seconds, kernel.name)))
 
 
@@ -110,11 +113,21 @@ def _kernels(trace: Trace) -> Iterator[Event]:
     return trace.in_steps(KERNEL)
 
 
-def _kernel_time(events: Sequence[Event], steps: int, by_correlation: dict[int, str]) -> KernelTime:
+Causes = Callable[[Event], tuple[str, Place]]
+
+
+def _causes(trace: Trace) -> Causes:
+    """Says of a kernel which operator launched it, and where in the model."""
+    operators, places = launchers(trace), Places(trace)
+    return lambda kernel: (
+        operators.get(int(kernel.details.get("correlation", -1)), ""),
+        places.of(kernel),
+    )
+
+
+def _kernel_time(events: Sequence[Event], steps: int, causes: Causes) -> KernelTime:
     first = events[0].details
-    names: dict[str, int] = defaultdict(int)
-    for event in events:
-        names[by_correlation.get(int(event.details.get("correlation", -1)), "")] += 1
+    operator, (layer, phase) = Counter(map(causes, events)).most_common(1)[0][0]
     seconds = [event.nanoseconds / 1e9 for event in events]
     registers = first.get("registers per thread")
     shared = first.get("shared memory")
@@ -131,7 +144,9 @@ def _kernel_time(events: Sequence[Event], steps: int, by_correlation: dict[int, 
         blocks_per_sm=_weighted(events, lambda event: _number(event, BLOCKS)),
         occupancy=_weighted(events, _occupancy),
         tensor_cores=uses_tensor_cores(events[0].name),
-        operator=max(names, key=lambda name: names[name]),
+        operator=operator,
+        layer=layer,
+        phase=phase,
     )
 
 

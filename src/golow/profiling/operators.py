@@ -6,23 +6,25 @@ kernel belongs to the operator that launched it, whenever it ran.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 
-from golow.profiling.trace import ON_DEVICE, OPERATOR, RUNTIME, Event, Trace, nested
+from golow.profiling.places import Innermost, Places
+from golow.profiling.trace import ON_DEVICE, OPERATOR, RUNTIME, Event, Trace
 from golow.record import Record
 
 
 class OperatorTime(Record, frozen=True, kw_only=True):
     """One operator in a step, the mean of all steps: calls, seconds and bytes.
 
-    shapes: of its inputs, if operators are told apart by them. Memory is what was allocated less
-    what was freed.
+    shapes: of its inputs, if operators are told apart by them. sites: the lines of the user's code
+    that call it, or of whose gradients it is part, the most frequent first; empty if they are not
+    known. Memory is what was allocated less what was freed.
     """
 
     name: str
     shapes: str = ""
+    sites: tuple[str, ...] = ()
     calls: float = 0.0
     self_host: float = 0.0
     total_host: float = 0.0
@@ -47,22 +49,23 @@ class _Sums:
 
 def operator_times(trace: Trace, *, by_shape: bool = False) -> tuple[OperatorTime, ...]:
     """All operators of the steps, the one that took the longest itself first."""
-    events = list(trace.in_steps(OPERATOR))
-    around = nested(events)
-    own = _own_figures(trace, events, around)
+    finder = Innermost(list(trace.in_steps(OPERATOR)))
+    events = finder.events
+    own = _own_figures(trace, finder)
     sums: dict[Key, _Sums] = defaultdict(_Sums)
     for position, event in enumerate(events):
         found = sums[_key(event, by_shape)]
         found.calls += 1
         for name, value in own[position].items():
             found.figures[f"self_{name}"] += value
-            for key in {_key(events[place], by_shape) for place in _chain(position, around)}:
+            for key in {_key(events[place], by_shape) for place in finder.chain(position)}:
                 sums[key].figures[f"total_{name}"] += value
-    steps = len(trace.steps)
+    steps, sites = len(trace.steps), _sites(trace, by_shape)
     times = (
         OperatorTime(
             name=name,
             shapes=shapes,
+            sites=tuple(site for site, _ in sites[name, shapes].most_common()),
             calls=found.calls / steps,
             **{field: value / steps for field, value in found.figures.items()},
         )
@@ -73,32 +76,38 @@ def operator_times(trace: Trace, *, by_shape: bool = False) -> tuple[OperatorTim
 
 def launchers(trace: Trace) -> dict[int, str]:
     """The operators that put something on the device, by the correlation of what they put there."""
-    events = list(trace.in_steps(OPERATOR))
-    finder = _Innermost(events, nested(events))
+    finder = Innermost(list(trace.in_steps(OPERATOR)))
     found = {}
     for call in trace.in_steps(*RUNTIME):
-        place = finder.at(call.lane, call.start)
-        if place is not None and "correlation" in call.details:
-            found[int(call.details["correlation"])] = events[place].name
+        operator = finder.at(call.lane, call.start)
+        if operator is not None and "correlation" in call.details:
+            found[int(call.details["correlation"])] = operator.name
     return found
 
 
-def _own_figures(
-    trace: Trace, events: Sequence[Event], around: Mapping[int, int]
-) -> list[dict[str, float]]:
+def _sites(trace: Trace, by_shape: bool) -> dict[Key, Counter[str]]:
+    """How often each line of the user's code calls an operator, where lines are marked."""
+    places, found = Places(trace), defaultdict[Key, Counter[str]](Counter)
+    for event in trace.events:
+        if event.category == OPERATOR and (site := places.site(event)):
+            found[_key(event, by_shape)][site] += 1
+    return found
+
+
+def _own_figures(trace: Trace, finder: Innermost) -> list[dict[str, float]]:
     """Of each event what is its own: seconds on the host and the device, bytes on both."""
     own: list[dict[str, float]] = [
         {"host": event.nanoseconds / 1e9, "device": 0.0, "host_memory": 0.0, "device_memory": 0.0}
-        for event in events
+        for event in finder.events
     ]
-    for position, outer in around.items():
-        own[outer]["host"] -= events[position].nanoseconds / 1e9
-    finder = _Innermost(events, around)
+    for position, event in enumerate(finder.events):
+        if (outer := finder.outside(position)) is not None:
+            own[outer]["host"] -= event.nanoseconds / 1e9
     for launch, nanoseconds in _launched(trace):
-        if (place := finder.at(launch.lane, launch.start)) is not None:
+        if (place := finder.position(launch.lane, launch.start)) is not None:
             own[place]["device"] += nanoseconds / 1e9
     for allocation in trace.allocations:
-        if (place := finder.at(allocation.lane, allocation.moment)) is not None:
+        if (place := finder.position(allocation.lane, allocation.moment)) is not None:
             kind = "device_memory" if allocation.on_device else "host_memory"
             own[place][kind] += allocation.bytes
     return own
@@ -114,33 +123,6 @@ def _launched(trace: Trace) -> Iterator[tuple[Event, int]]:
         correlation = int(event.details.get("correlation", -1))
         if correlation in spent:
             yield event, spent[correlation]
-
-
-class _Innermost:
-    """Finds the innermost event around a moment."""
-
-    def __init__(self, events: Sequence[Event], around: Mapping[int, int]) -> None:
-        self._events, self._around = events, around
-        self._on: dict[str, list[int]] = defaultdict(list)
-        for position, event in enumerate(events):
-            self._on[event.lane].append(position)
-
-    def at(self, lane: str, moment: int) -> int | None:
-        """Its position; None if there is none."""
-        positions = self._on.get(lane, [])
-        place = bisect_right(positions, moment, key=lambda p: self._events[p].start) - 1
-        found = positions[place] if place >= 0 else None
-        while found is not None and self._events[found].end <= moment:
-            found = self._around.get(found)
-        return found
-
-
-def _chain(position: int, around: Mapping[int, int]) -> Iterator[int]:
-    """The event and all around it."""
-    place: int | None = position
-    while place is not None:
-        yield place
-        place = around.get(place)
 
 
 def _key(event: Event, by_shape: bool) -> Key:

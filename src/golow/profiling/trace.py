@@ -16,9 +16,7 @@ import msgspec
 
 from golow.files import read_json
 from golow.record import GolowError
-
-STEP = "golow step "
-"""What the annotation of a step begins with; its number follows."""
+from golow.worker.protocol import STEP
 
 OPERATOR, ANNOTATION, MEMORY = "cpu_op", "user_annotation", "[memory]"
 KERNEL, COPY, MEMSET = "kernel", "gpu_memcpy", "gpu_memset"

@@ -28,6 +28,12 @@ VERSION = 2
 """
 
 
+STEP, PHASE, LAYER, SITE = "golow step ", "golow phase ", "golow layer ", "golow line "
+"""What the annotations in a trace begin with that a worker writes when it is profiled: the number
+of an iteration, a phase (forward, backward, update), the path of a module, or file and line of the
+user's code follow."""
+
+
 class Marks(Record, frozen=True, kw_only=True):
     """Values that a block writes into its inputs, which no worker can know before the block.
 

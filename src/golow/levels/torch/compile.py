@@ -64,7 +64,7 @@ def program(variant: str) -> TorchProgram:
     import torch
     from torch import Tensor, nn
 
-    from golow.levels.torch.program import Lowered, TorchProgram
+    from golow.levels.torch.program import Lowered, Parts, TorchProgram
 
     options: dict[str, Any] = {"mode": MODES[variant]} if variant in MODES else {}
     # The smaller last batch of an epoch gets its own code. By default PyTorch would react to a
@@ -85,6 +85,10 @@ def program(variant: str) -> TorchProgram:
         def allocated_peak(self) -> int | None:
             # A graph's memory is allocated when it is recorded; a replay does not show it.
             return None if self._in_graphs() else super().allocated_peak()
+
+        def _iterate_in_parts(self, parts: Parts) -> None:
+            self._begin()
+            super()._iterate_in_parts(parts)
 
         def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
             self._begin()

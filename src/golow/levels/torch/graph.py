@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from golow.levels.torch import device as torch_device
-from golow.levels.torch.program import TorchProgram
+from golow.levels.torch.program import Parts, TorchProgram
 from golow.record import GolowError, LayerTime, Unsupported
 from golow.worker.protocol import LoadReport
 
@@ -84,6 +84,9 @@ class CapturedProgram(TorchProgram):
         raise Unsupported("", "a CUDA graph is replayed as a whole")
 
     # ------------------------------------------------------------ implementation
+
+    def _iterate_in_parts(self, parts: Parts) -> None:
+        self.iterate()
 
     def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
         if not self._graphs:

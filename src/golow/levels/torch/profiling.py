@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-WARM_UP = 2  # iterations in which the profiler starts; they are in the trace, and no steps
+from golow.levels.torch.annotations import Annotations, SitesMarked, layers_marked
+from golow.worker.protocol import STEP
+
+WARM_UP = 2
+"""Iterations before the first step, in which the profiler starts. They are in the trace. In the
+last one the lines of the user's code are marked, which takes time that no step has."""
+
+Iterate = Callable[[Annotations], None]
 
 
 def write_trace(
-    iterate: Callable[[], None], iterations: int, file: Path, *, on_device: bool
+    iterate: Iterate, iterations: int, file: Path, *, module: nn.Module | None, on_device: bool
 ) -> None:
     """Profile that many iterations and write the trace.
 
-    Each step ends when the device is done, so that what it put there belongs to it: unlike in a
-    loop, the host does not get ahead of the device from one step to the next.
+    module: whose layers are marked, if it is called as it is. Each step ends when the device is
+    done, so that what it put there belongs to it: unlike in a loop, the host does not get ahead of
+    the device from one step to the next.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_device else [])]
+    annotations = Annotations()
     gc.collect()
     gc.disable()  # as when iterations are timed
     try:
-        with profile(activities=activities, record_shapes=True, profile_memory=True) as recorded:
+        with (
+            nullcontext() if module is None else layers_marked(module),
+            profile(activities=activities, record_shapes=True, profile_memory=True) as recorded,
+        ):
             for number in range(-WARM_UP, iterations):
-                with record_function(f"golow step {number}"):
-                    iterate()
+                with record_function(f"{STEP}{number}"), _sites(number, module):
+                    iterate(annotations)
+                    annotations.leave()
                     if on_device:
                         torch.cuda.synchronize()
     finally:
         gc.enable()
     recorded.export_chrome_trace(str(file))
+
+
+def _sites(number: int, module: nn.Module | None) -> AbstractContextManager[object]:
+    return SitesMarked() if number == -1 and module is not None else nullcontext()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,10 +30,20 @@ from golow.worker.results import weights
 from golow.workload.bundle import Bundle
 from golow.workload.source import random_layers_off
 
-if TYPE_CHECKING:
-    from golow.levels.torch.layers import LayerClock
-
 Lowered = Callable[..., Any]
+
+
+class Parts(Protocol):
+    """Is told which part of an iteration begins."""
+
+    def enter_forward(self) -> None:
+        """The forward pass."""
+
+    def enter_backward(self, loss: Tensor) -> None:
+        """The backward pass, from this loss."""
+
+    def enter_update(self) -> None:
+        """The optimizer."""
 
 
 class TorchProgram:
@@ -211,13 +221,15 @@ class TorchProgram:
 
         optimizer = self.optimizer if self.train else None
         clock = LayerClock(self.module, optimizer, on_device=self.device.type == "cuda")
-        return clock.run(self._iterate_by_layer, iterations)
+        return clock.run(self._iterate_in_parts, iterations)
 
     def profile(self, iterations: int, file: Path) -> None:
         """Write the profiler's trace of that many iterations."""
         from golow.levels.torch.profiling import write_trace
 
-        write_trace(self.iterate, iterations, file, on_device=self.device.type == "cuda")
+        module = self.module if self.call is self.module else None
+        on_device = self.device.type == "cuda"
+        write_trace(self._iterate_in_parts, iterations, file, module=module, on_device=on_device)
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
         """Device events around that many iterations; None on a CPU."""
@@ -373,19 +385,20 @@ class TorchProgram:
             self.scaler.step(optimizer)
             self.scaler.update()
 
-    def _iterate_by_layer(self, clock: LayerClock) -> None:
-        """The same as `iterate`, but tells the clock which part begins."""
+    def _iterate_in_parts(self, parts: Parts) -> None:
+        """The same as `iterate`, but says which part begins."""
         index = self._next()
         if not self.train:
+            parts.enter_forward()
             self._last = self._forward(index)
             return
-        clock.enter_update()
+        parts.enter_update()
         self.optimizer.zero_grad(set_to_none=True)
-        clock.enter_forward()
+        parts.enter_forward()
         loss, _ = self._loss_and_output(self.inputs[index], self.targets[index])
-        clock.enter_backward(loss)
+        parts.enter_backward(loss)
         self._backward(loss)
-        clock.enter_update()
+        parts.enter_update()
         self._update(self.optimizer)
         self._last = loss.detach()
 
