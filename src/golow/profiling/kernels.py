@@ -119,10 +119,12 @@ Causes = Callable[[Event], tuple[str, Place]]
 def _causes(trace: Trace) -> Causes:
     """Says of a kernel which operator launched it, and where in the model."""
     operators, places = launchers(trace), Places(trace)
-    return lambda kernel: (
-        operators.get(int(kernel.details.get("correlation", -1)), ""),
-        places.of(kernel),
-    )
+
+    def cause(kernel: Event) -> tuple[str, Place]:
+        launched = operators.get(int(kernel.details.get("correlation", -1)), "")
+        return str(kernel.details.get("operation", launched)), places.of(kernel)
+
+    return cause
 
 
 def _kernel_time(events: Sequence[Event], steps: int, causes: Causes) -> KernelTime:
