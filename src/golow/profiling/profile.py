@@ -18,11 +18,13 @@ from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
 from golow.observer import Observer
 from golow.profiling.divided import write_divided
+from golow.profiling.idle import idle_times
 from golow.profiling.kernels import gpu_summary, kernel_times
 from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.same_kernels import with_layers_of
 from golow.profiling.summary import execution_summary
-from golow.profiling.trace import read_trace
+from golow.profiling.trace import Trace, read_trace
 from golow.record import GolowError, Run, Unsupported, WorkerFailure
 from golow.scratch import scratch_folder
 from golow.worker.client import Worker
@@ -76,10 +78,12 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
         prepared = prepare(request)
         bundle, prepared = write_bundle(prepared, folder / "bundle")
         write_graph(prepared, bundle)
-        levels = []
+        levels, model = [], None
         for choice, run in zip(chosen, comparison.runs, strict=True):
             observer.stage(f"{run.level}: profiling")
-            levels.append(_profiled(choice, run, bundle, settings, starter, folder))
+            found, trace = _profiled(choice, run, bundle, settings, starter, folder, model)
+            levels.append(found)
+            model = model or trace  # eager is the first
     return Profile(workload=comparison.workload, levels=tuple(levels))
 
 
@@ -90,7 +94,9 @@ def _profiled(
     settings: ProfileSettings,
     starter: Starter,
     folder: Path,
-) -> LevelProfile:
+    model: Trace | None,
+) -> tuple[LevelProfile, Trace | None]:
+    """The level's profile and trace. model: the trace of a level that knows its layers."""
     found = LevelProfile(
         level=run.level,
         verdict=run.check.verdict,
@@ -100,7 +106,7 @@ def _profiled(
         layers_missing=run.layers_missing,
     )
     if run.time is None:
-        return found
+        return found, None
     file = (settings.traces or folder) / f"{run.level.replace(':', '-')}.trace.json"
     try:
         launch = choice.level.prepare(bundle, choice.variant, open_cache(settings.cache))
@@ -110,20 +116,24 @@ def _profiled(
             _write_trace(worker, settings.steps, file, bundle)
         trace = read_trace(file)
     except Unsupported as error:
-        return msgspec.structs.replace(found, missing=error.reason)
+        return msgspec.structs.replace(found, missing=error.reason), None
     except (WorkerFailure, GolowError) as error:
-        return msgspec.structs.replace(found, missing=error.message)
+        return msgspec.structs.replace(found, missing=error.message), None
+    if model is not None:
+        trace = with_layers_of(trace, model)
     seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
-    return msgspec.structs.replace(
+    done = msgspec.structs.replace(
         found,
         profiled=seconds,
         steps=len(trace.steps),
         summary=execution_summary(trace),
         gpu=gpu_summary(trace),
+        idle=idle_times(trace),
         kernels=kernel_times(trace),
         operators=operator_times(trace, by_shape=settings.by_shape),
         trace=file.name if settings.traces else "",
     )
+    return done, trace
 
 
 def _write_trace(worker: Worker, steps: int, file: Path, bundle: Bundle) -> None:

@@ -13,9 +13,9 @@ class LevelProfile(Record, frozen=True, kw_only=True):
 
     verdict, reason: of the check, before anything was timed. time: seconds of an iteration in a
     race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
-    what a step's time went to. gpu: None without kernels. layers: every step of the level, timed
-    separately without a profiler; layers_missing: why there are none. missing: why there is no
-    profile.
+    what a step's time went to. gpu: None without kernels. idle: why the GPU was idle. layers:
+    every step of the level, timed separately without a profiler; layers_missing: why there are
+    none. missing: why there is no profile.
     """
 
     level: str
@@ -26,6 +26,7 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     steps: int = 0
     summary: tuple[Part, ...] = ()
     gpu: GpuSummary | None = None
+    idle: tuple[Part, ...] = ()
     operators: tuple[OperatorTime, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     layers: tuple[LayerTime, ...] = ()

@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.profiling.kernels import GpuSummary
+from golow.profiling.idle import CAUSES
+from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.summary import ROLES
+from golow.profiling.summary import ROLES, Part
 from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
@@ -110,6 +111,10 @@ def _summary_table(levels: Sequence[LevelProfile]) -> Table:
         if any(shares):
             mark = MARKS[ROLES.index(role)]
             table.add_row(f"{mark} {role}", *(share_text(s) if s else "-" for s in shares))
+    for cause in CAUSES:
+        shares = [_share_of(level.idle, cause) for level in levels]
+        if any(shares):
+            table.add_row(f"GPU idle: {cause}", *(share_text(s) if s else "-" for s in shares))
     for name, figure in GPU_ROWS.items():
         figures = [figure(level.gpu) if level.gpu else None for level in levels]
         if any(value is not None for value in figures):
@@ -120,7 +125,11 @@ def _summary_table(levels: Sequence[LevelProfile]) -> Table:
 
 
 def _share(level: LevelProfile, role: str) -> float:
-    return sum(part.share for part in level.summary if part.role == role)
+    return _share_of(level.summary, role)
+
+
+def _share_of(parts: Sequence[Part], role: str) -> float:
+    return sum(part.share for part in parts if part.role == role)
 
 
 def _bar(level: LevelProfile, width: int) -> str:
@@ -189,7 +198,7 @@ def _kernel_table(level: LevelProfile, sort: str, top: int) -> Table:
             _sizes(kernel.grid),
             _sizes(kernel.block),
             share_text(kernel.occupancy),
-            Text(kernel.operator),
+            Text(_origin(kernel)),
         )
     if not level.kernels:
         table.add_row(Text("none: this is the host's profile", style="dim"), *[""] * 8)
@@ -197,6 +206,12 @@ def _kernel_table(level: LevelProfile, sort: str, top: int) -> Table:
         rest = f"and {len(level.kernels) - top} more"
         table.add_row(Text(rest, style="dim"), *[""] * 8)
     return table
+
+
+def _origin(kernel: KernelTime) -> str:
+    """The layer and the operator that launch it most of the time."""
+    phase = f" ({kernel.phase})" if kernel.layer and kernel.phase != "forward" else ""
+    return "\n".join(part for part in (f"{kernel.layer}{phase}", kernel.operator) if part)
 
 
 def _sizes(sizes: Sequence[int]) -> str:
