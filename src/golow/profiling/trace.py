@@ -54,11 +54,15 @@ class Allocation(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The steps, in order, and what happened in and around them, in order of its start."""
+    """The steps, in order, and what happened in and around them, in order of its start.
+
+    device: the properties of the device, by torch.profiler's names; empty if they are not known.
+    """
 
     steps: tuple[Event, ...]
     events: tuple[Event, ...]
     allocations: tuple[Allocation, ...]
+    device: Mapping[str, Any] = {}
 
     def in_steps(self, *categories: str) -> Iterator[Event]:
         """The events of these categories that begin in a step."""
@@ -71,6 +75,7 @@ class _File(msgspec.Struct):
     """What is read of the file."""
 
     events: list[dict[str, Any]] = msgspec.field(name="traceEvents")
+    devices: list[dict[str, Any]] = msgspec.field(name="deviceProperties", default_factory=list)
 
 
 def read_trace(file: Path) -> Trace:
@@ -78,7 +83,8 @@ def read_trace(file: Path) -> Trace:
     events: list[Event] = []
     allocations: list[Allocation] = []
     try:
-        for item in read_json(file, _File).events:
+        found = read_json(file, _File)
+        for item in found.events:
             if item.get("ph") == "X":
                 events.append(_event(item))
             elif item.get("name") == MEMORY:
@@ -92,6 +98,7 @@ def read_trace(file: Path) -> Trace:
         tuple(sorted(steps, key=lambda event: event.start)),
         tuple(sorted(events, key=lambda event: (event.start, -event.end))),
         tuple(sorted(allocations, key=lambda allocation: allocation.moment)),
+        found.devices[0] if found.devices else {},
     )
 
 

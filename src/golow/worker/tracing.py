@@ -30,6 +30,10 @@ def event(
     }
 
 
-def write_events(events: Sequence[dict[str, Any]], file: Path) -> None:
-    """Write the trace of these events."""
-    write_whole(file, msgspec.json.encode({"traceEvents": events}))
+def write_events(
+    events: Sequence[dict[str, Any]], file: Path, device: dict[str, int] | None = None
+) -> None:
+    """Write the trace of these events. device: its properties, by torch.profiler's names."""
+    properties = [] if device is None else [device]
+    trace = {"deviceProperties": properties, "traceEvents": events}
+    write_whole(file, msgspec.json.encode(trace))

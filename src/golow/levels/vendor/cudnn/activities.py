@@ -11,7 +11,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from golow.levels.vendor.cudnn.occupancy import Multiprocessor, occupancy
 from golow.lower.plan import Step
 from golow.worker.protocol import STEP
 from golow.worker.tracing import event
@@ -52,7 +51,6 @@ def trace_events(
     activities: Sequence[Activity],
     moments: Sequence[Moment],
     steps: Sequence[tuple[Key, Step]],
-    device: Multiprocessor,
 ) -> Iterator[dict[str, Any]]:
     """The iterations, and every activity in them, with the plan's step if it is on the device."""
     for number, (start, end) in enumerate(moments):
@@ -62,7 +60,7 @@ def trace_events(
             waiting[key].append(step)
         inside = (activity for activity in activities if start <= activity.start < end)
         for activity in sorted(inside, key=lambda activity: activity.start):
-            details = _details(activity, device)
+            details = _details(activity)
             if activity.kind in ON_DEVICE and (queue := waiting[activity.key]):
                 details |= _place(queue.popleft())
             lane = f"{'stream' if activity.kind in ON_DEVICE else 'thread'} {activity.lane}"
@@ -75,7 +73,7 @@ def _place(step: Step) -> dict[str, str]:
     return {"layer": layer, "phase": step.phase, "operation": step.operation}
 
 
-def _details(activity: Activity, device: Multiprocessor) -> dict[str, Any]:
+def _details(activity: Activity) -> dict[str, Any]:
     """By torch.profiler's names."""
     details: dict[str, Any] = {"correlation": activity.correlation}
     if activity.kind in ("copy", "memset"):
@@ -83,14 +81,10 @@ def _details(activity: Activity, device: Multiprocessor) -> dict[str, Any]:
     if activity.kind != "kernel":
         return details
     grid, block = activity.sizes[:3], activity.sizes[3:]
-    blocks, threads = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
-    share = occupancy(device, blocks, threads, activity.registers, activity.bytes)
     return details | {
         "stream": activity.lane,
         "grid": grid,
         "block": block,
         "registers per thread": activity.registers,
         "shared memory": activity.bytes,
-        "blocks per SM": blocks / device.of_device,
-        "est. achieved occupancy %": 100 * share,
     }

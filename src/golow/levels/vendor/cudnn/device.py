@@ -19,9 +19,21 @@ from cuda.pathfinder import find_nvidia_header_directory
 
 from golow.cache import read_sealed, write_sealed
 from golow.levels.vendor.cudnn.kernels import Kernel
-from golow.levels.vendor.cudnn.occupancy import Multiprocessor
 
 Graph = Any  # an instantiated CUDA graph, as the bindings return it
+
+
+_ATTRIBUTE = driver.CUdevice_attribute
+PROPERTIES = {
+    "computeMajor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+    "computeMinor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    "numSms": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+    "maxThreadsPerMultiprocessor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+    "regsPerMultiprocessor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
+    "sharedMemPerMultiprocessor": (
+        _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+    ),
+}
 
 
 class Kernels(NamedTuple):
@@ -103,23 +115,6 @@ class Pinned:
             driver.cuMemFreeHost(address)
 
 
-def _multiprocessor() -> Multiprocessor:
-    """What each multiprocessor of the first visible device has."""
-
-    def attribute(name: str) -> int:
-        wanted = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(checked(driver.cuDeviceGetAttribute(wanted, 0), "cuDeviceGetAttribute"))
-
-    return Multiprocessor(
-        of_device=attribute("MULTIPROCESSOR_COUNT"),
-        threads=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
-        blocks=attribute("MAX_BLOCKS_PER_MULTIPROCESSOR"),
-        registers=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
-        shared=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-        reserved=attribute("RESERVED_SHARED_MEMORY_PER_BLOCK"),
-    )
-
-
 class Gpu:
     """The first visible device, with two streams: the main stream, and a side stream for work that
     the main one need not wait for. cache: folder for compiled kernels."""
@@ -134,11 +129,17 @@ class Gpu:
         self.architecture = f"sm_{major}{minor}"
         self.name = self._device.name
         self.cache_bytes = int(self._device.properties.l2_cache_size)
-        self.multiprocessor = _multiprocessor()
         self._cache = cache
         self.notes: list[str] = []  # what of the cache was damaged
         self._functions: dict[tuple[str, str], Any] = {}
         self._loaded: list[ObjectCode] = []  # a function does not keep its code alive
+
+    def properties(self) -> dict[str, int]:
+        """Of the device, by the names that torch.profiler gives them in a trace."""
+        return {
+            name: int(checked(driver.cuDeviceGetAttribute(wanted, 0), "cuDeviceGetAttribute"))
+            for name, wanted in PROPERTIES.items()
+        }
 
     # ------------------------------------------------------------ memory
 

@@ -32,8 +32,8 @@ def write_trace(program: CuDnn, iterations: int, file: Path) -> None:
             program.iterate()
             program.gpu.synchronize()
             moments.append((start, now()))
-    device = program.gpu.multiprocessor
-    write_events(list(trace_events(recorder.activities, moments, steps, device)), file)
+    events = list(trace_events(recorder.activities, moments, steps))
+    write_events(events, file, program.gpu.properties())
 
 
 def _record_steps(program: CuDnn, recorder: Recorder) -> list[tuple[Key, Step]]:
