@@ -16,10 +16,13 @@ from golow.comparison.settings import ComparisonSettings
 from golow.levels.choices import choices
 from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
+from golow.lower.work import work_by_layer
+from golow.measure.peak import measured_peak
 from golow.observer import Observer
 from golow.profiling.divided import write_divided
 from golow.profiling.idle import idle_times
 from golow.profiling.kernels import gpu_summary, kernel_times
+from golow.profiling.layers import layers_on_device
 from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.same_kernels import with_layers_of
@@ -84,7 +87,14 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
             found, trace = _profiled(choice, run, bundle, settings, starter, folder, model)
             levels.append(found)
             model = model or trace  # eager is the first
-    return Profile(workload=comparison.workload, levels=tuple(levels))
+        observer.stage("measuring the machine's peak")
+        workload, cache = comparison.workload, open_cache(settings.cache)
+        return Profile(
+            workload=workload,
+            levels=tuple(levels),
+            work=() if bundle.graph is None else work_by_layer(bundle.graph),
+            peak=measured_peak(workload.device, workload.precision, workload.threads, cache),
+        )
 
 
 def _profiled(
@@ -130,6 +140,7 @@ def _profiled(
         gpu=gpu_summary(trace),
         idle=idle_times(trace),
         kernels=kernel_times(trace),
+        layers=layers_on_device(trace, run.layers) or run.layers,
         operators=operator_times(trace, by_shape=settings.by_shape),
         trace=file.name if settings.traces else "",
     )

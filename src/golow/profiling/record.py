@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from golow.lower.work import LayerWork
+from golow.measure.peak import Peak
 from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
@@ -13,9 +15,9 @@ class LevelProfile(Record, frozen=True, kw_only=True):
 
     verdict, reason: of the check, before anything was timed. time: seconds of an iteration in a
     race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
-    what a step's time went to. gpu: None without kernels. idle: why the GPU was idle. layers:
-    every step of the level, timed separately without a profiler; layers_missing: why there are
-    none. missing: why there is no profile.
+    what a step's time went to. gpu: None without kernels. idle: why the GPU was idle. layers: on a
+    device the kernels of each layer, on a CPU the level's steps, timed separately without a
+    profiler; layers_missing: why there are none. missing: why there is no profile.
     """
 
     level: str
@@ -36,7 +38,11 @@ class LevelProfile(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A workload in one precision, at several levels."""
+    """A workload in one precision, at several levels. work: what each layer of its graph needs at
+    the least; empty if it could not be captured. peak: of the machine; None if it was not
+    measured."""
 
     workload: Workload
     levels: tuple[LevelProfile, ...]
+    work: tuple[LayerWork, ...] = ()
+    peak: Peak | None = None
