@@ -80,7 +80,11 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
         for choice, run in zip(chosen, comparison.runs, strict=True):
             observer.stage(f"{run.level}: profiling")
             levels.append(_profiled(choice, run, bundle, settings, starter, folder))
-    return Profile(workload=comparison.workload, levels=tuple(levels))
+    return Profile(
+        workload=comparison.workload,
+        levels=tuple(levels),
+        environment=comparison.runs[0].environment,
+    )
 
 
 def _profiled(
@@ -98,6 +102,7 @@ def _profiled(
         time=run.time,
         layers=run.layers,
         layers_missing=run.layers_missing,
+        worst=run.check.worst if run.check.verdict == "match" else None,
     )
     if run.time is None:
         return found

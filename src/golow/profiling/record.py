@@ -5,7 +5,7 @@ from __future__ import annotations
 from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
-from golow.record import LayerTime, Quantity, Record, Workload
+from golow.record import Environment, LayerTime, Quantity, Record, TensorError, Workload
 
 
 class LevelProfile(Record, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
     what a step's time went to. gpu: None without kernels. layers: every step of the level, timed
     separately without a profiler; layers_missing: why there are none. missing: why there is no
-    profile.
+    profile. worst: of a level that matches, the tensor closest to its limit.
     """
 
     level: str
@@ -32,10 +32,13 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     layers_missing: str = ""
     trace: str = ""
     missing: str = ""
+    worst: TensorError | None = None
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A workload in one precision, at several levels."""
+    """A workload in one precision, at several levels, and where they ran: None in the records of
+    an earlier golow."""
 
     workload: Workload
     levels: tuple[LevelProfile, ...]
+    environment: Environment | None = None
