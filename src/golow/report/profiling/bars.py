@@ -1,0 +1,89 @@
+"""Horizontal stacked bars with their length in numbers, as all figures of a profile have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.report.style import CAPTION_SIZE
+from golow.report.training.bars import UNITS
+from golow.report.units import seconds_text
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+ROOM = 1.25  # length of the axis over the longest bar: leaves room for the numbers
+EDGE = "#808080"
+
+
+class Bar(NamedTuple):
+    """A label, the colours and seconds of the pieces, and what stands behind the number."""
+
+    label: str
+    pieces: Sequence[tuple[str, float]]
+    note: str = ""
+
+    @property
+    def length(self) -> float:
+        """Seconds of all pieces."""
+        return sum(seconds for _, seconds in self.pieces)
+
+
+class Scale(NamedTuple):
+    """The axis of one or several panels: its unit, the unit's seconds, and the axis' end in it."""
+
+    unit: str
+    size: float
+    end: float
+
+    @classmethod
+    def of(cls, lengths: Sequence[float], room: float = ROOM) -> Scale:
+        """A scale for bars of these seconds."""
+        longest = max(lengths, default=0.0)
+        unit, size = next((u for u in UNITS if longest >= u[1]), UNITS[-1])
+        return cls(unit, size, room * longest / size or 1.0)
+
+
+def draw_bars(
+    panel: Axes, bars: Sequence[Bar | None], scale: Scale, *, rows: int = 0, labels: bool = True
+) -> None:
+    """The bars from the top, each followed by its seconds; None leaves its row empty. rows: as many
+    as the panel has room for, so that bars of panels side by side are equally thick."""
+    for row, bar in enumerate(bars):
+        if bar is None:
+            continue
+        left = 0.0
+        for colour, seconds in bar.pieces:
+            length = max(0.0, seconds) / scale.size
+            edge = EDGE if colour == "white" else "none"
+            panel.barh(row, length, left=left, height=0.66, color=colour, edgecolor=edge)
+            left += length
+        number = seconds_text(bar.length) if bar.length else ""
+        panel.annotate(
+            " ".join(filter(None, (number, bar.note))),
+            (left, row),
+            xytext=(3, 0),
+            textcoords="offset points",
+            verticalalignment="center",
+            fontsize=CAPTION_SIZE,
+        )
+    names = [bar.label if bar else "" for bar in bars]
+    panel.set_yticks(range(len(bars)), names if labels else [""] * len(bars))
+    panel.set_ylim(max(rows, len(bars)) - 0.4, -0.6)
+    panel.set_xlim(0, scale.end)
+    panel.grid(axis="y", visible=False)
+    panel.tick_params(axis="y", length=0)
+
+
+def legend_patches(colours: Mapping[str, str]) -> list[Artist]:
+    """A handle a name, for a legend."""
+    from matplotlib.patches import Patch
+
+    return [Patch(color=colour, label=name) for name, colour in colours.items()]
+
+
+def short(name: str, characters: int) -> str:
+    """The name, or the end of a long one, which tells more than its beginning."""
+    plain = " ".join(name.split())
+    return plain if len(plain) <= characters else f"..{plain[2 - characters :]}"
