@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-ROOM = 1.25  # length of the axis over the longest bar: leaves room for the numbers
+ROOM, NARROW_ROOM = 1.25, 1.55  # length of the axis over the longest bar: room for the numbers
 EDGE = "#808080"
+LONGEST_TITLE = 14
 
 
 class Bar(NamedTuple):
@@ -83,7 +84,17 @@ def legend_patches(colours: Mapping[str, str]) -> list[Artist]:
     return [Patch(color=colour, label=name) for name, colour in colours.items()]
 
 
+def panel_title(level: str, precision: str) -> str:
+    """The level and, unless it is empty, the precision; a long variant has a line of its own."""
+    if len(level) > LONGEST_TITLE:
+        level = level.replace(":", "\n:", 1)
+    return f"{level}, {precision}" if precision else level
+
+
 def short(name: str, characters: int) -> str:
-    """The name, or the end of a long one, which tells more than its beginning."""
+    """The name, or both ends of a long one."""
     plain = " ".join(name.split())
-    return plain if len(plain) <= characters else f"..{plain[2 - characters :]}"
+    if len(plain) <= characters:
+        return plain
+    end = characters // 2
+    return f"{plain[: characters - end - 2]}..{plain[-end:]}"

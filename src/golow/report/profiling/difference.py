@@ -62,8 +62,9 @@ def render_precisions(profiles: Sequence[Profile], *, by: str, top: int, console
     console.print(_precision_table(profiles))
     for profile in profiles[1:]:
         for level in between_precisions(profiles[0], profile):
-            console.print(Text(f"{level.level}, {level.before} to {level.after}", style="bold"))
-            _render_items(level, by, top, console)
+            names = level.before, level.after
+            title = f"{level.level}: {by}s, {' to '.join(names)}"
+            _render_items(level, by, top, console, names=names, title=title)
 
 
 # ---------------------------------------------------------------- a step's time
@@ -86,9 +87,9 @@ def _precision_table(profiles: Sequence[Profile]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("level", overflow="fold", max_width=24)
     table.add_column("precision")
-    for name in ("a step", "ratio", "tensor cores", "error", "its limit"):
+    for name in ("a step", "ratio", "tensor\ncores", "error", "limit"):
         table.add_column(name, justify="right")
-    table.add_column("worst tensor", overflow="fold", max_width=24)
+    table.add_column("worst tensor", overflow="fold", max_width=30)
     for name in dict.fromkeys(level.level for profile in profiles for level in profile.levels):
         first: LevelProfile | None = None
         for profile in profiles:
@@ -120,12 +121,22 @@ def _figures(first: LevelProfile, level: LevelProfile) -> list[Text]:
 # ---------------------------------------------------------------- what a step is divided by
 
 
-def _render_items(level: LevelDifference, by: str, top: int, console: Console) -> None:
-    """Print the items that changed most; nothing if the level has none."""
+def _render_items(
+    level: LevelDifference,
+    by: str,
+    top: int,
+    console: Console,
+    *,
+    names: tuple[str, str] = ("before", "after"),
+    title: str = "",
+) -> None:
+    """Print the items that changed most; nothing if the level has none. names: of the profiles."""
     changes = {"operator": level.operators, "kernel": level.kernels, "layer": level.layers}[by]
     if not changes:
         return
-    table = _table(by)
+    if title:
+        console.print(Text(title, style="bold"))
+    table = _table(by, names)
     if by != "layer":
         table.add_column("calls", justify="right")
     for change in changes[:top]:
@@ -137,10 +148,10 @@ def _render_items(level: LevelDifference, by: str, top: int, console: Console) -
     console.print(table)
 
 
-def _table(what: str) -> Table:
+def _table(what: str, names: tuple[str, str] = ("before", "after")) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(what, overflow="fold", max_width=NAME_WIDTH)
-    for name in ("before", "after", "change", "ratio"):
+    for name in (*names, "change", "ratio"):
         table.add_column(name, justify="right")
     return table
 

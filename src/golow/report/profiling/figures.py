@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import ROLES
-from golow.report.profiling.bars import Bar, Scale, draw_bars, legend_patches, short
+from golow.report.profiling.bars import (
+    NARROW_ROOM,
+    Bar,
+    Scale,
+    draw_bars,
+    legend_patches,
+    panel_title,
+    short,
+)
 from golow.report.profiling.caption import captions
 from golow.report.profiling.layer_figure import layers_figure
 from golow.report.style import Format, caption, drawing, legend_of, new_figure, save_figure, say
@@ -35,7 +43,7 @@ ROLE_COLOURS = dict(
 HOST, DEVICE = "#56B4E9", "#0072B2"
 ROW = 0.24  # inches
 MOST_OPERATORS, OPERATOR_COLUMNS = 8, 2
-OPERATOR_CHARACTERS = 26
+OPERATOR_CHARACTERS = 24
 
 
 def write_figures(
@@ -119,9 +127,9 @@ def operators_figure(profiles: Sequence[Profile]) -> Figure:
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel, (precision, level) in zip(panels, shown, strict=False):
         bars = _operator_bars(level)
-        scale = Scale.of([bar.length for bar in bars])
+        scale = Scale.of([bar.length for bar in bars], NARROW_ROOM)
         several = len(profiles) > 1
-        panel.set_title(f"{level.level}{f', {precision}' if several else ''}")
+        panel.set_title(panel_title(level.level, precision if several else ""))
         draw_bars(panel, bars, scale, rows=most)
         panel.set_xlabel(f"own time in a step ({scale.unit})")
     for panel in panels[len(shown) :]:

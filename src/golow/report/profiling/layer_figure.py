@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.profiling.record import Profile
 from golow.record import LayerPhase
 from golow.report.layers import PHASES, Column, layer_columns, layer_rows
-from golow.report.profiling.bars import Bar, Scale, draw_bars, legend_patches, short
+from golow.report.profiling.bars import (
+    NARROW_ROOM,
+    Bar,
+    Scale,
+    draw_bars,
+    legend_patches,
+    panel_title,
+    short,
+)
 from golow.report.profiling.caption import captions
 from golow.report.style import caption, drawing, legend_of, new_figure, say
 
@@ -24,7 +32,6 @@ PHASE_COLOURS: dict[LayerPhase, str] = {
 }
 ROW, MOST_LAYERS = 0.18, 12  # inches; rows
 MOST_COLUMNS, CHARACTERS = 4, 24
-ROOM = 1.55  # for the numbers in narrow panels
 
 
 class Block(NamedTuple):
@@ -65,13 +72,13 @@ def _draw(blocks: Sequence[Block], *, several: bool) -> Figure:
     grid = figure.subplots(len(blocks), wide, sharex=True, squeeze=False, height_ratios=heights)
     bars = [[_bars(block, column) for column in block.columns] for block in blocks]
     longest = [b.length for row in bars for panel in row for b in panel if b]
-    scale = Scale.of(longest, ROOM)
+    scale = Scale.of(longest, NARROW_ROOM)
     for block, line, panels in zip(blocks, bars, grid, strict=True):
         for place, panel in enumerate(panels):
             panel.set_visible(place < len(line))
             if place < len(line):
                 level = block.columns[place].level
-                panel.set_title(f"{level}{f', {block.precision}' if several else ''}")
+                panel.set_title(panel_title(level, block.precision if several else ""))
                 draw_bars(panel, line[place], scale, rows=_rows(block))
                 _label(panel, block, first=place == 0)
     for panel in grid[-1]:
