@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from golow.report.console import visible
 from golow.report.style import CAPTION_SIZE
 from golow.report.training.bars import UNITS
 from golow.report.units import seconds_text
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROOM, NARROW_ROOM = 1.25, 1.55  # length of the axis over the longest bar: room for the numbers
+TITLE, AXIS = 0.27, 0.62  # inches of a line of title and its padding, of ticks and label
 EDGE = "#808080"
 LONGEST_TITLE = 14
 
@@ -69,7 +71,7 @@ def draw_bars(
             verticalalignment="center",
             fontsize=CAPTION_SIZE,
         )
-    names = [bar.label if bar else "" for bar in bars]
+    names = [visible(bar.label) if bar else "" for bar in bars]
     panel.set_yticks(range(len(bars)), names if labels else [""] * len(bars))
     panel.set_ylim(max(rows, len(bars)) - 0.4, -0.6)
     panel.set_xlim(0, scale.end)
@@ -86,6 +88,7 @@ def legend_patches(colours: Mapping[str, str]) -> list[Artist]:
 
 def panel_title(level: str, precision: str) -> str:
     """The level and, unless it is empty, the precision; a long variant has a line of its own."""
+    level = visible(level)
     if len(level) > LONGEST_TITLE:
         level = level.replace(":", "\n:", 1)
     return f"{level}, {precision}" if precision else level
@@ -93,7 +96,7 @@ def panel_title(level: str, precision: str) -> str:
 
 def short(name: str, characters: int) -> str:
     """The name, or both ends of a long one."""
-    plain = " ".join(name.split())
+    plain = visible(" ".join(name.split()))
     if len(plain) <= characters:
         return plain
     end = characters // 2

@@ -14,7 +14,9 @@ from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import ROLES
 from golow.report.profiling.bars import (
+    AXIS,
     NARROW_ROOM,
+    TITLE,
     Bar,
     Scale,
     draw_bars,
@@ -41,7 +43,7 @@ ROLE_COLOURS = dict(
     )
 )
 HOST, DEVICE = "#56B4E9", "#0072B2"
-ROW = 0.24  # inches
+ROW = 0.22  # inches
 MOST_OPERATORS, OPERATOR_COLUMNS = 8, 2
 OPERATOR_CHARACTERS = 24
 
@@ -79,7 +81,7 @@ def summary_figure(profiles: Sequence[Profile]) -> Figure:
     the shares of the execution summary."""
     timed = [[level for level in profile.levels if level.time] for profile in profiles]
     rows = [max(1, len(levels)) for levels in timed]
-    figure = new_figure(7.0, ROW * sum(rows) + 0.42 * len(rows) + 0.35)
+    figure = new_figure(7.0, ROW * sum(rows) + TITLE * len(rows) + AXIS)
     column = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=rows)[:, 0]
     longest = [level.time.value for levels in timed for level in levels if level.time]
     scale = Scale.of(longest)
@@ -123,7 +125,7 @@ def operators_figure(profiles: Sequence[Profile]) -> Figure:
     columns = min(OPERATOR_COLUMNS, max(1, len(shown)))
     rows = -(-len(shown) // columns) or 1
     most = max((len(_operator_bars(level)) for _, level in shown), default=2)
-    figure = new_figure(7.0, (ROW * 0.8 * most + 0.55) * rows)
+    figure = new_figure(7.0, (ROW * most + 2 * TITLE + AXIS) * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel, (precision, level) in zip(panels, shown, strict=False):
         bars = _operator_bars(level)

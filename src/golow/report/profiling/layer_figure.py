@@ -10,7 +10,9 @@ from golow.profiling.record import Profile
 from golow.record import LayerPhase
 from golow.report.layers import PHASES, Column, layer_columns, layer_rows
 from golow.report.profiling.bars import (
+    AXIS,
     NARROW_ROOM,
+    TITLE,
     Bar,
     Scale,
     draw_bars,
@@ -66,9 +68,9 @@ def layers_figure(profiles: Sequence[Profile]) -> Figure:
 
 
 def _draw(blocks: Sequence[Block], *, several: bool) -> Figure:
-    heights = [ROW * _rows(block) + 0.35 for block in blocks]
+    heights = [ROW * _rows(block) for block in blocks]
     wide = max(len(block.columns) for block in blocks)
-    figure = new_figure(7.0, sum(heights) + 0.25)
+    figure = new_figure(7.0, sum(heights) + 2 * TITLE * len(blocks) + AXIS)
     grid = figure.subplots(len(blocks), wide, sharex=True, squeeze=False, height_ratios=heights)
     bars = [[_bars(block, column) for column in block.columns] for block in blocks]
     longest = [b.length for row in bars for panel in row for b in panel if b]
