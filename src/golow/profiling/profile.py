@@ -92,6 +92,7 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
         return Profile(
             workload=workload,
             levels=tuple(levels),
+            environment=comparison.runs[0].environment,
             work=() if bundle.graph is None else work_by_layer(bundle.graph),
             peak=measured_peak(workload.device, workload.precision, workload.threads, cache),
         )
@@ -114,6 +115,7 @@ def _profiled(
         time=run.time,
         layers=run.layers,
         layers_missing=run.layers_missing,
+        worst=run.check.worst if run.check.verdict == "match" else None,
     )
     if run.time is None:
         return found, None

@@ -7,7 +7,7 @@ from golow.measure.peak import Peak
 from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
-from golow.record import LayerTime, Quantity, Record, Workload
+from golow.record import Environment, LayerTime, Quantity, Record, TensorError, Workload
 
 
 class LevelProfile(Record, frozen=True, kw_only=True):
@@ -17,7 +17,8 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
     what a step's time went to. gpu: None without kernels. idle: why the GPU was idle. layers: on a
     device the kernels of each layer, on a CPU the level's steps, timed separately without a
-    profiler; layers_missing: why there are none. missing: why there is no profile.
+    profiler; layers_missing: why there are none. missing: why there is no profile. worst: of a
+    level that matches, the tensor closest to its limit.
     """
 
     level: str
@@ -35,14 +36,16 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     layers_missing: str = ""
     trace: str = ""
     missing: str = ""
+    worst: TensorError | None = None
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A workload in one precision, at several levels. work: what each layer of its graph needs at
-    the least; empty if it could not be captured. peak: of the machine; None if it was not
-    measured."""
+    """A workload in one precision, at several levels, and where they ran: None in the records of
+    an earlier golow. work: what each layer of its graph needs at the least; empty if it could not
+    be captured. peak: of the machine; None if it was not measured."""
 
     workload: Workload
     levels: tuple[LevelProfile, ...]
+    environment: Environment | None = None
     work: tuple[LayerWork, ...] = ()
     peak: Peak | None = None

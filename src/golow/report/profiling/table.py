@@ -17,6 +17,7 @@ from golow.profiling.summary import ROLES, Part
 from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
+from golow.report.profiling.difference import render_precisions
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
 VIEWS = ("operator", "layer", "kernel")
@@ -47,7 +48,7 @@ def render(
     console: Console | None = None,
 ) -> None:
     """Print every profile: the summary of all levels, then what they are divided by: the operators
-    or kernels of each, or the layers of all side by side."""
+    or kernels of each, or the layers of all side by side. Several precisions are then compared."""
     require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
@@ -61,6 +62,8 @@ def render(
             )
             table = _kernel_table if by == "kernel" else _operator_table
             console.print(table(level, sort, top))
+    if len(profiles) > 1:
+        render_precisions(profiles, by=by, top=top, console=console)
 
 
 def require_view(by: str, sort: str) -> None:
