@@ -17,15 +17,19 @@ from golow.levels.choices import choices
 from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
 from golow.observer import Observer
+from golow.profiling.allocations import memory_of_trace
+from golow.profiling.arena import memory_of_plan
 from golow.profiling.divided import write_divided
 from golow.profiling.kernels import gpu_summary, kernel_times
+from golow.profiling.memory import MemoryProfile
 from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import execution_summary
-from golow.profiling.trace import read_trace
+from golow.profiling.trace import Trace, read_trace
 from golow.record import GolowError, Run, Unsupported, WorkerFailure
 from golow.scratch import scratch_folder
 from golow.worker.client import Worker
+from golow.worker.protocol import ArenaReport
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
@@ -108,12 +112,14 @@ def _profiled(
             worker.load(bundle.folder)
             worker.time(3, 2)
             _write_trace(worker, settings.steps, file, bundle)
+            arena = _arena(worker)
         trace = read_trace(file)
     except Unsupported as error:
         return msgspec.structs.replace(found, missing=error.reason)
     except (WorkerFailure, GolowError) as error:
         return msgspec.structs.replace(found, missing=error.message)
     seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
+    memory, memory_missing = _memory(trace, arena, run, bundle)
     return msgspec.structs.replace(
         found,
         profiled=seconds,
@@ -122,6 +128,8 @@ def _profiled(
         gpu=gpu_summary(trace),
         kernels=kernel_times(trace),
         operators=operator_times(trace, by_shape=settings.by_shape),
+        memory=memory,
+        memory_missing=memory_missing,
         trace=file.name if settings.traces else "",
     )
 
@@ -133,3 +141,23 @@ def _write_trace(worker: Worker, steps: int, file: Path, bundle: Bundle) -> None
     except Unsupported:
         layers = worker.layers(steps).steps
         write_divided(layers, file, on_device=bundle.workload.device == "cuda")
+
+
+def _arena(worker: Worker) -> ArenaReport | None:
+    """The plan of the worker's memory, if it has one."""
+    try:
+        return worker.arena()
+    except Unsupported:
+        return None
+
+
+def _memory(
+    trace: Trace, arena: ArenaReport | None, run: Run, bundle: Bundle
+) -> tuple[MemoryProfile | None, str]:
+    """The memory over a step, or why there is none."""
+    if arena is not None:
+        return memory_of_plan(arena, run.layers), ""
+    try:
+        return memory_of_trace(trace, on_device=bundle.workload.device == "cuda"), ""
+    except Unsupported as error:
+        return None, error.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from golow.profiling.kernels import GpuSummary, KernelTime
+from golow.profiling.memory import MemoryProfile
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
 from golow.record import LayerTime, Quantity, Record, Workload
@@ -14,7 +15,8 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     verdict, reason: of the check, before anything was timed. time: seconds of an iteration in a
     race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
     what a step's time went to. gpu: None without kernels. layers: every step of the level, timed
-    separately without a profiler; layers_missing: why there are none. missing: why there is no
+    separately without a profiler; layers_missing: why there are none. memory: over one step;
+    memory_missing: why there is none. missing: why there is no
     profile.
     """
 
@@ -30,6 +32,8 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     kernels: tuple[KernelTime, ...] = ()
     layers: tuple[LayerTime, ...] = ()
     layers_missing: str = ""
+    memory: MemoryProfile | None = None
+    memory_missing: str = ""
     trace: str = ""
     missing: str = ""
 
