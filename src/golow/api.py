@@ -183,8 +183,8 @@ class ProfileResult(NamedTuple):
     profiles: tuple[Profile, ...]
 
     def table(self, *, by: str = "operator", sort: str = "time", top: int = 10) -> None:
-        """Print where a step's time goes, and the first operators or kernels of every level, or
-        the layers of all."""
+        """Print where a step's time goes, and the first operators, kernels or blocks of memory of
+        every level, or the layers of all."""
         from golow.report.profiling.table import render
 
         render(self.profiles, by=by, sort=sort, top=top)
@@ -221,8 +221,9 @@ def profile(
 
     The workload and levels are those of `compare`. precisions: one profile each. steps: profiled
     steps of each level. time_limit: of the race without a profiler, in seconds. by_shape: tell
-    operators apart by the shapes of their inputs. folder: a new one for the record and the traces;
-    with several precisions, each has a folder of its own in it.
+    operators apart by the shapes of their inputs. folder: a new one for the record, the traces and,
+    if matplotlib is installed, figures; with several precisions, each has a folder of its own in
+    it.
 
     Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
     result.
@@ -230,6 +231,7 @@ def profile(
     from golow.profiling import store as profile_store
     from golow.profiling.profile import ProfileSettings
     from golow.profiling.profile import profile as run
+    from golow.report.profiling.memory_figures import write_memory_figures
     from golow.workload.request import Request
 
     found = []
@@ -266,6 +268,8 @@ def profile(
             cache=cache,
         )
         found.append(run(request, settings, observer or Silent()))
+        if traces is not None:
+            write_memory_figures(found[-1], traces)
     if folder is not None:
         profile_store.save(tuple(found), Path(folder))
     return ProfileResult(tuple(found))

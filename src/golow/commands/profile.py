@@ -58,7 +58,7 @@ def profile(
         float, typer.Option(help="Time limit of the race without a profiler, in seconds.")
     ] = 10.0,
     by: Annotated[
-        str, typer.Option(help="What to divide a step by: operator, layer or kernel.")
+        str, typer.Option(help="What to divide a step by: operator, layer, kernel or memory.")
     ] = "operator",
     by_shape: Annotated[
         bool, typer.Option("--by-shape", help="Tell operators apart by their inputs' shapes.")
@@ -70,7 +70,7 @@ def profile(
             "device-memory or calls."
         ),
     ] = "time",
-    top: Annotated[int, typer.Option(help="Operators or kernels to show.")] = 10,
+    top: Annotated[int, typer.Option(help="Operators, kernels or blocks of memory to show.")] = 10,
     save: Annotated[
         Path | None,
         typer.Option(

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
-from statistics import median
 
 from golow.profiling.memory import OTHER, Block, MemoryProfile, category, memory_profile
-from golow.record import LayerTime
+from golow.profiling.trace import KERNEL, OPERATOR, Trace
 from golow.worker.protocol import ArenaReport, PlannedBuffer
 
 ARENA = "arena"
 """The place whose bytes buffers share over time."""
 
 
-def memory_of_plan(report: ArenaReport, layers: Sequence[LayerTime]) -> MemoryProfile:
+def memory_of_plan(report: ArenaReport, trace: Trace) -> MemoryProfile:
     """The memory of a plan; its moments are steps.
 
-    layers: the times of these steps; without them, or with those of others, the profile has no
-    seconds.
+    trace: of the same steps. If it has others, the profile has no seconds.
     """
     blocks = [_block(report, buffer) for buffer in report.buffers if buffer.bytes]
-    timed = len(layers) == len(report.steps)
-    spent = [median(layer.ns) / 1e9 for layer in layers] if timed else []
+    last = trace.steps[-1]
+    spent = [
+        event.nanoseconds / 1e9
+        for event in trace.in_steps(OPERATOR, KERNEL)
+        if event.start >= last.start
+    ]
+    timed = len(spent) == len(report.steps)
     return memory_profile(
         blocks,
         len(report.steps),

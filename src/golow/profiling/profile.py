@@ -119,7 +119,7 @@ def _profiled(
     except (WorkerFailure, GolowError) as error:
         return msgspec.structs.replace(found, missing=error.message)
     seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
-    memory, memory_missing = _memory(trace, arena, run, bundle)
+    memory, memory_missing = _memory(trace, arena, bundle)
     return msgspec.structs.replace(
         found,
         profiled=seconds,
@@ -152,11 +152,11 @@ def _arena(worker: Worker) -> ArenaReport | None:
 
 
 def _memory(
-    trace: Trace, arena: ArenaReport | None, run: Run, bundle: Bundle
+    trace: Trace, arena: ArenaReport | None, bundle: Bundle
 ) -> tuple[MemoryProfile | None, str]:
     """The memory over a step, or why there is none."""
     if arena is not None:
-        return memory_of_plan(arena, run.layers), ""
+        return memory_of_plan(arena, trace), ""
     try:
         return memory_of_trace(trace, on_device=bundle.workload.device == "cuda"), ""
     except Unsupported as error:
