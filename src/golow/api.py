@@ -184,8 +184,8 @@ class ProfileResult(NamedTuple):
     profiles: tuple[Profile, ...]
 
     def table(self, *, by: str = "operator", sort: str = "time", top: int = 10) -> None:
-        """Print where a step's time goes, and the first operators or kernels of every level, or
-        the layers of all."""
+        """Print where a step's time goes, and the first operators, kernels or blocks of memory of
+        every level, or the layers of all."""
         from golow.report.profiling.table import render
 
         render(self.profiles, by=by, sort=sort, top=top)

@@ -86,7 +86,7 @@ Threads = Annotated[
 ]
 ProfileBy = Annotated[
     str,
-    typer.Option("--by", help="What to divide a profile's step by: operator, layer or kernel."),
+    typer.Option("--by", help="What to divide a step by: operator, layer, kernel or memory."),
 ]
 ProfileSort = Annotated[
     str,

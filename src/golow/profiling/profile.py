@@ -19,10 +19,13 @@ from golow.levels.starter import Starter
 from golow.lower.work import work_by_layer
 from golow.measure.peak import measured_peak
 from golow.observer import Observer
+from golow.profiling.allocations import memory_of_trace
+from golow.profiling.arena import memory_of_plan
 from golow.profiling.divided import write_divided
 from golow.profiling.idle import idle_times
 from golow.profiling.kernels import gpu_summary, kernel_times
 from golow.profiling.layers import layers_on_device
+from golow.profiling.memory import MemoryProfile
 from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.same_kernels import with_layers_of
@@ -31,6 +34,7 @@ from golow.profiling.trace import Trace, read_trace
 from golow.record import GolowError, Run, Unsupported, WorkerFailure
 from golow.scratch import scratch_folder
 from golow.worker.client import Worker
+from golow.worker.protocol import ArenaReport
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
@@ -126,6 +130,7 @@ def _profiled(
             worker.load(bundle.folder)
             worker.time(3, 2)
             _write_trace(worker, settings.steps, file, bundle)
+            arena = _arena(worker)
         trace = read_trace(file)
     except Unsupported as error:
         return msgspec.structs.replace(found, missing=error.reason), None
@@ -134,6 +139,7 @@ def _profiled(
     if model is not None:
         trace = with_layers_of(trace, model)
     seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
+    memory, memory_missing = _memory(trace, arena, bundle)
     done = msgspec.structs.replace(
         found,
         profiled=seconds,
@@ -144,6 +150,8 @@ def _profiled(
         kernels=kernel_times(trace),
         layers=layers_on_device(trace, run.layers) or run.layers,
         operators=operator_times(trace, by_shape=settings.by_shape),
+        memory=memory,
+        memory_missing=memory_missing,
         trace=file.name if settings.traces else "",
     )
     return done, trace
@@ -156,3 +164,23 @@ def _write_trace(worker: Worker, steps: int, file: Path, bundle: Bundle) -> None
     except Unsupported:
         layers = worker.layers(steps).steps
         write_divided(layers, file, on_device=bundle.workload.device == "cuda")
+
+
+def _arena(worker: Worker) -> ArenaReport | None:
+    """The plan of the worker's memory, if it has one."""
+    try:
+        return worker.arena()
+    except Unsupported:
+        return None
+
+
+def _memory(
+    trace: Trace, arena: ArenaReport | None, bundle: Bundle
+) -> tuple[MemoryProfile | None, str]:
+    """The memory over a step, or why there is none."""
+    if arena is not None:
+        return memory_of_plan(arena, trace), ""
+    try:
+        return memory_of_trace(trace, on_device=bundle.workload.device == "cuda"), ""
+    except Unsupported as error:
+        return None, error.reason

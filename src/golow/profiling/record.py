@@ -5,6 +5,7 @@ from __future__ import annotations
 from golow.lower.work import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling.kernels import GpuSummary, KernelTime
+from golow.profiling.memory import MemoryProfile
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
 from golow.record import Environment, LayerTime, Quantity, Record, TensorError, Workload
@@ -17,8 +18,9 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     race without a profiler. profiled: seconds of a step under the profiler, the mean. summary:
     what a step's time went to. gpu: None without kernels. idle: why the GPU was idle. layers: on a
     device the kernels of each layer, on a CPU the level's steps, timed separately without a
-    profiler; layers_missing: why there are none. missing: why there is no profile. worst: of a
-    level that matches, the tensor closest to its limit.
+    profiler; layers_missing: why there are none. memory: over one step; memory_missing: why there
+    is none. missing: why there is no profile. worst: of a level that matches, the tensor closest to
+    its limit.
     """
 
     level: str
@@ -34,6 +36,8 @@ class LevelProfile(Record, frozen=True, kw_only=True):
     kernels: tuple[KernelTime, ...] = ()
     layers: tuple[LayerTime, ...] = ()
     layers_missing: str = ""
+    memory: MemoryProfile | None = None
+    memory_missing: str = ""
     trace: str = ""
     missing: str = ""
     worst: TensorError | None = None

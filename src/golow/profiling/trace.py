@@ -16,7 +16,8 @@ import msgspec
 
 from golow.files import read_json
 from golow.record import GolowError
-from golow.worker.protocol import STEP
+from golow.worker.protocol import MEMORY as KNOWN
+from golow.worker.protocol import STEP, Snapshot
 
 OPERATOR, ANNOTATION, MEMORY = "cpu_op", "user_annotation", "[memory]"
 KERNEL, COPY, MEMSET = "kernel", "gpu_memcpy", "gpu_memset"
@@ -45,24 +46,33 @@ class Event(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """Bytes that an allocator gave out (positive) or took back, on the host or a device."""
+    """Bytes that an allocator gave out (positive) or took back, on the host or a device.
+
+    allocated, reserved: what the allocator had given out then, and what it had taken itself; None
+    if it does not say. The host's allocator counts from the profiler's start.
+    """
 
     moment: int
     lane: str
     bytes: int
     on_device: bool
+    address: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
 
 
 class Trace(NamedTuple):
     """The steps, in order, and what happened in and around them, in order of its start.
 
     device: the properties of the device, by torch.profiler's names; empty if they are not known.
+    snapshots: of the memory after each iteration, if the program took them.
     """
 
     steps: tuple[Event, ...]
     events: tuple[Event, ...]
     allocations: tuple[Allocation, ...]
     device: Mapping[str, Any] = {}
+    snapshots: tuple[Snapshot, ...] = ()
 
     def in_steps(self, *categories: str) -> Iterator[Event]:
         """The events of these categories that begin in a step."""
@@ -76,6 +86,7 @@ class _File(msgspec.Struct):
 
     events: list[dict[str, Any]] = msgspec.field(name="traceEvents")
     devices: list[dict[str, Any]] = msgspec.field(name="deviceProperties", default_factory=list)
+    snapshots: list[Snapshot] = msgspec.field(name=KNOWN, default_factory=list)
 
 
 def read_trace(file: Path) -> Trace:
@@ -99,6 +110,7 @@ def read_trace(file: Path) -> Trace:
         tuple(sorted(events, key=lambda event: (event.start, -event.end))),
         tuple(sorted(allocations, key=lambda allocation: allocation.moment)),
         found.devices[0] if found.devices else {},
+        tuple(found.snapshots),
     )
 
 
@@ -132,9 +144,17 @@ def _event(item: Mapping[str, Any]) -> Event:
 
 
 def _allocation(item: Mapping[str, Any]) -> Allocation:
+    details = item["args"]
     return Allocation(
         moment=round(float(item["ts"]) * 1000),
         lane=f"{item.get('pid')}/{item.get('tid')}",
-        bytes=int(item["args"]["Bytes"]),
-        on_device=item["args"].get("Device Type", 0) != 0,
+        bytes=int(details["Bytes"]),
+        on_device=details.get("Device Type", 0) != 0,
+        address=_optional(details.get("Addr")),
+        allocated=_optional(details.get("Total Allocated")),
+        reserved=_optional(details.get("Total Reserved")),
     )
+
+
+def _optional(number: Any) -> int | None:
+    return None if number is None else int(number)

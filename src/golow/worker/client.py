@@ -17,6 +17,7 @@ from golow.worker.conversation import SETTLE_SECONDS, Conversation
 from golow.worker.limits import Limits
 from golow.worker.protocol import (
     VERSION,
+    ArenaReport,
     Challenge,
     CopiesReport,
     EpochReport,
@@ -183,6 +184,24 @@ class Worker(Conversation):
         request = {"do": "profile", "iterations": iterations, "file": str(file)}
         self.ask_optionally(request, limit)
         self.require_written(file)
+
+    def arena(self) -> ArenaReport:
+        """The plan of an iteration's memory.
+
+        Raises `Unsupported` if the level has none or does not know the request; the worker stays
+        alive.
+        """
+        answer = self.ask_optionally({"do": "arena"}, self.limits.memory)
+        report = self.convert(answer, ArenaReport)
+        last = len(report.steps)
+        if not last or any(not 0 <= b.first <= b.last <= last for b in report.buffers):
+            self.fail("protocol", "a buffer of its memory is used by a step that is not there")
+        if any(
+            b.offset < 0 or b.bytes < 0 or b.offset + b.bytes > report.sizes.get(b.place, 0)
+            for b in report.buffers
+        ):
+            self.fail("protocol", "a buffer of its memory lies outside of its place")
+        return report
 
     def copies(self, iterations: int) -> CopiesReport | None:
         """What an iteration copies from host to device when it is fed from host memory; None if the

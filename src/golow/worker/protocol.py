@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from golow.record import LayerTime, Mode, Record, Workload
+from golow.record import LayerPhase, LayerTime, Mode, Record, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,37 @@ STEP, PHASE, LAYER, SITE = "golow step ", "golow phase ", "golow layer ", "golow
 """What the annotations in a trace begin with that a worker writes when it is profiled: the number
 of an iteration, a phase (forward, backward, update), the path of a module, or file and line of the
 user's code follow."""
+
+
+MEMORY = "golow memory"
+"""The key of a trace under which a worker says what is held after each iteration: a list of
+`Snapshot`."""
+
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
+INPUTS, WORKSPACE = "inputs", "workspace"
+"""Categories of memory that a worker may know."""
+
+
+class KnownBlock(Record, frozen=True, kw_only=True):
+    """Memory that a worker knows: its category, a name, its address, and its bytes."""
+
+    category: str
+    name: str
+    address: int
+    bytes: int
+
+
+class Snapshot(Record, frozen=True, kw_only=True):
+    """What a worker holds after an iteration, by the number that the trace gives it.
+
+    allocated, reserved: bytes that the device's allocator has given out and has taken itself; None
+    on a CPU.
+    """
+
+    step: int
+    blocks: tuple[KnownBlock, ...] = ()
+    allocated: int | None = None
+    reserved: int | None = None
 
 
 class Marks(Record, frozen=True, kw_only=True):
@@ -113,6 +144,40 @@ class LayersReport(Record, frozen=True, kw_only=True):
     layers: tuple[LayerTime, ...]
 
 
+class PlannedStep(Record, frozen=True, kw_only=True):
+    """A step of a plan: what it does, the layer that it is for, and the phase."""
+
+    operation: str
+    layer: str
+    phase: LayerPhase
+
+
+class PlannedBuffer(Record, frozen=True, kw_only=True):
+    """A piece of memory of a plan.
+
+    place, offset: the memory that it lies in, such as the arena, and the first of its bytes there.
+    first, last: the first and the last step that use it, the iteration's length for what is used
+    after it. category: what it is for, if that is more than a step's result.
+    """
+
+    name: str
+    place: str
+    offset: int
+    bytes: int
+    first: int
+    last: int
+    category: str = ""
+
+
+class ArenaReport(Record, frozen=True, kw_only=True):
+    """The answer to `arena`: the steps of an iteration, in the order of `layers`, the buffers that
+    they use, and the bytes of each place."""
+
+    steps: tuple[PlannedStep, ...]
+    buffers: tuple[PlannedBuffer, ...]
+    sizes: dict[str, int]
+
+
 class EpochReport(Record, frozen=True, kw_only=True):
     """The answer to `epoch`: the loss of each batch, None if it is not finite; crc32 over the
     pixels and labels that were consumed; total nanoseconds."""
@@ -188,6 +253,15 @@ class ProfiledProgram(Program, Protocol):
     def profile(self, iterations: int, file: Path) -> None:
         """Run that many iterations and write their trace, in Chrome's trace event format, to the
         file. Each is an event ``golow step N`` of the category ``user_annotation``."""
+
+
+@runtime_checkable
+class PlannedProgram(Program, Protocol):
+    """A program whose memory is planned before it runs; others lack the method, or raise
+    `golow.record.Unsupported` with the reason."""
+
+    def arena(self) -> ArenaReport:
+        """The plan of an iteration's memory."""
 
 
 class Stopwatch(Protocol):

@@ -35,6 +35,7 @@ from golow.worker.protocol import (
     DividedProgram,
     FedProgram,
     LayersReport,
+    PlannedProgram,
     PredictingProgram,
     ProfiledProgram,
     Program,
@@ -211,6 +212,13 @@ def _profile(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _arena(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, PlannedProgram):
+        raise UnknownRequest("this worker has no plan of its memory")
+    answer: dict[str, Any] = msgspec.to_builtins(program.arena())
+    return answer
+
+
 def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(program, FedProgram):
         raise UnknownRequest("this worker is not fed from the host")
@@ -305,6 +313,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "layers": _layers,
     "copies": _copies,
     "profile": _profile,
+    "arena": _arena,
     "epoch": _epoch,
     "save": _save,
     "restore": _restore,

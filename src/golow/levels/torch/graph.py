@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from golow.levels.torch import device as torch_device
+from golow.levels.torch import known_memory
 from golow.levels.torch.program import Parts, TorchProgram
 from golow.record import GolowError, LayerTime, Unsupported
 from golow.worker.protocol import LoadReport
@@ -87,6 +88,13 @@ class CapturedProgram(TorchProgram):
 
     def _iterate_in_parts(self, parts: Parts) -> None:
         self.iterate()
+
+    def _known_memory(self) -> Iterator[tuple[str, str, Tensor]]:
+        yield from super()._known_memory()
+        yield from known_memory.of_batches("static input", (batch.inputs for batch in self._static))
+        yield from known_memory.of_batches(
+            "static target", (batch.targets for batch in self._static)
+        )
 
     def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
         if not self._graphs:

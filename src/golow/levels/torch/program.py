@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import known_memory
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
 from golow.record import LayerTime, Mode, Unsupported, Workload
@@ -229,7 +230,14 @@ class TorchProgram:
 
         module = self.module if self.call is self.module else None
         on_device = self.device.type == "cuda"
-        write_trace(self._iterate_in_parts, iterations, file, module=module, on_device=on_device)
+        write_trace(
+            self._iterate_in_parts,
+            iterations,
+            file,
+            module=module,
+            known=self._known_memory,
+            on_device=on_device,
+        )
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
         """Device events around that many iterations; None on a CPU."""
@@ -401,6 +409,12 @@ class TorchProgram:
         parts.enter_update()
         self._update(self.optimizer)
         self._last = loss.detach()
+
+    def _known_memory(self) -> Iterator[tuple[str, str, Tensor]]:
+        """The tensors held between iterations, with their category and name."""
+        yield from known_memory.of_training(self.module, self.optimizer if self.train else None)
+        yield from known_memory.of_batches("input", self.inputs)
+        yield from known_memory.of_batches("target", self.targets)
 
     def _infer_outputs(self, batches: list[int]) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}

@@ -14,12 +14,13 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from golow.levels.vendor import bundle_arrays
+from golow.levels.vendor.arena import arena_report
 from golow.levels.vendor.bundle_arrays import STATE, Read
 from golow.lower.graph import Graph, decode_graph
 from golow.lower.plan import Step
 from golow.record import GolowError, LayerTime, Workload
 from golow.worker.feed import Fed, Feed
-from golow.worker.protocol import Marks
+from golow.worker.protocol import ArenaReport, Marks
 from golow.worker.results import weighted_sum
 from golow.workload.bundle import Bundle
 
@@ -170,6 +171,13 @@ class PlanProgram:
             for index, (step, _) in enumerate(samples[0])
         )
 
+    def arena(self) -> ArenaReport:
+        """Return the plan of an iteration's memory."""
+        built = self.execution.built
+        found = {key: _buffer(tensor) for key, tensor in built.inputs.items()}
+        found |= {key: _buffer(tensor) for key, tensor in built.outputs.items()}
+        return arena_report(built.plan, {index: key for key, index in found.items()})
+
     def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
         """Train on each batch of the feed with its own learning rate; return the losses."""
         return [float(loss.flat[0]) for loss in self._over(feed, ("loss", "loss"), rates)]
@@ -314,3 +322,8 @@ class PlanProgram:
                 f"the data set's images are {list(fed.pixels.shape[1:])}, "
                 f"the workload's {list(wanted)}"
             )
+
+
+def _buffer(held: Any) -> int:
+    """The buffer of a graph's input or output; oneDNN's outputs are pairs with a step."""
+    return int(held.buffer if hasattr(held, "buffer") else held[0].buffer)

@@ -26,6 +26,7 @@ from golow.report.profiling.bars import (
 )
 from golow.report.profiling.caption import captions
 from golow.report.profiling.layer_figure import layers_figure
+from golow.report.profiling.memory_figures import memory_figures
 from golow.report.style import Format, caption, drawing, legend_of, new_figure, save_figure, say
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ OPERATOR_CHARACTERS = 24
 def write_figures(
     profiles: Sequence[Profile], folder: Path, formats: Sequence[Format] = ("svg",)
 ) -> list[Path]:
-    """Draw ``summary``, ``layers`` and ``operators`` into the folder; returns the files.
+    """Draw all figures into the folder; returns the files.
 
     Raises `GolowError` without matplotlib or when the folder cannot be written.
     """
@@ -69,6 +70,7 @@ def figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
         "summary": summary_figure(profiles),
         "layers": layers_figure(profiles),
         "operators": operators_figure(profiles),
+        **memory_figures(profiles),
     }
 
 

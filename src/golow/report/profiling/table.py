@@ -18,9 +18,10 @@ from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
 from golow.report.profiling.difference import render_precisions
+from golow.report.profiling.memory import render_memory
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
-VIEWS = ("operator", "layer", "kernel")
+VIEWS = ("operator", "layer", "kernel", "memory")
 WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
 MARKS = "█▓▒░▞▚▤▥▦▧·"  # one a role, in their order
 GPU_ROWS: dict[str, Callable[[GpuSummary], float | None]] = {
@@ -55,7 +56,9 @@ def render(
         found = _render_summary(profile, console)
         if by == "layer":
             render_layers(found, console)
-        for level in found if by != "layer" else ():
+        if by == "memory":
+            render_memory(found, top, console)
+        for level in found if by in ("operator", "kernel") else ():
             console.print()
             console.print(
                 Text(f"{level.level}: {by}s of a step, mean of {level.steps}", style="bold")

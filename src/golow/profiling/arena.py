@@ -1,0 +1,60 @@
+"""The memory of a step from a plan: its buffers, and the steps from first to last that use them."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from golow.profiling.memory import OTHER, Block, MemoryProfile, category, memory_profile
+from golow.profiling.trace import KERNEL, OPERATOR, Trace
+from golow.worker.protocol import ArenaReport, PlannedBuffer
+
+ARENA = "arena"
+"""The place whose bytes buffers share over time."""
+
+
+def memory_of_plan(report: ArenaReport, trace: Trace) -> MemoryProfile:
+    """The memory of a plan; its moments are steps.
+
+    trace: of the same steps. If it has others, the profile has no seconds.
+    """
+    blocks = [_block(report, buffer) for buffer in report.buffers if buffer.bytes]
+    last = trace.steps[-1]
+    spent = [
+        event.nanoseconds / 1e9
+        for event in trace.in_steps(OPERATOR, KERNEL)
+        if event.start >= last.start
+    ]
+    timed = len(spent) == len(report.steps)
+    return memory_profile(
+        blocks,
+        len(report.steps),
+        axis="steps",
+        seconds=tuple(accumulate(spent, initial=0.0)) if timed else (),
+        reserved=sum(report.sizes.values()),
+        sizes=report.sizes,
+    )
+
+
+def _block(report: ArenaReport, buffer: PlannedBuffer) -> Block:
+    steps, shared = report.steps, buffer.place == ARENA
+    maker = steps[min(buffer.first, len(steps) - 1)]
+    trains = any(step.phase == "backward" for step in steps)
+    kept = buffer.last >= len(steps)
+    known = buffer.category or ("" if shared else OTHER)
+    return Block(
+        bytes=buffer.bytes,
+        category=category(
+            known,
+            maker.phase,
+            within_operator=buffer.first == buffer.last,
+            outlives=not trains or kept or steps[buffer.last].phase != "forward",
+        ),
+        first=buffer.first,
+        last=min(buffer.last + 1, len(steps)),
+        name=buffer.name,
+        operator=maker.operation if shared else "",
+        layer=maker.layer if shared else buffer.name.rpartition(".")[0],
+        phase=maker.phase if shared else "",
+        place=buffer.place,
+        offset=buffer.offset,
+    )
