@@ -21,6 +21,7 @@ KINDS: Mapping[str, Kind] = {
         records.two_comparisons,
         records.training,
         records.resumed_training,
+        records.profile,
         records.study_folder,
         records.study_file,
         models.model_file,

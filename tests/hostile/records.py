@@ -11,9 +11,11 @@ from random import Random
 
 import drawn_studies
 import drawn_trainings
+import profiles
 import studies
 from golow.comparison import store
 from golow.levels.ladder import BASELINE
+from golow.profiling import store as profile_store
 from golow.training import store as training_store
 from golow.training.record import CurveVerdict
 from hostile.case import Case
@@ -80,6 +82,24 @@ def resumed_training(random: Random, folder: Path) -> Case:
         title=f"resume training: {title}",
         folder=str(folder),
         arguments=("train", "--resume", "it"),
+        without_power=powerless,
+    )
+
+
+def profile(random: Random, folder: Path) -> Case:
+    """``golow show`` and ``golow profile --diff`` of profiles, one of them damaged."""
+    for name in ("it", "other"):
+        write(profile_tree(), folder / name)
+    title, powerless = damage_one(folder / "it", random)
+    divided = ("--by", random.choice(("operator", "layer", "kernel")))
+    command = random.choice(
+        (("show", "it"), ("profile", "--diff", "it", "other"), ("profile", "--diff", "other", "it"))
+    )
+    return Case(
+        title=f"{' '.join(command)}: {title}",
+        folder=str(folder),
+        arguments=(*command, *divided),
+        statuses=EITHER,
         without_power=powerless,
     )
 
@@ -238,6 +258,17 @@ def comparison_tree(on_gpu: bool) -> Tree:
     found = drawn_studies.measured(cell, runs).comparison
     assert found is not None
     return _tree(lambda folder: store.save(found, folder))
+
+
+@cache
+def profile_tree() -> Tree:
+    """A profile of a GPU in two precisions."""
+
+    def save(folder: Path) -> Path:
+        profile_store.save(profiles.gpu_profiles(), folder)
+        return folder
+
+    return _tree(save)
 
 
 @cache

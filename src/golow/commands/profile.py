@@ -123,6 +123,7 @@ def profile(
         )
     if tensorboard is not None:
         require_package("tensorboard", "tensorboard")
+        require_package("matplotlib", "tensorboard")  # draws the images
     wanted = [_precision(name) for name in names(precision) or []]
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         result = api.profile(
