@@ -5,6 +5,7 @@ from __future__ import annotations
 from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
+from golow.profiling.way_down.record import WayDown
 from golow.record import LayerTime, Quantity, Record, Workload
 
 
@@ -35,7 +36,9 @@ class LevelProfile(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A workload in one precision, at several levels."""
+    """A workload in one precision, at several levels. ways: the ways down of layers that were
+    counted instead of a profile."""
 
     workload: Workload
     levels: tuple[LevelProfile, ...]
+    ways: tuple[WayDown, ...] = ()

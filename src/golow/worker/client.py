@@ -19,6 +19,7 @@ from golow.worker.protocol import (
     VERSION,
     Challenge,
     CopiesReport,
+    CountReport,
     EpochReport,
     LayersReport,
     LoadReport,
@@ -183,6 +184,16 @@ class Worker(Conversation):
         request = {"do": "profile", "iterations": iterations, "file": str(file)}
         self.ask_optionally(request, limit)
         self.require_written(file)
+
+    def count(self, library: Path) -> CountReport:
+        """Make one call of the workload's forward pass between ``golow_begin`` and ``golow_end`` of
+        that library; the frames of Python in it.
+
+        Raises `Unsupported` if the level cannot do this or does not know the request; the worker
+        stays alive.
+        """
+        request = {"do": "count", "library": str(library)}
+        return self.convert(self.ask_optionally(request, self.limits.iteration), CountReport)
 
     def copies(self, iterations: int) -> CopiesReport | None:
         """What an iteration copies from host to device when it is fed from host memory; None if the

@@ -107,6 +107,20 @@ class LayersReport(Record, frozen=True, kw_only=True):
     layers: tuple[LayerTime, ...]
 
 
+class PythonFrame(Record, frozen=True, kw_only=True):
+    """A frame of Python: the file of its code, and the function's qualified name."""
+
+    file: str
+    function: str
+
+
+class CountReport(Record, frozen=True, kw_only=True):
+    """The answer to `count`: the frames of Python, outermost first, in which most of a call's time
+    passes; empty without Python."""
+
+    frames: tuple[PythonFrame, ...] = ()
+
+
 class EpochReport(Record, frozen=True, kw_only=True):
     """The answer to `epoch`: the loss of each batch, None if it is not finite; crc32 over the
     pixels and labels that were consumed; total nanoseconds."""
@@ -182,6 +196,16 @@ class ProfiledProgram(Program, Protocol):
     def profile(self, iterations: int, file: Path) -> None:
         """Run that many iterations and write their trace, in Chrome's trace event format, to the
         file. Each is an event ``golow step N`` of the category ``user_annotation``."""
+
+
+@runtime_checkable
+class CountedProgram(Program, Protocol):
+    """A program whose instructions can be counted; others lack the method, or raise
+    `golow.record.Unsupported` with the reason."""
+
+    def bare_call(self) -> AbstractContextManager[Callable[[], object]]:
+        """A function that runs one forward pass on the first batch, with nothing of golow's around
+        it."""
 
 
 class Stopwatch(Protocol):

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,6 +219,12 @@ class TorchProgram:
         from golow.levels.torch.profiling import write_trace
 
         write_trace(self.iterate, iterations, file, on_device=self.device.type == "cuda")
+
+    @contextmanager
+    def bare_call(self) -> Iterator[Callable[[], object]]:
+        """The lowered module's forward pass on the first batch."""
+        with torch.inference_mode():
+            yield partial(self.call, *self._arrange(self.inputs[0]))
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
         """Device events around that many iterations; None on a CPU."""

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
 #include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -53,6 +54,7 @@ class Worker {
       if (wanted == "result") return result(request);
       if (wanted == "memory") return memory();
       if (wanted == "layers") return layers(request);
+      if (wanted == "count") return count(request);
       if (wanted == "epoch") return epoch(request);
       if (wanted == "save") return save(request);
       if (wanted == "restore") return restore(request);
@@ -187,6 +189,23 @@ class Worker {
                                     {"operation", operations[i].name},
                                     {"ns", json::Array(times[i].begin(), times[i].end())}});
     return {{"ok", true}, {"layers", std::move(layers)}};
+  }
+
+  /// One forward pass between two functions of the request's library, which switch a counter.
+  json::Object count(const json::Value& request) {
+    Session& loaded = session();
+    void* const library = dlopen(request.at("library").string().c_str(), RTLD_NOW);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    using Switch = void (*)();
+    const auto begin = reinterpret_cast<Switch>(dlsym(library, "golow_begin"));
+    const auto end = reinterpret_cast<Switch>(dlsym(library, "golow_end"));
+    if (begin == nullptr || end == nullptr)
+      throw std::runtime_error("the library has no golow_begin and golow_end");
+    for (int warmup = 0; warmup < 3; ++warmup) loaded.iterate();
+    begin();
+    loaded.iterate();
+    end();
+    return {{"ok", true}, {"frames", json::Array{}}};
   }
 
   json::Object epoch(const json::Value& request) {
