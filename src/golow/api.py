@@ -213,6 +213,7 @@ def profile(
     steps: int = 5,
     time_limit: float = 10.0,
     by_shape: bool = False,
+    way_down: str | None = None,
     folder: str | Path | None = None,
     cache: Path | None = None,
     observer: Observer | None = None,
@@ -221,8 +222,9 @@ def profile(
 
     The workload and levels are those of `compare`. precisions: one profile each. steps: profiled
     steps of each level. time_limit: of the race without a profiler, in seconds. by_shape: tell
-    operators apart by the shapes of their inputs. folder: a new one for the record and the traces;
-    with several precisions, each has a folder of its own in it.
+    operators apart by the shapes of their inputs. way_down: instead of a profile, what stands
+    between the call of the layer with this path and the vendor's routine. folder: a new one for the
+    record and the traces; with several precisions, each has a folder of its own in it.
 
     Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
     result.
@@ -230,6 +232,8 @@ def profile(
     from golow.profiling import store as profile_store
     from golow.profiling.profile import ProfileSettings
     from golow.profiling.profile import profile as run
+    from golow.profiling.way_down.way_down import WaySettings
+    from golow.profiling.way_down.way_down import way_down as run_way_down
     from golow.workload.request import Request
 
     found = []
@@ -256,6 +260,16 @@ def profile(
         if folder is not None:
             traces = Path(folder) / precision if len(precisions) > 1 else Path(folder)
             profile_store.make_folder(traces)
+        if way_down is not None:
+            way = WaySettings(
+                layer=way_down,
+                levels=levels,
+                workers=workers or {},
+                time_limit=time_limit,
+                cache=cache,
+            )
+            found.append(run_way_down(request, way, observer or Silent()))
+            continue
         settings = ProfileSettings(
             levels=levels,
             workers=workers or {},

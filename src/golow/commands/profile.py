@@ -70,7 +70,15 @@ def profile(
             "device-memory or calls."
         ),
     ] = "time",
-    top: Annotated[int, typer.Option(help="Operators or kernels to show.")] = 10,
+    top: Annotated[int, typer.Option(help="Operators, kernels or frames to show.")] = 10,
+    way_down: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER",
+            help="Instead of a profile: the frames and instructions between the call of this layer "
+            "and the vendor's routine, such as layer1.0.conv1. CPU; needs Valgrind.",
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -110,6 +118,7 @@ def profile(
             steps=steps,
             time_limit=time_limit,
             by_shape=by_shape,
+            way_down=way_down,
             folder=save,
             observer=display,
         )

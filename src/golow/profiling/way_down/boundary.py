@@ -62,8 +62,8 @@ ALLOCATORS = (
     "aligned_alloc",
     "posix_memalign",
 )
-"""The C library's; ``operator new`` and the allocators of Python, PyTorch and MKL end there, so that
-each allocation counts once, and one that such an allocator serves from its own store not at all."""
+"""The C library's. ``operator new`` and the allocators of Python, PyTorch and MKL end there: each
+allocation counts once, and one that such an allocator serves from its own store does not count."""
 
 DISPATCHER = ("at::_ops::*::call(*", "at::_ops::*::redispatch(*", "c10::Dispatcher::callBoxed*")
 """Each operator's entry into the dispatcher, and the one that TorchScript uses."""

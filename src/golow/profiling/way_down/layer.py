@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -22,18 +21,24 @@ def layer_request(request: Request, prepared: Prepared, layer: str) -> Request:
     module = _find(prepared.module, layer)
     inputs = _inputs(prepared, module, layer)
     return Request(
-        module, inputs, seed=request.seed, threads=1, device=request.device,
+        module,
+        inputs,
+        seed=request.seed,
+        threads=1,
+        device=request.device,
         precision=request.precision,
     )
 
 
 def _find(network: nn.Module, layer: str) -> nn.Module:
-    modules = dict(network.named_modules())
+    modules: dict[str, nn.Module] = dict(network.named_modules())
     if layer in modules:
         return modules[layer]
     last = layer.rpartition(".")[2]
     near = [path for path in modules if path and (path.endswith(last) or last in path)]
-    shown = near or [path for path, module in modules.items() if path and not any(module.children())]
+    shown = near or [
+        path for path, module in modules.items() if path and not any(module.children())
+    ]
     raise GolowError(
         f"the network has no layer {layer!r}", f"name one of its layers: {', '.join(shown[:8])}."
     )

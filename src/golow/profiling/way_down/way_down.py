@@ -7,8 +7,8 @@ as by `golow compare`. Then each level that matches makes one call under callgri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -44,11 +44,12 @@ from golow.workload.request import Request
 
 @dataclass(frozen=True, kw_only=True)
 class WaySettings:
-    """layer: its path in the network. levels, cache: as of a comparison. time_limit: of the race,
-    in seconds."""
+    """layer: its path in the network. levels, workers, cache: as of a comparison. time_limit: of
+    the race, in seconds."""
 
     layer: str
     levels: Sequence[str] | None = None
+    workers: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     time_limit: float = 10.0
     cache: Path | None = None
 
@@ -67,6 +68,7 @@ def way_down(request: Request, settings: WaySettings, observer: Observer) -> Pro
         alone,
         ComparisonSettings(
             levels=settings.levels,
+            workers=settings.workers,
             time_limit=settings.time_limit,
             brief=True,
             cache=settings.cache,
@@ -75,7 +77,7 @@ def way_down(request: Request, settings: WaySettings, observer: Observer) -> Pro
     )
     if comparison.race.stopped_because == "interrupted":
         raise KeyboardInterrupt
-    chosen = choices(settings.levels, {}, request.mode, request.device)
+    chosen = choices(settings.levels, settings.workers, request.mode, request.device)
     with scratch_folder() as folder, Starter(LIMITS) as starter:
         bundle, layer = write_bundle(prepare(alone), folder / "bundle")
         write_graph(layer, bundle)

@@ -16,6 +16,7 @@ from golow.profiling.summary import ROLES
 from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
+from golow.report.profiling.way_down import render_ways
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
 VIEWS = ("operator", "layer", "kernel")
@@ -50,6 +51,9 @@ def render(
     require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
+        if profile.ways:
+            render_ways(profile, top, console)
+            continue
         found = _render_summary(profile, console)
         if by == "layer":
             render_layers(found, console)
