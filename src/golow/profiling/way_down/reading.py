@@ -15,7 +15,7 @@ from golow.profiling.way_down.boundary import ALLOCATORS, DISPATCHER, matches, o
 from golow.profiling.way_down.callgrind import Edge, Function, Graph, Part, combined
 from golow.profiling.way_down.record import Frame
 
-SWITCHES = ("golow_begin", "golow_end")
+SWITCHES = ("golow_begin", "golow_end", "golow::*Worker::count(*")  # not part of the call
 INTERPRETER = ("libpython", "python", "_ctypes", "libffi", "_functools")
 BEFORE_ENTRY = "--dump-before="
 
@@ -46,7 +46,7 @@ def read(parts: Sequence[Part]) -> Counted:
         totals[callee] += edge.cost
     entry = max(totals, key=lambda function: totals[function]) if totals else None
     path = _path(graph, entry or max(graph.own, key=lambda function: graph.own[function]))
-    stack = [f for f in path if f != entry and _is_named(f) and f.plain not in SWITCHES]
+    stack = [f for f in path if f != entry and _is_named(f) and not matches(f.plain, SWITCHES)]
     own = [function for function in stack if not _is_interpreter(function)]
     inside = sum(edge.cost for edge in entries.values())
     before = _before(parts) if entry else graph.total
