@@ -107,7 +107,7 @@ def test_a_layer_of_a_network_is_counted_at_every_level(tmp_path: Path) -> None:
         batch=1,
         levels=here,
         threads=1,
-        way_down="features.0",
+        way_down="conv2",
         time_limit=0.5,
         folder=tmp_path / "saved",
         cache=tmp_path / "cache",
@@ -132,7 +132,7 @@ def test_a_layer_of_a_network_is_counted_at_every_level(tmp_path: Path) -> None:
 
 
 def test_without_valgrind_the_package_is_named(tmp_path: Path) -> None:
-    done = run("profile", "lenet5", "--way-down", "features.0", PATH=str(tmp_path))
+    done = run("profile", "lenet5", "--way-down", "conv2", PATH=str(tmp_path))
     assert done.returncode == 2
     assert "Valgrind, which is not installed" in done.stderr
     assert "apt-get install valgrind" in done.stderr
@@ -144,7 +144,7 @@ def test_without_valgrind_the_package_is_named(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("--way-down", "layer9.conv1"), "the network has no layer 'layer9.conv1'"),
-        (("--way-down", "features.0", "--mode", "train"), "leave out --mode train"),
+        (("--way-down", "conv2", "--mode", "train"), "leave out --mode train"),
     ],
 )
 def test_what_cannot_be_counted_is_refused_at_once(options: tuple[str, ...], said: str) -> None:
@@ -157,12 +157,12 @@ def test_what_cannot_be_counted_is_refused_at_once(options: tuple[str, ...], sai
 def test_a_level_that_was_not_counted_says_why() -> None:
     failed = LevelWay(level="compile", missing="died: it was ended by SIGILL")
     shown = table([LEVEL, failed])
-    assert "compile: features.0 was not counted: died: it was ended by SIGILL" in shown
+    assert "compile: conv2 was not counted: died: it was ended by SIGILL" in shown
 
 
 def test_a_layer_without_a_vendors_entry_says_so() -> None:
     shown = table([LevelWay(level="eager", before=1234)])
-    assert "eager: features.0 reaches no vendor's entry" in shown
+    assert "eager: conv2 reaches no vendor's entry" in shown
     assert "1,234" in shown
 
 
@@ -216,7 +216,7 @@ LEVEL = LevelWay(
 
 def table(levels: list[LevelWay], top: int = 10) -> str:
     tensor = TensorType(shape=(1, 1, 28, 28), dtype="float32")
-    way = WayDown(layer="features.0", operation="Conv2d", inputs=(tensor,), levels=tuple(levels))
+    way = WayDown(layer="conv2", operation="Conv2d", inputs=(tensor,), levels=tuple(levels))
     workload = Workload(
         model="lenet5",
         source=ModelSource(kind="zoo", name="lenet5"),

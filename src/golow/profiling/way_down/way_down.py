@@ -30,8 +30,8 @@ from golow.profiling.way_down.valgrind import (
     LIMITS,
     build_switch,
     require_valgrind,
+    settled,
     under_callgrind,
-    with_avx2,
 )
 from golow.record import GolowError, Run, Unsupported, WorkerFailure
 from golow.scratch import scratch_folder
@@ -124,7 +124,7 @@ class _Counter:
             reason = f"{run.check.verdict}: {run.check.reason}"
             return msgspec.structs.replace(found, missing=reason)
         try:
-            launch = with_avx2(choice.level.prepare(self.bundle, choice.variant, self.cache))
+            launch = settled(choice.level.prepare(self.bundle, choice.variant, self.cache))
             frames = self._frames(run.level, launch)
             counted = self._counted(run.level, launch)
         except Unsupported as error:
