@@ -14,12 +14,13 @@ from golow.profiling.record import Profile
 from golow.profiling.way_down.record import Frame, LevelWay, WayDown
 from golow.report.units import MISSING, seconds_text, share_text
 
-LONGEST_NAME, LONGEST_PLACE = 62, 30
+LONGEST_NAME, LONGEST_PLACE = 58, 30
 NOTE = (
     "The layer is lowered alone, on the input that it gets in the network. Instructions are those "
-    "of one call\nof it on one thread, counted by callgrind with AVX2 at most. The time is without "
-    "Valgrind, with all that\nthe processor has."
+    "of one call of it on one thread, counted by callgrind with AVX2 at most. The time is without "
+    "Valgrind, with all that the processor has."
 )
+PYTHON = "Python"
 KEPT = {"(anonymous namespace)": "{anonymous}", "operator()": "operator{}"}
 INNERMOST = re.compile(r"<[^<>]*>|\([^()]*\)")
 SUFFIX = re.compile(r"( const| \[clone [^\]]*\])+$")
@@ -62,15 +63,16 @@ def short_name(name: str) -> str:
 
 
 ROWS: dict[str, Callable[[LevelWay], str]] = {
-    "the vendor's entry": lambda way: short_name(way.entry.name) if way.entry else "none",
+    "vendor": lambda way: way.owner or "none",
     "frames of Python": lambda way: str(len(way.python)),
-    "frames of its interpreter, in C": lambda way: str(way.interpreter),
-    "frames of C++": lambda way: str(len(way.native)),
+    "native frames": lambda way: str(way.interpreter + len(way.native)),
+    "  of Python's interpreter": lambda way: str(way.interpreter),
+    "  of C++": lambda way: str(len(way.native)),
     "instructions before the entry": lambda way: f"{way.before:,}",
-    "in the vendor's entries": lambda way: f"{way.inside:,}" if way.entry else MISSING,
-    "between and after them": lambda way: f"{way.after:,}" if way.entry else MISSING,
-    "share outside the entries": lambda way: _share(way),
-    "calls of a vendor's entry": lambda way: f"{way.entries:,}",
+    "  in the vendor's entries": lambda way: f"{way.inside:,}" if way.entry else MISSING,
+    "  between and after": lambda way: f"{way.after:,}" if way.entry else MISSING,
+    "  share outside the entries": lambda way: _share(way),
+    "calls of an entry": lambda way: f"{way.entries:,}",
     "calls of the dispatcher": lambda way: f"{way.dispatches:,}",
     "allocations": lambda way: f"{way.allocations:,}",
     "time of the call": lambda way: seconds_text(way.time.value if way.time else None),
@@ -112,7 +114,7 @@ def _print_frames(level: LevelWay, top: int, console: Console) -> None:
     """One line a frame, outermost first."""
     console.print()
     console.print(Text(f"{level.level}: from the call down", style="bold"))
-    _print_stack("Python", level.python, top, console)
+    _print_stack(PYTHON, level.python, top, console)
     if level.interpreter:
         console.print(Text(f"  C       {level.interpreter} frames of Python's interpreter"))
     _print_stack("C++", level.native, top, console)
@@ -132,7 +134,9 @@ def _print_stack(kind: str, frames: Sequence[Frame], top: int, console: Console)
 
 
 def _line(kind: str, frame: Frame) -> Text:
-    name, place = short_name(frame.name), frame.place
+    name, place = frame.name, frame.place
+    if kind != PYTHON:
+        name = short_name(name)
     if len(name) > LONGEST_NAME:  # the end says more than the namespaces before it
         name = f"..{name[2 - LONGEST_NAME :]}"
     if len(place) > LONGEST_PLACE:
