@@ -116,7 +116,7 @@ def test_a_layer_of_a_network_is_counted_at_every_level(tmp_path: Path) -> None:
     assert [level.level for level in way.levels] == here
     for level in way.levels:
         print(level.level, level.before, level.inside, level.after, level.allocations)
-        assert level.missing == ""
+        assert (level.verdict, level.missing) == ("match", "")
         assert level.before > 0
         assert level.entry is not None, level.native
     eager = way.levels[0]
@@ -155,13 +155,13 @@ def test_what_cannot_be_counted_is_refused_at_once(options: tuple[str, ...], sai
 
 
 def test_a_level_that_was_not_counted_says_why() -> None:
-    failed = LevelWay(level="compile", missing="died: it was ended by SIGILL")
+    failed = LevelWay(level="compile", verdict="match", missing="died: it was ended by SIGILL")
     shown = table([LEVEL, failed])
     assert "compile: conv2 was not counted: died: it was ended by SIGILL" in shown
 
 
 def test_a_layer_without_a_vendors_entry_says_so() -> None:
-    shown = table([LevelWay(level="eager", before=1234)])
+    shown = table([LevelWay(level="eager", verdict="match", before=1234)])
     assert "eager: conv2 reaches no vendor's entry" in shown
     assert "1,234" in shown
 
@@ -199,6 +199,7 @@ def test_names_are_shortened(name: str, short: str) -> None:
 
 LEVEL = LevelWay(
     level="eager",
+    verdict="match",
     python=(Frame(name="Conv2d.forward", place="torch/nn/modules/conv.py"),),
     native=tuple(
         Frame(name=f"at::native::f{number}({'long, ' * 40})", place="libtorch_cpu.so")

@@ -125,12 +125,11 @@ def profile(
     result.table(by=by, sort=sort, top=top)
     if save is not None:
         print(f"profile: {save}")
-    bad = any(
-        level.verdict in ("differs", "failed")
-        for found in result.profiles
-        for level in found.levels
-    )
-    raise typer.Exit(1 if bad else 0)
+    verdicts = {level.verdict for found in result.profiles for level in found.levels}
+    verdicts |= {
+        level.verdict for found in result.profiles for way in found.ways for level in way.levels
+    }
+    raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
 
 
 def _precision(name: str) -> Precision:

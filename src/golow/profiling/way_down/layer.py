@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from golow.record import GolowError
 from golow.workload.prepare import Prepared
@@ -47,9 +48,12 @@ def _find(network: nn.Module, layer: str) -> nn.Module:
 def _inputs(prepared: Prepared, module: nn.Module, layer: str) -> tuple[Tensor, ...]:
     """Copies of the arguments of the module's first call."""
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    handle = module.register_forward_pre_hook(
-        lambda _, given, named: calls.append((given, named)), with_kwargs=True
-    )
+
+    def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        # Copied at once: the layer, or a later one, may work in place.
+        calls.append((pytree.tree_map_only(Tensor, Tensor.clone, given), named))
+
+    handle = module.register_forward_pre_hook(keep, with_kwargs=True)
     try:
         with torch.no_grad():
             prepared.module(*prepared.batches[0].inputs)
@@ -62,4 +66,4 @@ def _inputs(prepared: Prepared, module: nn.Module, layer: str) -> tuple[Tensor, 
         raise GolowError(
             f"the layer {layer!r} takes something other than tensors", "name a layer inside it."
         )
-    return tuple(item.detach().clone() for item in given)
+    return given

@@ -15,17 +15,17 @@ class Frame(Record, frozen=True, kw_only=True):
 class LevelWay(Record, frozen=True, kw_only=True):
     """The way from the call of a layer to the vendor's entry at one level.
 
-    time: seconds of the call in a race without Valgrind. python: the frames of Python in which most
-    of the time passes, outermost first. native: those of machine code from the call to the entry,
-    the heaviest path; interpreter: how many of Python's own were among them and are left out.
-    entry: the vendor's function, owner: whose it is; both empty if the layer reaches none.
-    entries: how often one is called.
-    before, inside, after: instructions before the first entry, in all entries, and between and
-    after them. allocations, dispatches: calls of the allocator and of PyTorch's dispatcher in the
-    whole call. missing: why nothing was counted.
+    verdict: of the check. time: seconds of the call in a race without Valgrind. python: the frames
+    of Python in which most of the time passes, outermost first. native: those of machine code from
+    the call to the entry, the heaviest path; interpreter: how many of Python's own were among them
+    and are left out. entry: the vendor's function, owner: whose it is; both empty if the layer
+    reaches none. entries: how often one is called. before, inside, after: instructions before the
+    first entry, in all entries, and between and after them. allocations, dispatches: calls of the
+    allocator and of PyTorch's dispatcher in the whole call. missing: why nothing was counted.
     """
 
     level: str
+    verdict: str
     time: Quantity | None = None
     python: tuple[Frame, ...] = ()
     native: tuple[Frame, ...] = ()

@@ -119,7 +119,7 @@ class _Counter:
 
     def way(self, choice: Choice, run: Run) -> LevelWay:
         """The way of one level; without figures if the level does not match or cannot do this."""
-        found = LevelWay(level=run.level, time=run.time)
+        found = LevelWay(level=run.level, verdict=run.check.verdict, time=run.time)
         if run.check.verdict != "match":
             reason = f"{run.check.verdict}: {run.check.reason}"
             return msgspec.structs.replace(found, missing=reason)
