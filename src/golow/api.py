@@ -260,6 +260,7 @@ def profile(
     steps: int = 5,
     time_limit: float = 10.0,
     by_shape: bool = False,
+    way_down: str | None = None,
     folder: str | Path | None = None,
     cache: Path | None = None,
     observer: Observer | None = None,
@@ -268,9 +269,10 @@ def profile(
 
     The workload and levels are those of `compare`. precisions: one profile each. steps: profiled
     steps of each level. time_limit: of the race without a profiler, in seconds. by_shape: tell
-    operators apart by the shapes of their inputs. folder: a new one for the record, its tables
-    as CSV and the traces; with several precisions, the traces of each have a folder of their own
-    in it.
+    operators apart by the shapes of their inputs. way_down: instead of a profile, what stands
+    between the call of the layer with this path and the vendor's routine. folder: a new one for
+    the record, its tables as CSV and the traces; with several precisions, the traces of each have a
+    folder of their own in it.
 
     Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
     result.
@@ -278,6 +280,8 @@ def profile(
     from golow.profiling import store as profile_store
     from golow.profiling.profile import ProfileSettings
     from golow.profiling.profile import profile as run
+    from golow.profiling.way_down.way_down import WaySettings
+    from golow.profiling.way_down.way_down import way_down as run_way_down
     from golow.report.profiling.export import write_tables
     from golow.workload.request import Request
 
@@ -305,6 +309,16 @@ def profile(
         if folder is not None:
             traces = Path(folder) / precision if len(precisions) > 1 else Path(folder)
             profile_store.make_folder(traces)
+        if way_down is not None:
+            way = WaySettings(
+                layer=way_down,
+                levels=levels,
+                workers=workers or {},
+                time_limit=time_limit,
+                cache=cache,
+            )
+            found.append(run_way_down(request, way, observer or Silent()))
+            continue
         settings = ProfileSettings(
             levels=levels,
             workers=workers or {},

@@ -77,6 +77,14 @@ def profile(
     ] = False,
     sort: ProfileSort = "time",
     top: ProfileTop = 10,
+    way_down: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER",
+            help="Instead of a profile: the frames and instructions between the call of this layer "
+            "and the vendor's routine, such as layer1.0.conv1. CPU; needs Valgrind.",
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -146,6 +154,7 @@ def profile(
             steps=steps,
             time_limit=time_limit,
             by_shape=by_shape,
+            way_down=way_down,
             folder=save,
             observer=display,
         )
@@ -155,12 +164,11 @@ def profile(
     if save is not None:
         _draw(result, save)
         print(f"profile: {save}")
-    bad = any(
-        level.verdict in ("differs", "failed")
-        for found in result.profiles
-        for level in found.levels
-    )
-    raise typer.Exit(1 if bad else 0)
+    verdicts = {level.verdict for found in result.profiles for level in found.levels}
+    verdicts |= {
+        level.verdict for found in result.profiles for way in found.ways for level in way.levels
+    }
+    raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
 
 
 def _require_alone(model: str | None, *written: Path | None) -> None:

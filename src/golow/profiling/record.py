@@ -8,6 +8,7 @@ from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.memory import MemoryProfile
 from golow.profiling.operators import OperatorTime
 from golow.profiling.summary import Part
+from golow.profiling.way_down.record import WayDown
 from golow.record import Environment, LayerTime, Quantity, Record, TensorError, Workload
 
 
@@ -46,10 +47,12 @@ class LevelProfile(Record, frozen=True, kw_only=True):
 class Profile(Record, frozen=True, kw_only=True):
     """A workload in one precision, at several levels, and where they ran: None in the records of
     an earlier golow. work: what each layer of its graph needs at the least; empty if it could not
-    be captured. peak: of the machine; None if it was not measured."""
+    be captured. peak: of the machine; None if it was not measured. ways: the ways down of layers
+    that were counted instead of a profile."""
 
     workload: Workload
     levels: tuple[LevelProfile, ...]
     environment: Environment | None = None
     work: tuple[LayerWork, ...] = ()
     peak: Peak | None = None
+    ways: tuple[WayDown, ...] = ()

@@ -20,6 +20,7 @@ from golow.worker.protocol import (
     ArenaReport,
     Challenge,
     CopiesReport,
+    CountReport,
     EpochReport,
     LayersReport,
     LoadReport,
@@ -202,6 +203,16 @@ class Worker(Conversation):
         ):
             self.fail("protocol", "a buffer of its memory lies outside of its place")
         return report
+
+    def count(self, library: Path) -> CountReport:
+        """Make one call of the workload's forward pass between ``golow_begin`` and ``golow_end`` of
+        that library; the frames of Python in it.
+
+        Raises `Unsupported` if the level cannot do this or does not know the request; the worker
+        stays alive.
+        """
+        request = {"do": "count", "library": str(library)}
+        return self.convert(self.ask_optionally(request, self.limits.iteration), CountReport)
 
     def copies(self, iterations: int) -> CopiesReport | None:
         """What an iteration copies from host to device when it is fed from host memory; None if the

@@ -178,6 +178,20 @@ class ArenaReport(Record, frozen=True, kw_only=True):
     sizes: dict[str, int]
 
 
+class PythonFrame(Record, frozen=True, kw_only=True):
+    """A frame of Python: the file of its code, and the function's qualified name."""
+
+    file: str
+    function: str
+
+
+class CountReport(Record, frozen=True, kw_only=True):
+    """The answer to `count`: the frames of Python, outermost first, in which most of a call's time
+    passes; empty without Python."""
+
+    frames: tuple[PythonFrame, ...] = ()
+
+
 class EpochReport(Record, frozen=True, kw_only=True):
     """The answer to `epoch`: the loss of each batch, None if it is not finite; crc32 over the
     pixels and labels that were consumed; total nanoseconds."""
@@ -262,6 +276,16 @@ class PlannedProgram(Program, Protocol):
 
     def arena(self) -> ArenaReport:
         """The plan of an iteration's memory."""
+
+
+@runtime_checkable
+class CountedProgram(Program, Protocol):
+    """A program whose instructions can be counted; others lack the method, or raise
+    `golow.record.Unsupported` with the reason."""
+
+    def bare_call(self) -> AbstractContextManager[Callable[[], object]]:
+        """A function that runs one forward pass on the first batch, with nothing of golow's around
+        it."""
 
 
 class Stopwatch(Protocol):

@@ -28,9 +28,11 @@ from golow.worker.clock import (
     time_iterations,
     time_on_device,
 )
+from golow.worker.counting import count
 from golow.worker.feed import Feed
 from golow.worker.protocol import (
     VERSION,
+    CountedProgram,
     DeviceProgram,
     DividedProgram,
     FedProgram,
@@ -219,6 +221,14 @@ def _arena(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _count(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, CountedProgram):
+        raise UnknownRequest("this worker does not count its instructions")
+    with program.bare_call() as call:
+        answer: dict[str, Any] = msgspec.to_builtins(count(call, Path(request["library"])))
+    return answer
+
+
 def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(program, FedProgram):
         raise UnknownRequest("this worker is not fed from the host")
@@ -314,6 +324,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "copies": _copies,
     "profile": _profile,
     "arena": _arena,
+    "count": _count,
     "epoch": _epoch,
     "save": _save,
     "restore": _restore,

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -238,6 +239,12 @@ class TorchProgram:
             known=self._known_memory,
             on_device=on_device,
         )
+
+    @contextmanager
+    def bare_call(self) -> Iterator[Callable[[], object]]:
+        """The lowered module's forward pass on the first batch."""
+        with torch.inference_mode():
+            yield partial(self.call, *self._arrange(self.inputs[0]))
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
         """Device events around that many iterations; None on a CPU."""

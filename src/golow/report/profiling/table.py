@@ -19,6 +19,7 @@ from golow.report.console import wide_console
 from golow.report.layers import render_layers
 from golow.report.profiling.difference import render_precisions
 from golow.report.profiling.memory import render_memory
+from golow.report.profiling.way_down import render_ways
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
 VIEWS = ("operator", "layer", "kernel", "memory")
@@ -53,6 +54,9 @@ def render(
     require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
+        if profile.ways:
+            render_ways(profile, top, console)
+            continue
         found = _render_summary(profile, console)
         if by == "layer":
             render_layers(found, console)

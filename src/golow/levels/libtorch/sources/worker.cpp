@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
 #include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -55,6 +56,7 @@ class Worker {
       if (wanted == "memory") return memory();
       if (wanted == "layers") return layers(request);
       if (wanted == "profile") return profile(request);
+      if (wanted == "count") return count(request);
       if (wanted == "epoch") return epoch(request);
       if (wanted == "save") return save(request);
       if (wanted == "restore") return restore(request);
@@ -195,6 +197,23 @@ class Worker {
     write_trace(session(), at_least(1, request.at("iterations"), "iterations"),
                 request.at("file").string());
     return {{"ok", true}};
+  }
+
+  /// One forward pass between two functions of the request's library, which switch a counter.
+  json::Object count(const json::Value& request) {
+    Session& loaded = session();
+    void* const library = dlopen(request.at("library").string().c_str(), RTLD_NOW);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    using Switch = void (*)();
+    const auto begin = reinterpret_cast<Switch>(dlsym(library, "golow_begin"));
+    const auto end = reinterpret_cast<Switch>(dlsym(library, "golow_end"));
+    if (begin == nullptr || end == nullptr)
+      throw std::runtime_error("the library has no golow_begin and golow_end");
+    for (int warmup = 0; warmup < 3; ++warmup) loaded.iterate();
+    begin();
+    loaded.iterate();
+    end();
+    return {{"ok", true}, {"frames", json::Array{}}};
   }
 
   json::Object epoch(const json::Value& request) {

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -86,6 +86,12 @@ class OneDnn(PlanProgram):
         """Run one iteration on the bundle's batch with that index."""
         _point(self.execution, self._batches[index])
         self.execution.run()
+
+    @contextmanager
+    def bare_call(self) -> Iterator[Callable[[], object]]:
+        """The plan's steps on the first batch."""
+        _point(self.execution, self._batches[0])
+        yield self.execution.run
 
     def run_timed(self, index: int) -> list[tuple[Step, int]]:
         """Run the same step by step; return each step with its nanoseconds."""
