@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from golow.profiling.memory import OTHER, Block, MemoryProfile, category, memory_profile
+from golow.profiling.memory import (
+    OTHER,
+    Block,
+    MemoryProfile,
+    category,
+    median_step,
+    memory_profile,
+)
 from golow.profiling.trace import KERNEL, OPERATOR, Trace
 from golow.worker.protocol import ArenaReport, PlannedBuffer
 
@@ -18,11 +25,11 @@ def memory_of_plan(report: ArenaReport, trace: Trace) -> MemoryProfile:
     trace: of the same steps. If it has others, the profile has no seconds.
     """
     blocks = [_block(report, buffer) for buffer in report.buffers if buffer.bytes]
-    last = trace.steps[-1]
+    one = median_step(trace)
     spent = [
         event.nanoseconds / 1e9
         for event in trace.in_steps(OPERATOR, KERNEL)
-        if event.start >= last.start
+        if one.start <= event.start < one.end
     ]
     timed = len(spent) == len(report.steps)
     return memory_profile(
