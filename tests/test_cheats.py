@@ -150,6 +150,14 @@ def test_waiting_for_a_core_is_no_lie() -> None:
     assert "fill" in two_clocks.refute(little)
 
 
+def test_what_eagers_times_do_not_fill_either_is_no_lie() -> None:
+    """As on a GPU that others use between the iterations; half a clock is still half of that."""
+    assert "fill" in two_clocks.refute(blocks(0.6, 15e-3, 100))
+    assert two_clocks.refute(blocks(0.6, 15e-3, 100), blocks(0.7, 15e-3, 100)) == ""
+    assert "fill" in two_clocks.refute(blocks(0.35, 15e-3, 100), blocks(0.7, 15e-3, 100))
+    assert "fill" in two_clocks.refute(blocks(0.6, 15e-3, 100), blocks(1.2, 15e-3, 100))
+
+
 def test_one_sides_clock_alone_says_nothing() -> None:
     """Records from before have no clock of the parent's, and short races too little of it."""
     old = [Block(round=0, position=0, host_ns=(1,) * 10)] * 9

@@ -15,7 +15,7 @@ SOURCES = Path(golow.__file__).parent
 # lower rows; rooms of one row do not know each other.
 ROWS = [
     {"record"},
-    {"files", "observer"},
+    {"files", "observer", "spreadsheet"},
     {"cache", "scratch"},
     {"models", "data"},
     {"lower"},

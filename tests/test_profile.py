@@ -16,7 +16,7 @@ from golow.api import ProfileResult
 from golow.levels import ladder
 from golow.profiling import store
 from golow.profiling.trace import read_trace
-from golow.record import GolowError
+from golow.record import GolowError, Mode
 from golow.report.profiling.table import render
 
 
@@ -109,6 +109,36 @@ def test_a_profile_of_the_host_has_no_kernels(profiled: ProfileResult) -> None:
     text = io.StringIO()
     render(profiled.profiles, by="kernel", console=Console(file=text, width=100))
     assert "none: this is the host's profile" in text.getvalue()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_on_a_gpu_every_kernel_has_a_layer(mode: Mode, tmp_path: Path) -> None:
+    """At the levels that keep layers; a CUDA graph's kernels are eager's. The cuDNN level's come
+    from CUPTI, without a framework in the process."""
+    levels = ["eager", "cudagraph", "libtorch", "cudnn"]
+    result = golow.profile(
+        "resnet18", mode=mode, batch=8, resolution=64, device="cuda", levels=levels, steps=3,
+        time_limit=2.0, folder=tmp_path / "out",
+    )  # fmt: skip
+    for level in result.profiles[0].levels:
+        assert level.verdict == "match", level.reason
+        assert not level.missing, level.missing
+        assert level.gpu is not None
+        assert 0 < level.gpu.utilization <= 1
+        assert 0 < (level.gpu.occupancy or 0) <= 1
+        idle = sum(part.share for part in level.idle)
+        kernels = sum(part.share for part in level.summary if part.role == "kernel")
+        assert idle + kernels <= 1.001
+        placed = sum(k.seconds for k in level.kernels if k.layer or k.phase == "update")
+        assert placed > 0.8 * sum(k.seconds for k in level.kernels), level.level
+        assert all(k.grid and k.block and k.registers for k in level.kernels), level.level
+    by_name = {level.level: level for level in result.profiles[0].levels}
+    waits = {
+        name: next(part.share for part in level.idle if part.role == "waiting for the host")
+        for name, level in by_name.items()
+    }
+    assert waits["cudagraph"] < waits["eager"]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from damages import DAMAGES
 from golow.cache import write_sealed
-from golow.lower.work import FASTEST_CONVOLUTION, least_operations
+from golow.lower.work import FASTEST_CONVOLUTION, least_operations, work_by_layer
 from golow.measure import peak
 from golow.measure.peak import SLACK, Peak, impossible, measured_peak
 from golow.record import Mode
@@ -62,19 +62,54 @@ def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """In a process of its own, and kept; a damaged one is measured anew."""
     found = measured_peak("cpu", "default", 1, tmp_path)
     assert found is not None
-    assert 1e8 < found < 1e14
+    assert 1e8 < found.operations < 1e14
+    assert 1e8 < found.bytes < 1e13
     [file] = (tmp_path / "peak").iterdir()
-    write_sealed(file, msgspec.json.encode(Peak(operations=7.0)))
-    assert measured_peak("cpu", "default", 1, tmp_path) == 7.0
+    known = Peak(operations=7.0, bytes=3.0)
+    write_sealed(file, msgspec.json.encode(known))
+    assert measured_peak("cpu", "default", 1, tmp_path) == known
     DAMAGES["garbled"](file)
     monkeypatch.setattr(peak, "SECONDS", 0.01)
-    assert measured_peak("cpu", "default", 1, tmp_path) not in (None, 7.0)
+    assert measured_peak("cpu", "default", 1, tmp_path) not in (None, known)
 
 
 def test_what_the_peak_does_not_allow_is_impossible(tmp_path: Path) -> None:
     workload = prepare(Request(nn.Linear(4, 4), torch.randn(2, 4), threads=1)).workload
     measured = measured_peak("cpu", "default", 1, tmp_path)
     assert measured is not None
-    least = 1e9 / measured / SLACK
+    least = 1e9 / measured.operations / SLACK
     assert impossible(1e9, 1.01 * least, workload, tmp_path) == ""
     assert "its time is impossible" in impossible(1e9, 0.99 * least, workload, tmp_path)
+
+
+class Two(nn.Module):
+    """A layer of two operations, whose first result nobody else reads, and another layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(8, 16, bias=False), nn.ReLU())
+        self.second = nn.Linear(16, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))
+
+
+def test_a_layers_work_is_its_own() -> None:
+    graph = capture(prepare(Request(Two(), torch.randn(3, 8)))).graph
+    found = {(work.module, work.phase): work for work in work_by_layer(graph)}
+    linear = found["first.0", "forward"]
+    assert linear.operations == 2 * 3 * 8 * 16
+    assert linear.bytes == 4 * (3 * 8 + 16 * 8 + 3 * 16)
+    assert found["first.1", "forward"].operations == 0
+    assert found["first.1", "forward"].bytes == 4 * 2 * 3 * 16
+    assert found["second", "forward"].bytes == 4 * (3 * 16 + 16 * 4 + 3 * 4)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_layers_add_up_to_the_graph(mode: Mode) -> None:
+    """A network without convolutions, for which no algorithm is faster."""
+    loss = {"loss": "mse_loss"} if mode == "train" else {}
+    graph = capture(prepare(Request(Two(), torch.randn(3, 8), mode=mode, **loss))).graph
+    total = sum(work.operations for work in work_by_layer(graph))
+    assert total == least_operations(graph) > 0
+    assert all(work.bytes > 0 for work in work_by_layer(graph))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from golow.api import (
         Interrupted,
+        ProfileDiff,
         ProfileResult,
         Result,
         StudyResult,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         TrainingResult,
         compare,
         load,
+        load_profile,
         load_study,
         load_training,
         profile,
@@ -35,6 +37,7 @@ __all__ = [
     "GolowError",
     "Interrupted",
     "Optimizer",
+    "ProfileDiff",
     "ProfileResult",
     "Result",
     "Schedule",
@@ -43,6 +46,7 @@ __all__ = [
     "TrainingResult",
     "compare",
     "load",
+    "load_profile",
     "load_study",
     "load_training",
     "profile",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from golow.data.voc import VocLabel
+    from golow.profiling.difference import ProfileDifference
     from golow.profiling.record import Profile
     from golow.training.train import TrainingOutcome
     from golow.workload.request import Loss
@@ -189,6 +190,52 @@ class ProfileResult(NamedTuple):
 
         render(self.profiles, by=by, sort=sort, top=top)
 
+    def diff(self, other: ProfileResult) -> ProfileDiff:
+        """What changed from this profile to the other, for every level and precision in both."""
+        from golow.profiling.difference import difference
+
+        return ProfileDiff(difference(self.profiles, other.profiles))
+
+    def figures(self, folder: str | Path) -> list[Path]:
+        """Draw all figures into the folder. Needs ``pip install golow[figures]``."""
+        from golow.report.profiling.figures import write_figures
+
+        return write_figures(self.profiles, Path(folder))
+
+    def tensorboard(self, folder: str | Path) -> None:
+        """Write TensorBoard's logs into the folder. Needs ``pip install golow[tensorboard]``."""
+        from golow.report.profiling.tensorboard import write_tensorboard
+
+        write_tensorboard(self.profiles, Path(folder))
+
+
+class ProfileDiff(NamedTuple):
+    """What `ProfileResult.diff` returns: the record, and its table."""
+
+    difference: ProfileDifference
+
+    def table(
+        self,
+        *,
+        by: str = "operator",
+        top: int = 10,
+        names: tuple[str, str] = ("before", "after"),
+    ) -> None:
+        """Print how a step's time changed, and the operators, kernels or layers that changed most.
+        names: of the two profiles."""
+        from golow.report.profiling.difference import render_difference
+        from golow.report.profiling.table import require_view
+
+        require_view(by, "time")
+        render_difference(self.difference, names, by=by, top=top)
+
+
+def load_profile(place: str | Path) -> ProfileResult:
+    """The profile of a folder that ``golow profile --save`` wrote, or of its ``profile.json``."""
+    from golow.profiling.store import load
+
+    return ProfileResult(load(Path(place)))
+
 
 def profile(
     model: str | nn.Module,
@@ -221,9 +268,9 @@ def profile(
 
     The workload and levels are those of `compare`. precisions: one profile each. steps: profiled
     steps of each level. time_limit: of the race without a profiler, in seconds. by_shape: tell
-    operators apart by the shapes of their inputs. folder: a new one for the record, the traces and,
-    if matplotlib is installed, figures; with several precisions, each has a folder of its own in
-    it.
+    operators apart by the shapes of their inputs. folder: a new one for the record, its tables
+    as CSV and the traces; with several precisions, the traces of each have a folder of their own
+    in it.
 
     Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
     result.
@@ -231,7 +278,7 @@ def profile(
     from golow.profiling import store as profile_store
     from golow.profiling.profile import ProfileSettings
     from golow.profiling.profile import profile as run
-    from golow.report.profiling.memory_figures import write_memory_figures
+    from golow.report.profiling.export import write_tables
     from golow.workload.request import Request
 
     found = []
@@ -268,10 +315,9 @@ def profile(
             cache=cache,
         )
         found.append(run(request, settings, observer or Silent()))
-        if traces is not None:
-            write_memory_figures(found[-1], traces)
     if folder is not None:
         profile_store.save(tuple(found), Path(folder))
+        write_tables(found, Path(folder))
     return ProfileResult(tuple(found))
 
 

@@ -163,12 +163,14 @@ class LayerTime(Record, frozen=True, kw_only=True):
 
     modules: paths of the layers it covers, in order; empty text is the top of the model.
     operation: what the step does, in the level's own term. ns: nanoseconds in each iteration.
+    kernels: what it puts on the device in an iteration; None if that was not counted.
     """
 
     modules: tuple[str, ...]
     phase: LayerPhase
     operation: str
     ns: tuple[int, ...]
+    kernels: float | None = None
 
 
 class GpuState(Record, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -83,6 +84,27 @@ PrecisionOption = Annotated[
 Threads = Annotated[
     int | None, typer.Option(help="Threads per level.  [default: one per physical core]")
 ]
+ProfileBy = Annotated[
+    str,
+    typer.Option("--by", help="What to divide a step by: operator, layer, kernel or memory."),
+]
+ProfileSort = Annotated[
+    str,
+    typer.Option(
+        "--sort",
+        help="Order of a profile's operators: time, host-time, device-time, host-memory, "
+        "device-memory or calls.",
+    ),
+]
+ProfileTop = Annotated[
+    int, typer.Option("--top", min=1, help="Operators or kernels of a profile to show.")
+]
+
+
+def require_package(name: str, extra: str) -> None:
+    """Raise `GolowError` now rather than after hours of measuring."""
+    if find_spec(name) is None:
+        raise GolowError(f"{name} is not installed", f"pip install 'golow[{extra}]'")
 
 
 def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:

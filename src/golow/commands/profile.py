@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -17,9 +18,11 @@ from golow.commands.options import (
     Input,
     LevelNames,
     LossOption,
-    Model,
     ModeName,
     ModeOption,
+    ProfileBy,
+    ProfileSort,
+    ProfileTop,
     Resolution,
     Seed,
     Threads,
@@ -27,15 +30,26 @@ from golow.commands.options import (
     Workers,
     names,
     no_stream,
+    require_package,
     shape,
     workers,
 )
 from golow.record import GolowError, Precision
 from golow.report.console import PlainConsole
 
+if TYPE_CHECKING:
+    from golow.api import ProfileResult
+
 
 def profile(
-    model: Model,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A model from `golow models`, or file.py:Name, package.module:name, file.pt2; "
+            "none with --diff.",
+            show_default=False,
+        ),
+    ] = None,
     mode: ModeOption = ModeName.infer,
     batch: Batch = None,
     resolution: Resolution = None,
@@ -57,25 +71,34 @@ def profile(
     time_limit: Annotated[
         float, typer.Option(help="Time limit of the race without a profiler, in seconds.")
     ] = 10.0,
-    by: Annotated[
-        str, typer.Option(help="What to divide a step by: operator, layer, kernel or memory.")
-    ] = "operator",
+    by: ProfileBy = "operator",
     by_shape: Annotated[
         bool, typer.Option("--by-shape", help="Tell operators apart by their inputs' shapes.")
     ] = False,
-    sort: Annotated[
-        str,
-        typer.Option(
-            help="Order of the operators: time, host-time, device-time, host-memory, "
-            "device-memory or calls."
-        ),
-    ] = "time",
-    top: Annotated[int, typer.Option(help="Operators, kernels or blocks of memory to show.")] = 10,
+    sort: ProfileSort = "time",
+    top: ProfileTop = 10,
     save: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the profile and the levels' traces, which Perfetto opens.",
+            help="Folder for the profile, tables (CSV), figures, and the levels' traces, which "
+            "Perfetto opens.",
             callback=no_stream,
+        ),
+    ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write TensorBoard logs to this folder.",
+            show_default=False,
+            callback=no_stream,
+        ),
+    ] = None,
+    diff: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            help="Compare two saved profiles instead: what changed from the first to the second.",
+            metavar="BEFORE AFTER",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -88,6 +111,18 @@ def profile(
     from golow.report.progress import ProgressDisplay
 
     require_view(by, sort)
+    if diff is not None:
+        _require_alone(model, save, tensorboard)
+        before, after = (api.load_profile(folder) for folder in diff)
+        before.diff(after).table(by=by, top=top, names=(str(diff[0]), str(diff[1])))
+        return
+    if model is None:
+        raise GolowError(
+            "golow profile needs a model, or two saved profiles",
+            "for example: golow profile lenet5, or golow profile --diff out/a out/b",
+        )
+    if tensorboard is not None:
+        require_package("tensorboard", "tensorboard")
     wanted = [_precision(name) for name in names(precision) or []]
     with ProgressDisplay(PlainConsole(stderr=True)) as display:
         result = api.profile(
@@ -114,7 +149,10 @@ def profile(
             observer=display,
         )
     result.table(by=by, sort=sort, top=top)
+    if tensorboard is not None:
+        result.tensorboard(tensorboard)
     if save is not None:
+        _draw(result, save)
         print(f"profile: {save}")
     bad = any(
         level.verdict in ("differs", "failed")
@@ -122,6 +160,24 @@ def profile(
         for level in found.levels
     )
     raise typer.Exit(1 if bad else 0)
+
+
+def _require_alone(model: str | None, *written: Path | None) -> None:
+    if model is not None:
+        raise GolowError(
+            "--diff compares two saved profiles and takes no model",
+            "leave out the model, or leave out --diff.",
+        )
+    if any(place is not None for place in written):
+        raise GolowError("--diff writes nothing", "leave out --save and --tensorboard.")
+
+
+def _draw(result: ProfileResult, folder: Path) -> None:
+    """The figures, where matplotlib is installed; the rest of a saved profile needs no extra."""
+    if find_spec("matplotlib") is None:
+        print("note: no figures: matplotlib is not installed: pip install 'golow[figures]'")
+    else:
+        result.figures(folder)
 
 
 def _precision(name: str) -> Precision:

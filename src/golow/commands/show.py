@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from golow.commands.options import ProfileBy, ProfileSort, ProfileTop
+
 
 def show(
     records: Annotated[
@@ -18,8 +20,11 @@ def show(
     by_layer: Annotated[
         bool, typer.Option("--by-layer", help="Also show each level's time by layer.")
     ] = False,
+    by: ProfileBy = "operator",
+    sort: ProfileSort = "time",
+    top: ProfileTop = 10,
 ) -> None:
-    """Show recorded comparisons, trainings and profiles.
+    """Show recorded comparisons, trainings and profiles. --by, --sort and --top are for profiles.
 
     Several comparisons can be shown together only if machine, versions and workload are the same.
     """
@@ -30,9 +35,10 @@ def show(
     from golow.report.training import table as training
     from golow.training import store as training_store
 
+    profiling.require_view(by, sort)
     profiles = [path for path in records if profile_store.is_profile(path)]
     for path in profiles:
-        profiling.render(profile_store.load(path))
+        profiling.render(profile_store.load(path), by=by, sort=sort, top=top)
     records = [path for path in records if path not in profiles]
     trainings = [path for path in records if training_store.is_training(path)]
     for path in trainings:

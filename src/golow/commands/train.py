@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +20,7 @@ from golow.commands.options import (
     Workers,
     names,
     no_stream,
+    require_package,
     workers,
 )
 from golow.record import GolowError, Optimizer
@@ -157,9 +157,9 @@ def train(
     from golow.training.record import Augmentation, Schedule
 
     if figures is not None:
-        _require_package("matplotlib", "figures")
+        require_package("matplotlib", "figures")
     if tensorboard is not None:
-        _require_package("tensorboard", "tensorboard")
+        require_package("tensorboard", "tensorboard")
 
     def run(observer: TrainingObserver) -> TrainingResult:
         if resume is not None:
@@ -210,12 +210,6 @@ def train(
         print(f"note: {note}")
     print(f"record: {result.folder}")
     raise typer.Exit(0 if result.good else 1)
-
-
-def _require_package(name: str, extra: str) -> None:
-    """Raise `GolowError` now rather than after hours of training."""
-    if find_spec(name) is None:
-        raise GolowError(f"{name} is not installed", f"pip install 'golow[{extra}]'")
 
 
 def _required(given: str | None, what: str, example: str) -> str:

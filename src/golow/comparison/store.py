@@ -6,8 +6,6 @@ samples, and ``runs/ID/runs.csv`` the headline figures for a spreadsheet.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +26,7 @@ from golow.record import (
     Workload,
     encode,
 )
+from golow.spreadsheet import to_csv
 
 HINT = "free some space or name another folder with --out."
 
@@ -75,7 +74,7 @@ def save(comparison: Comparison, parent: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             write_whole(folder / name, data)
-        write_whole(folder / "runs.csv", to_csv(comparison).encode())
+        write_whole(folder / "runs.csv", _csv(comparison).encode())
         write_whole(folder / "comparison.json", encode(index))
     return folder
 
@@ -199,16 +198,10 @@ def _device_columns(run: Run) -> dict[str, Any]:
     return {name: told.get(name, run.quantity(name)) for name in DEVICE_COLUMNS}
 
 
-def to_csv(comparison: Comparison) -> str:
-    """`to_rows` as CSV."""
+def _csv(comparison: Comparison) -> str:
     rows = to_rows(comparison)
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    columns.sort(key=DEVICE_COLUMNS.__contains__)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return to_csv(rows, sorted(columns, key=DEVICE_COLUMNS.__contains__))
 
 
 def _interval_columns(name: str, quantity: Quantity | None) -> dict[str, float | None]:

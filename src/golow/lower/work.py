@@ -1,15 +1,15 @@
-"""How much arithmetic a captured graph needs at the least: products of matrices and convolutions.
-
-It is a lower bound. Operations that are neither are not counted, and a convolution counts as what
-fast algorithms (Winograd, FFT) may make of it.
-"""
+"""How much arithmetic a captured graph needs, in products of matrices and convolutions, and how
+many bytes its layers must move. Operations that are neither are not counted."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from golow.lower.graph import Argument, Graph, Node, Ref, Value
+from golow.lower.graph import Argument, Graph, Node, Phase, Ref, Value
+from golow.record import Record
 
 FASTEST_CONVOLUTION = 8
 """By how much fast algorithms may reduce the arithmetic of a convolution over more than one pixel.
@@ -18,10 +18,66 @@ Winograd's F(4x4, 3x3) needs a fourth, F(4x4, 5x5) a sixth (Lavin & Gray, arXiv:
 Values = Mapping[str, Value]
 
 
+class LayerWork(Record, frozen=True, kw_only=True):
+    """What a layer needs in one phase of an iteration: floating point operations (a multiplication
+    and an addition are two), and the bytes of what it reads from elsewhere and of what it writes
+    for others, each once."""
+
+    module: str
+    phase: Phase
+    operations: float
+    bytes: float
+
+
 def least_operations(graph: Graph) -> float:
-    """Floating point operations (a multiplication and an addition are two) of one iteration."""
+    """Floating point operations of one iteration, if fast algorithms (Winograd, FFT) compute its
+    convolutions: a lower bound."""
     values = graph.values()
-    return sum(_COUNTS[name](node, values) for node in graph.nodes if (name := _name(node)))
+    return sum(_operations(node, values) / _fastest(node, values) for node in graph.nodes)
+
+
+def work_by_layer(graph: Graph) -> tuple[LayerWork, ...]:
+    """What each layer needs, in their order. A layer's intermediate results are not moved."""
+    values = graph.values()
+    layers: dict[tuple[str, Phase], list[Node]] = defaultdict(list)
+    readers: dict[str, set[tuple[str, Phase]]] = defaultdict(set)
+    for node in graph.nodes:
+        layers[node.module, node.phase].append(node)
+        for name in node.references():
+            readers[name].add((node.module, node.phase))
+    returned = {output.name for output in graph.outputs}
+    found = []
+    for (module, phase), nodes in layers.items():
+        own = {value.name for node in nodes for value in node.outputs if value is not None}
+        read = {name for node in nodes for name in node.references()} - own
+        written = {name for name in own if name in returned or readers[name] - {(module, phase)}}
+        found.append(
+            LayerWork(
+                module=module,
+                phase=phase,
+                operations=sum(_operations(node, values) for node in nodes),
+                bytes=sum(_bytes(values[name]) for name in read | written),
+            )
+        )
+    return tuple(found)
+
+
+def _operations(node: Node, values: Values) -> float:
+    name = _name(node)
+    return _COUNTS[name](node, values) if name else 0.0
+
+
+def _bytes(value: Value) -> float:
+    size = 1 if value.dtype == "bool" else int(re.sub(r"\D", "", value.dtype.split("_")[0])) / 8
+    return math.prod(value.shape) * size
+
+
+def _fastest(node: Node, values: Values) -> float:
+    """By how much fast algorithms may reduce the arithmetic of a node."""
+    if "conv" not in _name(node):
+        return 1.0
+    weight = _shape(node.arguments[2 if "backward" in node.op else 1], values)
+    return FASTEST_CONVOLUTION if math.prod(weight[2:]) > 1 else 1.0
 
 
 def _name(node: Node) -> str:
@@ -47,8 +103,7 @@ def _product(node: Node, values: Values, left: int) -> float:
 
 def _convolution(pixels: Sequence[int], weight: Sequence[int]) -> float:
     """One convolution with so many results, or gradients of results, as pixels has elements."""
-    operations = 2.0 * math.prod(pixels) * math.prod(weight[1:])
-    return operations / (FASTEST_CONVOLUTION if math.prod(weight[2:]) > 1 else 1)
+    return 2.0 * math.prod(pixels) * math.prod(weight[1:])
 
 
 def _forward(node: Node, values: Values) -> float:
@@ -73,6 +128,11 @@ def _backward(node: Node, values: Values) -> float:
     return count * _convolution(x if transposed else gradient, weight)
 
 
+def _attention(node: Node, values: Values) -> float:
+    query, key, value = (_shape(argument, values) for argument in node.arguments[:3])
+    return 2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
 _COUNTS: dict[str, Callable[[Node, Values], float]] = {
     "mm": lambda node, values: _product(node, values, 0),
     "bmm": lambda node, values: _product(node, values, 0),
@@ -88,4 +148,5 @@ _COUNTS: dict[str, Callable[[Node, Values], float]] = {
     "conv_transpose2d": _transposed,
     "conv_transpose3d": _transposed,
     "convolution_backward": _backward,
+    "scaled_dot_product_attention": _attention,
 }

@@ -1,15 +1,18 @@
-"""The arithmetic that this machine can do at most: measured once, and kept in the cache.
+"""What this machine can do at most, in arithmetic and in moving bytes: measured once, and kept in
+the cache.
 
-``python -m golow.measure.peak DEVICE PRECISION THREADS`` prints it, in operations per second. It is
-that of large products of matrices, the fastest of many.
+``python -m golow.measure.peak DEVICE PRECISION THREADS`` prints it. It is that of large products of
+matrices and of copies of large arrays, the fastest of many.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,6 +22,7 @@ from golow.measure.environment import environment
 from golow.record import Device, Precision, Record, Workload
 
 SIZE = {"cpu": 1024, "cuda": 8192}  # rows of the matrices
+COPIED = {"cpu": 256 << 20, "cuda": 2 << 30}  # bytes, several times the last cache
 SECONDS, LIMIT = 0.5, 120.0  # of measuring, and for the whole process
 SLACK = 2.0
 """By how much a level may be faster than the measured peak allows: a measurement on a busy machine
@@ -26,32 +30,33 @@ is too low, and other code may be better than the library's."""
 
 
 class Peak(Record, frozen=True, kw_only=True):
-    """Floating point operations per second."""
+    """Floating point operations per second, and bytes read and written per second."""
 
     operations: float
+    bytes: float
 
 
 def impossible(operations: float, seconds: float, workload: Workload, cache: Path) -> str:
     """Why an iteration with at least so many operations cannot take so few seconds; empty if it
     can, or if the peak cannot be measured."""
     peak = measured_peak(workload.device, workload.precision, workload.threads, cache)
-    if peak is None or operations <= SLACK * peak * seconds:
+    if peak is None or operations <= SLACK * peak.operations * seconds:
         return ""
     return (
         f"its time is impossible: {operations / seconds:.2g} operations per second, where this "
-        f"machine's measured peak is {peak:.2g}"
+        f"machine's measured peak is {peak.operations:.2g}"
     )
 
 
-def measured_peak(device: Device, precision: Precision, threads: int, cache: Path) -> float | None:
-    """Operations per second of the machine; None if the measuring process failed."""
+def measured_peak(device: Device, precision: Precision, threads: int, cache: Path) -> Peak | None:
+    """The peak of the machine; None if the measuring process failed."""
     machine = environment()
     versions = machine.versions.get("torch", "")
-    parts = (machine.cpu_model, machine.gpu, versions, device, precision, threads)
+    parts = ("bytes", machine.cpu_model, machine.gpu, versions, device, precision, threads)
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     file = cache / "peak" / f"{key}.json"
     if (known := read_sealed(file, [])) is not None:
-        return msgspec.json.decode(known, type=Peak).operations
+        return msgspec.json.decode(known, type=Peak)
     command = [sys.executable, "-m", "golow.measure.peak", device, precision, str(threads)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
@@ -59,7 +64,7 @@ def measured_peak(device: Device, precision: Precision, threads: int, cache: Pat
     except (subprocess.SubprocessError, msgspec.MsgspecError):
         return None
     write_sealed(file, msgspec.json.encode(peak))
-    return peak.operations
+    return peak
 
 
 def measure(device: str, precision: str, threads: int) -> Peak:
@@ -72,18 +77,28 @@ def measure(device: str, precision: str, threads: int) -> Peak:
     torch.backends.cuda.matmul.allow_tf32 = precision in ("default", "tf32")
     halves = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtypes = {torch.float32, halves.get(precision, torch.float32)}
-    size, best = SIZE[device], 0.0
-    for dtype in dtypes:
-        one = torch.randn(size, size, device=device).to(dtype)
-        end = time.perf_counter() + SECONDS
-        while time.perf_counter() < end:
-            start = time.perf_counter()
-            product = one @ one
-            if device == "cuda":
-                torch.cuda.synchronize()
-            best = max(best, 2.0 * size**3 / (time.perf_counter() - start))
-            del product
-    return Peak(operations=best)
+    size = SIZE[device]
+    matrices = [torch.randn(size, size, device=device).to(dtype) for dtype in dtypes]
+    product = min(_shortest(lambda m=m: m @ m, device) for m in matrices)  # type: ignore[misc]
+    del matrices
+    source = torch.zeros(COPIED[device], dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)
+    copy = _shortest(lambda: target.copy_(source), device)
+    return Peak(operations=2.0 * size**3 / product, bytes=2.0 * COPIED[device] / copy)
+
+
+def _shortest(run: Callable[[], object], device: str) -> float:
+    """Seconds of the fastest run."""
+    import torch
+
+    best, end = math.inf, time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return best
 
 
 if __name__ == "__main__":

@@ -47,8 +47,12 @@ def filled_share(blocks: Sequence[Block]) -> float | None:
     return sum(map(_reported_seconds, blocks)) / passed if passed >= LEAST_SECONDS else None
 
 
-def refute(blocks: Sequence[Block]) -> str:
-    """Why the reported times cannot be true; empty if they can."""
+def refute(blocks: Sequence[Block], baseline: Sequence[Block] = ()) -> str:
+    """Why the reported times cannot be true; empty if they can.
+
+    baseline: the blocks of a level that is not in doubt, from the same rounds. Where its times do
+    not fill them either, something else took the time, such as other users of the GPU.
+    """
     known = [block for block in blocks if block.wall_ns]
     share, least = filled_share([block for block in known if not block.contended]), LEAST_SHARE
     if share is None and known:
@@ -56,7 +60,8 @@ def refute(blocks: Sequence[Block]) -> str:
         iterations = sum(len(block.host_ns) for block in known)
         passed = sum(block.wall_ns for block in known) / 1e9
         least = LEAST_SHORT_SHARE if passed / iterations < SHORT_SECONDS else LEAST_SHARE
-    return _refuted(share, least) if share is not None else ""
+    usual = filled_share([block for block in baseline if block.wall_ns])
+    return _refuted(share, least * min(1.0, usual or 1.0)) if share is not None else ""
 
 
 def refute_short(worker: Worker, iteration: float) -> str:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
-from golow.files import write_whole
 from golow.profiling.trace import ANNOTATION, KERNEL, OPERATOR
 from golow.record import LayerTime
 from golow.worker.protocol import LAYER, PHASE, STEP
+from golow.worker.tracing import event, write_events
 
 
 def write_divided(layers: Sequence[LayerTime], file: Path, *, on_device: bool) -> None:
@@ -33,20 +31,7 @@ def write_divided(layers: Sequence[LayerTime], file: Path, *, on_device: bool) -
                 (f"{LAYER}{layer.modules[0]}", ANNOTATION),
                 (layer.operation, category),
             ):
-                events.append(_event(name, kind, lane, moment, nanoseconds))
+                events.append(event(name, kind, lane, moment, moment + nanoseconds))
             moment += nanoseconds
-        events.append(_event(f"{STEP}{number}", ANNOTATION, "host", began, moment - began))
-    write_whole(file, msgspec.json.encode({"traceEvents": events}))
-
-
-def _event(name: str, category: str, lane: str, start: int, nanoseconds: int) -> dict[str, object]:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": category,
-        "pid": 0,
-        "tid": lane,
-        "ts": start / 1000,
-        "dur": nanoseconds / 1000,
-        "args": {},
-    }
+        events.append(event(f"{STEP}{number}", ANNOTATION, "host", began, moment))
+    write_events(events, file)

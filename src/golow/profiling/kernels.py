@@ -1,17 +1,20 @@
 """Kernels: their launches on the GPU, and how well these filled it.
 
 The estimates are those of the PyTorch profiler's plugin for TensorBoard: a kernel's SM efficiency
-is the number of its blocks for each multiprocessor, at most one; achieved occupancy is the estimate
-that the trace has for each launch; both are means weighted by the kernels' time.
+is the number of its blocks for each multiprocessor, at most one; achieved occupancy is an estimate
+for each launch; both are means weighted by the kernels' time. If the trace has the properties of
+the device, golow estimates the occupancy itself (`occupancy`), or else it takes the trace's.
 https://github.com/pytorch/kineto/blob/main/tb_plugin/docs/gpu_utilization.md
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from golow.profiling.occupancy import multiprocessors, occupancy
 from golow.profiling.operators import launchers
 from golow.profiling.places import Place, Places
 from golow.profiling.summary import clipped, union
@@ -75,9 +78,8 @@ def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
     for event in _kernels(trace):
         shape = str(event.details.get("grid", "")), str(event.details.get("block", ""))
         groups[event.name, *shape].append(event)
-    causes = _causes(trace)
-    steps = len(trace.steps)
-    found = (_kernel_time(events, steps, causes) for events in groups.values())
+    causes, estimates, steps = _causes(trace), _Estimates(trace), len(trace.steps)
+    found = (_kernel_time(events, steps, causes, estimates) for events in groups.values())
     return tuple(sorted(found, key=lambda kernel: (-kernel.seconds, kernel.name)))
 
 
@@ -92,11 +94,12 @@ def gpu_summary(trace: Trace) -> GpuSummary | None:
     for step in trace.steps:
         within = clipped(((k.start, k.end) for k in kernels), (step.start, step.end))
         ran += sum(end - start for start, end in union(within))
-    efficiency = _weighted(kernels, _efficiency)
+    estimates = _Estimates(trace)
+    efficiency = _weighted(kernels, estimates.efficiency)
     return GpuSummary(
         utilization=ran / total,
         sm_efficiency=None if efficiency is None else efficiency * ran / total,
-        occupancy=_weighted(kernels, _occupancy),
+        occupancy=_weighted(kernels, estimates.occupancy),
         tensor_cores=sum(k.nanoseconds for k in kernels if uses_tensor_cores(k.name)) / busy,
     )
 
@@ -119,13 +122,17 @@ Causes = Callable[[Event], tuple[str, Place]]
 def _causes(trace: Trace) -> Causes:
     """Says of a kernel which operator launched it, and where in the model."""
     operators, places = launchers(trace), Places(trace)
-    return lambda kernel: (
-        operators.get(int(kernel.details.get("correlation", -1)), ""),
-        places.of(kernel),
-    )
+
+    def cause(kernel: Event) -> tuple[str, Place]:
+        launched = operators.get(int(kernel.details.get("correlation", -1)), "")
+        return str(kernel.details.get("operation", launched)), places.of(kernel)
+
+    return cause
 
 
-def _kernel_time(events: Sequence[Event], steps: int, causes: Causes) -> KernelTime:
+def _kernel_time(
+    events: Sequence[Event], steps: int, causes: Causes, estimates: _Estimates
+) -> KernelTime:
     first = events[0].details
     operator, (layer, phase) = Counter(map(causes, events)).most_common(1)[0][0]
     seconds = [event.nanoseconds / 1e9 for event in events]
@@ -141,8 +148,8 @@ def _kernel_time(events: Sequence[Event], steps: int, causes: Causes) -> KernelT
         block=tuple(map(int, first.get("block", ()))),
         registers=None if registers is None else int(registers),
         shared_memory=None if shared is None else int(shared),
-        blocks_per_sm=_weighted(events, lambda event: _number(event, BLOCKS)),
-        occupancy=_weighted(events, _occupancy),
+        blocks_per_sm=_weighted(events, estimates.blocks),
+        occupancy=_weighted(events, estimates.occupancy),
         tensor_cores=uses_tensor_cores(events[0].name),
         operator=operator,
         layer=layer,
@@ -157,14 +164,34 @@ def _weighted(events: Sequence[Event], figure: Callable[[Event], float | None]) 
     return sum(ns * value for ns, value in known) / total if total else None
 
 
-def _efficiency(event: Event) -> float | None:
-    blocks = _number(event, BLOCKS)
-    return None if blocks is None else min(1.0, blocks)
+class _Estimates:
+    """How a launch fills the device; None if the trace does not tell."""
 
+    def __init__(self, trace: Trace) -> None:
+        self._device = multiprocessors(trace.device)
 
-def _occupancy(event: Event) -> float | None:
-    share = _number(event, OCCUPANCY)
-    return None if share is None else share / 100
+    def blocks(self, kernel: Event) -> float | None:
+        """Blocks for each multiprocessor."""
+        grid = kernel.details.get("grid")
+        if self._device is None or not grid:
+            return _number(kernel, BLOCKS)
+        return math.prod(map(int, grid)) / self._device.number
+
+    def efficiency(self, kernel: Event) -> float | None:
+        """The share of the multiprocessors that had a block."""
+        blocks = self.blocks(kernel)
+        return None if blocks is None else min(1.0, blocks)
+
+    def occupancy(self, kernel: Event) -> float | None:
+        """The share of the threads that could be resident that were."""
+        details = kernel.details
+        if self._device is None or not (details.get("grid") and details.get("block")):
+            share = _number(kernel, OCCUPANCY)
+            return None if share is None else share / 100
+        blocks, threads = (math.prod(map(int, details[name])) for name in ("grid", "block"))
+        registers = int(_number(kernel, "registers per thread") or 0)
+        shared = int(_number(kernel, "shared memory") or 0)
+        return occupancy(self._device, blocks, threads, registers, shared)
 
 
 def _number(event: Event, name: str) -> float | None:

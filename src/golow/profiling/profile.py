@@ -16,14 +16,19 @@ from golow.comparison.settings import ComparisonSettings
 from golow.levels.choices import choices
 from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
+from golow.lower.work import work_by_layer
+from golow.measure.peak import measured_peak
 from golow.observer import Observer
 from golow.profiling.allocations import memory_of_trace
 from golow.profiling.arena import memory_of_plan
 from golow.profiling.divided import write_divided
+from golow.profiling.idle import idle_times
 from golow.profiling.kernels import gpu_summary, kernel_times
+from golow.profiling.layers import layers_on_device
 from golow.profiling.memory import MemoryProfile
 from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.same_kernels import with_layers_of
 from golow.profiling.summary import execution_summary
 from golow.profiling.trace import Trace, read_trace
 from golow.record import GolowError, Run, Unsupported, WorkerFailure
@@ -80,11 +85,21 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
         prepared = prepare(request)
         bundle, prepared = write_bundle(prepared, folder / "bundle")
         write_graph(prepared, bundle)
-        levels = []
+        levels, model = [], None
         for choice, run in zip(chosen, comparison.runs, strict=True):
             observer.stage(f"{run.level}: profiling")
-            levels.append(_profiled(choice, run, bundle, settings, starter, folder))
-    return Profile(workload=comparison.workload, levels=tuple(levels))
+            found, trace = _profiled(choice, run, bundle, settings, starter, folder, model)
+            levels.append(found)
+            model = model or trace  # eager is the first
+        observer.stage("measuring the machine's peak")
+        workload, cache = comparison.workload, open_cache(settings.cache)
+        return Profile(
+            workload=workload,
+            levels=tuple(levels),
+            environment=comparison.runs[0].environment,
+            work=() if bundle.graph is None else work_by_layer(bundle.graph),
+            peak=measured_peak(workload.device, workload.precision, workload.threads, cache),
+        )
 
 
 def _profiled(
@@ -94,7 +109,9 @@ def _profiled(
     settings: ProfileSettings,
     starter: Starter,
     folder: Path,
-) -> LevelProfile:
+    model: Trace | None,
+) -> tuple[LevelProfile, Trace | None]:
+    """The level's profile and trace. model: the trace of a level that knows its layers."""
     found = LevelProfile(
         level=run.level,
         verdict=run.check.verdict,
@@ -102,9 +119,10 @@ def _profiled(
         time=run.time,
         layers=run.layers,
         layers_missing=run.layers_missing,
+        worst=run.check.worst if run.check.verdict == "match" else None,
     )
     if run.time is None:
-        return found
+        return found, None
     file = (settings.traces or folder) / f"{run.level.replace(':', '-')}.trace.json"
     try:
         launch = choice.level.prepare(bundle, choice.variant, open_cache(settings.cache))
@@ -115,23 +133,28 @@ def _profiled(
             arena = _arena(worker)
         trace = read_trace(file)
     except Unsupported as error:
-        return msgspec.structs.replace(found, missing=error.reason)
+        return msgspec.structs.replace(found, missing=error.reason), None
     except (WorkerFailure, GolowError) as error:
-        return msgspec.structs.replace(found, missing=error.message)
+        return msgspec.structs.replace(found, missing=error.message), None
+    if model is not None:
+        trace = with_layers_of(trace, model)
     seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
     memory, memory_missing = _memory(trace, arena, bundle)
-    return msgspec.structs.replace(
+    done = msgspec.structs.replace(
         found,
         profiled=seconds,
         steps=len(trace.steps),
         summary=execution_summary(trace),
         gpu=gpu_summary(trace),
+        idle=idle_times(trace),
         kernels=kernel_times(trace),
+        layers=layers_on_device(trace, run.layers) or run.layers,
         operators=operator_times(trace, by_shape=settings.by_shape),
         memory=memory,
         memory_missing=memory_missing,
         trace=file.name if settings.traces else "",
     )
+    return done, trace
 
 
 def _write_trace(worker: Worker, steps: int, file: Path, bundle: Bundle) -> None:

@@ -62,12 +62,16 @@ class Allocation(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The steps, in order, and what happened in and around them, in order of its start. snapshots:
-    of the memory after each iteration, if the program took them."""
+    """The steps, in order, and what happened in and around them, in order of its start.
+
+    device: the properties of the device, by torch.profiler's names; empty if they are not known.
+    snapshots: of the memory after each iteration, if the program took them.
+    """
 
     steps: tuple[Event, ...]
     events: tuple[Event, ...]
     allocations: tuple[Allocation, ...]
+    device: Mapping[str, Any] = {}
     snapshots: tuple[Snapshot, ...] = ()
 
     def in_steps(self, *categories: str) -> Iterator[Event]:
@@ -81,6 +85,7 @@ class _File(msgspec.Struct):
     """What is read of the file."""
 
     events: list[dict[str, Any]] = msgspec.field(name="traceEvents")
+    devices: list[dict[str, Any]] = msgspec.field(name="deviceProperties", default_factory=list)
     snapshots: list[Snapshot] = msgspec.field(name=KNOWN, default_factory=list)
 
 
@@ -89,8 +94,8 @@ def read_trace(file: Path) -> Trace:
     events: list[Event] = []
     allocations: list[Allocation] = []
     try:
-        content = read_json(file, _File)
-        for item in content.events:
+        found = read_json(file, _File)
+        for item in found.events:
             if item.get("ph") == "X":
                 events.append(_event(item))
             elif item.get("name") == MEMORY:
@@ -104,7 +109,8 @@ def read_trace(file: Path) -> Trace:
         tuple(sorted(steps, key=lambda event: event.start)),
         tuple(sorted(events, key=lambda event: (event.start, -event.end))),
         tuple(sorted(allocations, key=lambda allocation: allocation.moment)),
-        tuple(content.snapshots),
+        found.devices[0] if found.devices else {},
+        tuple(found.snapshots),
     )
 
 

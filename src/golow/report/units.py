@@ -19,6 +19,13 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
+def change_text(seconds: float) -> str:
+    """Like `seconds_text` with a sign: ``+41.2 ms``, ``-3.10 us``; ``0`` for no change."""
+    if not seconds:
+        return "0"
+    return f"{'+' if seconds > 0 else '-'}{seconds_text(abs(seconds))}"
+
+
 def milliseconds_text(seconds: float) -> str:
     """Three digits in milliseconds without the unit, for a column: ``0.461``, ``12.3``."""
     number = seconds * 1e3

@@ -10,8 +10,8 @@ from golow.lower.graph import Graph
 # Names that the emitted program uses, and words of C++ that Python allows as names.
 _RESERVED = frozenset(
     "Batch Buffer Constant Operation Parameter Program Result Tensor batch dropout_scale golow "
-    "make_program mark marks nanoseconds none number operations ops probability products "
-    "result samples seed step updated at c10 std "
+    "OperationListener listener make_program mark nanoseconds none number operations ops "
+    "probability products result samples seed step updated at c10 std "
     "EOF INFINITY NAN NULL errno linux unix stderr stdin stdout "
     "alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t "
     "class co_await co_return co_yield compl concept const const_cast consteval constexpr "

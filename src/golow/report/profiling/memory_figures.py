@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golow.profiling.arena import ARENA
@@ -13,12 +11,10 @@ from golow.profiling.record import Profile
 from golow.record import Workload
 from golow.report.style import (
     CAPTION_SIZE,
-    Format,
     caption,
     drawing,
     legend_of,
     new_figure,
-    save_figure,
 )
 from golow.report.units import bytes_text
 from golow.worker.protocol import GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, WORKSPACE
@@ -48,23 +44,19 @@ NAMED = 0.012  # share of an arena's map from which a buffer's name is written i
 CHARACTER = 0.0135  # width of a character of such a name, as a share of the map
 
 
-def write_memory_figures(
-    profile: Profile, folder: Path, formats: Sequence[Format] = ("svg",)
-) -> list[Path]:
-    """Draw the memory of every level into the folder; returns the files. Without matplotlib there
-    are none."""
-    if find_spec("matplotlib") is None:
-        return []
-    files: list[Path] = []
-    for level in profile.levels:
-        if level.memory is None:
-            continue
-        figure = memory_over_time(level.level, level.memory, profile.workload)
-        files += save_figure(figure, folder, f"memory-{level.level}", formats)
-        if _arena(level.memory):
-            figure = arena_map(level.level, level.memory, profile.workload)
-            files += save_figure(figure, folder, f"arena-{level.level}", formats)
-    return files
+def memory_figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
+    """A figure of the memory of every level, and one of the arena of a plan, by their names."""
+    drawn: dict[str, Figure] = {}
+    for profile in profiles:
+        last = f"-{profile.workload.precision}" if len(profiles) > 1 else ""
+        for level in profile.levels:
+            if level.memory is None:
+                continue
+            name = f"{level.level.replace(':', '-')}{last}"
+            drawn[f"memory-{name}"] = memory_over_time(level.level, level.memory, profile.workload)
+            if _arena(level.memory):
+                drawn[f"arena-{name}"] = arena_map(level.level, level.memory, profile.workload)
+    return drawn
 
 
 # ---------------------------------------------------------------- memory over time

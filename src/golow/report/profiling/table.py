@@ -9,13 +9,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.profiling.kernels import GpuSummary
+from golow.profiling.idle import CAUSES
+from golow.profiling.kernels import GpuSummary, KernelTime
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
-from golow.profiling.summary import ROLES
+from golow.profiling.summary import ROLES, Part
 from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
+from golow.report.profiling.difference import render_precisions
 from golow.report.profiling.memory import render_memory
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
@@ -47,7 +49,7 @@ def render(
     console: Console | None = None,
 ) -> None:
     """Print every profile: the summary of all levels, then what they are divided by: the operators
-    or kernels of each, or the layers of all side by side."""
+    or kernels of each, or the layers of all side by side. Several precisions are then compared."""
     require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
@@ -63,6 +65,8 @@ def render(
             )
             table = _kernel_table if by == "kernel" else _operator_table
             console.print(table(level, sort, top))
+    if len(profiles) > 1:
+        render_precisions(profiles, by=by, top=top, console=console)
 
 
 def require_view(by: str, sort: str) -> None:
@@ -113,6 +117,10 @@ def _summary_table(levels: Sequence[LevelProfile]) -> Table:
         if any(shares):
             mark = MARKS[ROLES.index(role)]
             table.add_row(f"{mark} {role}", *(share_text(s) if s else "-" for s in shares))
+    for cause in CAUSES:
+        shares = [_share_of(level.idle, cause) for level in levels]
+        if any(shares):
+            table.add_row(f"GPU idle: {cause}", *(share_text(s) if s else "-" for s in shares))
     for name, figure in GPU_ROWS.items():
         figures = [figure(level.gpu) if level.gpu else None for level in levels]
         if any(value is not None for value in figures):
@@ -123,7 +131,11 @@ def _summary_table(levels: Sequence[LevelProfile]) -> Table:
 
 
 def _share(level: LevelProfile, role: str) -> float:
-    return sum(part.share for part in level.summary if part.role == role)
+    return _share_of(level.summary, role)
+
+
+def _share_of(parts: Sequence[Part], role: str) -> float:
+    return sum(part.share for part in parts if part.role == role)
 
 
 def _bar(level: LevelProfile, width: int) -> str:
@@ -192,7 +204,7 @@ def _kernel_table(level: LevelProfile, sort: str, top: int) -> Table:
             _sizes(kernel.grid),
             _sizes(kernel.block),
             share_text(kernel.occupancy),
-            Text(kernel.operator),
+            Text(_origin(kernel)),
         )
     if not level.kernels:
         table.add_row(Text("none: this is the host's profile", style="dim"), *[""] * 8)
@@ -200,6 +212,12 @@ def _kernel_table(level: LevelProfile, sort: str, top: int) -> Table:
         rest = f"and {len(level.kernels) - top} more"
         table.add_row(Text(rest, style="dim"), *[""] * 8)
     return table
+
+
+def _origin(kernel: KernelTime) -> str:
+    """The layer and the operator that launch it most of the time."""
+    phase = f" ({kernel.phase})" if kernel.layer and kernel.phase != "forward" else ""
+    return "\n".join(part for part in (f"{kernel.layer}{phase}", kernel.operator) if part)
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from msgspec import inspect
 from golow.files import write_whole, writing
 from golow.record import GolowError
 from golow.report.study.rows import StudyRow, read
-from golow.report.training.export import to_csv
+from golow.spreadsheet import to_csv
 
 if TYPE_CHECKING:
     import pandas
@@ -86,7 +86,7 @@ def _plain(found: inspect.Type) -> type:
 
 
 def _csv(folder: Path) -> bytes:
-    return to_csv(rows(folder)).encode() or (",".join(columns()) + "\r\n").encode()
+    return to_csv(rows(folder), list(columns())).encode()
 
 
 def _json(folder: Path) -> bytes:

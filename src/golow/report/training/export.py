@@ -7,9 +7,7 @@ null.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -19,6 +17,7 @@ import msgspec
 from golow.files import write_whole, writing
 from golow.record import Quantity
 from golow.report.training.series import best_epoch, mean_loss, sample_seconds
+from golow.spreadsheet import to_csv
 from golow.training.record import CurveVerdict, Epoch, Training, TrainingPlan, TrainingRun
 
 Row = dict[str, Any]
@@ -66,16 +65,6 @@ def write_export(training: Training, folder: Path) -> list[Path]:
         for file, data in files.items():
             write_whole(file, data)
     return list(files)
-
-
-def to_csv(rows: Sequence[Row]) -> str:
-    """Rows with the same columns as CSV with a header; empty without rows."""
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue()
 
 
 # ---------------------------------------------------------------- how it is done

@@ -11,7 +11,7 @@ import contextlib
 import copy
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from golow.files import writing
-from golow.record import GolowError, Quantity
-from golow.report.style import drawing
+from golow.record import Quantity
+from golow.report.tensorboard import log_writer, picture
 from golow.report.training.caption import conditions, machine
 from golow.report.training.confusion import run_confusion
 from golow.report.training.series import best_epoch, mean_loss
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.tensorboard import SummaryWriter
 
-SUFFIX = ".golow"  # of event files, so that a later call finds and replaces them
 CHECKPOINTS = ("best.safetensors", "weights.safetensors")
 BINS = 64
 
@@ -52,30 +50,13 @@ def write_tensorboard(
         if run.epochs:
             files = run_folder(training_folder, run.level, run.initialisation, run.seed).path
             place = folder / files.relative_to(training_folder)
-            with _writer(place) as writer:
+            with log_writer(place) as writer:
                 notes += _write_run(writer, training, run, files)
-    with _writer(folder / "model") as writer:
+    with log_writer(folder / "model") as writer:
         writer.add_text("conditions", f"{conditions(training.plan)} {machine(training.plan)}", 0)
         if module is not None:
             notes += _write_graph(writer, module, training.plan.dataset.shape)
     return tuple(notes)
-
-
-@contextlib.contextmanager
-def _writer(place: Path) -> Iterator[SummaryWriter]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise GolowError(
-            "TensorBoard logs need the package tensorboard, which is not installed",
-            "pip install 'golow[tensorboard]'",
-        ) from error
-    with writing(place, "free some space or name another folder with --tensorboard."):
-        place.mkdir(parents=True, exist_ok=True)
-        for old in place.glob(f"events.out.tfevents.*{SUFFIX}"):
-            old.unlink()
-        with SummaryWriter(str(place), filename_suffix=SUFFIX, max_queue=1000) as writer:
-            yield writer
 
 
 def _write_run(
@@ -91,7 +72,7 @@ def _write_run(
             writer.add_scalar(tag, value, epoch.epoch, walltime=seconds)
     best = best_epoch(run)
     if best is not None:
-        image = _confusion_image(training, run, best)
+        image = picture(run_confusion(training, run, best))
         writer.add_image("confusion/best epoch", image, best.epoch, dataformats="HWC")
     return _write_weights(writer, run, files)
 
@@ -127,16 +108,6 @@ def _with_unit(quantity: Quantity) -> str:
 
 def _rate(samples: int, seconds: float | None) -> float | None:
     return samples / seconds if seconds else None
-
-
-def _confusion_image(training: Training, run: TrainingRun, epoch: Epoch) -> np.ndarray:
-    """The confusion matrix as uint8 [height, width, 3]."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    with drawing():
-        canvas = FigureCanvasAgg(run_confusion(training, run, epoch))
-        canvas.draw()  # type: ignore[no-untyped-call]
-    return np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
 
 
 def _write_weights(writer: SummaryWriter, run: TrainingRun, files: Path) -> list[str]:

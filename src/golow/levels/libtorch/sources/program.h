@@ -16,8 +16,6 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
-#include "clock.h"
-
 namespace golow {
 
 using at::Tensor;
@@ -86,6 +84,13 @@ struct Operation {
   const char *module, *phase, *name;
 };
 
+/// Is told when an operation of the step is done.
+class OperationListener {
+ public:
+  virtual ~OperationListener() = default;
+  virtual void passed(std::size_t operation) = 0;
+};
+
 /// A network that runs step by step. An emitted program derives from it, declares its state as
 /// members, which register themselves here, and defines `step`.
 class Program {
@@ -104,8 +109,8 @@ class Program {
   /// The operation before each mark of `step`, in order; empty for a step without marks.
   virtual std::vector<Operation> operations() const { return {}; }
 
-  /// Where `mark` records the time, one point per operation; nullptr while layers are not timed.
-  Timeline* marks = nullptr;
+  /// Whom `mark` tells of each operation; nullptr while nobody wants to know.
+  OperationListener* listener = nullptr;
 
   const bool trains;
   const at::ScalarType products;  // in training, the dtype of convolutions and matrix products
@@ -116,9 +121,9 @@ class Program {
   std::vector<Constant*> constants;
 
  protected:
-  /// The operation with this index is done. Costs one comparison while layers are not timed.
+  /// The operation with this index is done. Costs one comparison while nobody listens.
   void mark(std::size_t operation) {
-    if (marks != nullptr) marks->record(operation);
+    if (listener != nullptr) listener->passed(operation);
   }
   /// The gradient of the loss, from which the backward pass starts.
   double seed() const { return loss_scale ? loss_scale->value : 1.0; }

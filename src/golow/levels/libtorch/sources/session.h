@@ -32,13 +32,23 @@ struct RandomLayersOff {
   Program& program;
 };
 
-/// Makes the program record its marks while it lives, also when a step throws.
-struct MarksOn {
-  MarksOn(Program& program, Timeline& marks) : program(program) { program.marks = &marks; }
-  MarksOn(const MarksOn&) = delete;
-  MarksOn& operator=(const MarksOn&) = delete;
-  ~MarksOn() { program.marks = nullptr; }
+/// Lets somebody listen to the program while it lives, also when a step throws.
+struct Listening {
+  Listening(Program& program, OperationListener& listener) : program(program) {
+    program.listener = &listener;
+  }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+  ~Listening() { program.listener = nullptr; }
   Program& program;
+};
+
+/// Records the time after each operation: one point per operation, and more points for others.
+class TimedOperations : public OperationListener {
+ public:
+  TimedOperations(at::Device device, std::size_t points) : times(device, points) {}
+  void passed(std::size_t operation) override { times.record(operation); }
+  Timeline times;
 };
 
 /// One loaded workload, with the state that its iterations change.
@@ -109,14 +119,26 @@ class Session {
     if (program_->trains) update(rates_);
   }
 
+  /// The same, with annotations of its parts.
+  template <typename Annotated>
+  void iterate(Annotated& annotated) {
+    const Listening on(*program_, annotated);
+    annotated.begin();
+    step();
+    annotated.update();
+    if (program_->trains) update(rates_);
+    annotated.end();
+  }
+
   /// Nanoseconds of each operation in that many iterations: one row per operation in the program's
   /// order, and in training one more for the optimizer's update.
   std::vector<std::vector<std::int64_t>> time_operations(std::size_t iterations) {
     const std::size_t count = program_->operations().size();
     std::vector<std::vector<std::int64_t>> times(count + (program_->trains ? 1 : 0));
     const std::size_t start = count, stepped = count + 1, updated = count + 2;
-    Timeline marks(device(), count + 3);
-    const MarksOn on(*program_, marks);
+    TimedOperations timed(device(), count + 3);
+    Timeline& marks = timed.times;
+    const Listening on(*program_, timed);
     for (std::size_t i = 0; i < iterations; ++i) {
       marks.record(start);
       step();

@@ -26,6 +26,7 @@
 #include "json.h"
 #include "memory.h"
 #include "pixels.h"
+#include "profiling.h"
 #include "safetensors.h"
 #include "session.h"
 #include "timing.h"
@@ -53,6 +54,7 @@ class Worker {
       if (wanted == "result") return result(request);
       if (wanted == "memory") return memory();
       if (wanted == "layers") return layers(request);
+      if (wanted == "profile") return profile(request);
       if (wanted == "epoch") return epoch(request);
       if (wanted == "save") return save(request);
       if (wanted == "restore") return restore(request);
@@ -187,6 +189,12 @@ class Worker {
                                     {"operation", operations[i].name},
                                     {"ns", json::Array(times[i].begin(), times[i].end())}});
     return {{"ok", true}, {"layers", std::move(layers)}};
+  }
+
+  json::Object profile(const json::Value& request) {
+    write_trace(session(), at_least(1, request.at("iterations"), "iterations"),
+                request.at("file").string());
+    return {{"ok", true}};
   }
 
   json::Object epoch(const json::Value& request) {

@@ -23,6 +23,19 @@ from golow.levels.vendor.cudnn.kernels import Kernel
 Graph = Any  # an instantiated CUDA graph, as the bindings return it
 
 
+_ATTRIBUTE = driver.CUdevice_attribute
+PROPERTIES = {
+    "computeMajor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+    "computeMinor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    "numSms": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+    "maxThreadsPerMultiprocessor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+    "regsPerMultiprocessor": _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
+    "sharedMemPerMultiprocessor": (
+        _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+    ),
+}
+
+
 class Kernels(NamedTuple):
     """Compiled kernels: the GPU's code, and the names in it by the names in the source."""
 
@@ -120,6 +133,13 @@ class Gpu:
         self.notes: list[str] = []  # what of the cache was damaged
         self._functions: dict[tuple[str, str], Any] = {}
         self._loaded: list[ObjectCode] = []  # a function does not keep its code alive
+
+    def properties(self) -> dict[str, int]:
+        """Of the device, by the names that torch.profiler gives them in a trace."""
+        return {
+            name: int(checked(driver.cuDeviceGetAttribute(wanted, 0), "cuDeviceGetAttribute"))
+            for name, wanted in PROPERTIES.items()
+        }
 
     # ------------------------------------------------------------ memory
 

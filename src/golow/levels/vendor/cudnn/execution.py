@@ -3,7 +3,8 @@ that runs them all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
@@ -87,6 +88,16 @@ class Execution:
             self.gpu.record(event)
         self.gpu.synchronize()
         return [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
+
+    def run_marked(self, batch: int, marked: Callable[[int], AbstractContextManager[None]]) -> None:
+        """Run one iteration step by step on the main stream, each in the context of its position.
+        The next `run` captures the graph again, so that a profiler that came later sees it."""
+        if (cell := self.built.cells.get(POSITION)) is not None:
+            self.gpu.write_word(self.address(cell), batch)
+        for position, call in enumerate(self.built.calls):
+            with marked(position):
+                self._step(call)
+        self._graph = None
 
     def _enqueue(self) -> None:
         """Enqueue all steps; the main stream waits for side steps where `joins` says."""

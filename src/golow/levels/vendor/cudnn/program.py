@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
-from golow.record import GolowError
+from golow.record import GolowError, Unsupported
 from golow.worker.feed import Fed, Feed
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.worker.marking import marked_span
@@ -113,6 +113,20 @@ class CuDnn(PlanProgram):
         self._put_back()
         spent = self.execution.run_timed(index)
         return list(zip(self.execution.plan.steps, spent, strict=True))
+
+    def profile(self, iterations: int, file: Path) -> None:
+        """Write the trace of that many iterations. Unsupported without CUPTI's bindings."""
+        try:
+            from golow.levels.vendor.cudnn.profiling import write_trace
+        except ImportError as error:
+            raise Unsupported("", f"cupti-python is not installed: {error}") from error
+        self._put_back()
+        self.gpu.synchronize()
+        write_trace(self, iterations, file)
+
+    def run_marked(self, marked: Callable[[int], AbstractContextManager[None]]) -> None:
+        """Enqueue one iteration step by step, each in the context of its position in the plan."""
+        self.execution.run_marked(self._next(), marked)
 
     def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
         """Run the same and return the wanted results, which the plan keeps until the end."""

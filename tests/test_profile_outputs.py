@@ -1,0 +1,407 @@
+"""What a profile is written as: record, tables, figures and TensorBoard logs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from figure_checks import defects, said, spilt
+from golow.levels import ladder
+from golow.profiling import store
+from golow.profiling.kernels import GpuSummary, KernelTime
+from golow.profiling.operators import OperatorTime
+from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.summary import ROLES, Part
+from golow.record import GolowError, LayerTime
+from golow.report.profiling.export import TABLES, Row, write_tables
+from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures
+from golow.report.profiling.tensorboard import write_tensorboard
+from golow.spreadsheet import FORMULA, to_csv
+from profiles import PROFILES, gpu_profiles, level, profile
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "profile.md"
+GPU = gpu_profiles()
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with ``out`` and ``logs``, and what the command printed."""
+    folder = tmp_path_factory.mktemp("written")
+    vendor = ladder.choose("onednn", "infer").level.probe().available
+    done = run(
+        *("profile", "mlp", "--batch", "4", "--steps", "2", "--time-limit", "0.3", "--top", "2"),
+        *("--levels", "eager,onednn" if vendor else "eager"),
+        *("--save", "out", "--tensorboard", "logs"),
+        folder=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Path, str]) -> None:
+    folder, printed = written
+    [found] = store.load(folder / "out")
+    names = {file.name for file in (folder / "out").iterdir()}
+    assert names == {
+        "profile.json",
+        *(f"{name}.csv" for name in ("summary", "operators", "kernels", "layers")),
+        *(f"{name}.svg" for name in ("summary", "operators", "layers")),
+        *(one.trace for one in found.levels),
+    }
+    assert "profile: out" in printed and "note" not in printed
+    assert found.environment is not None and found.environment.versions["torch"]
+    for one in found.levels:
+        assert one.worst is not None and one.worst.passed
+    rows = list(csv.DictReader((folder / "out" / "operators.csv").open(newline="")))
+    assert len(rows) == sum(len(one.operators) for one in found.levels)
+    assert float(rows[0]["self_host_seconds"]) == found.levels[0].operators[0].self_host
+    tags = events(folder / "logs" / "eager" / "default").Tags()
+    assert "step/seconds" in tags["scalars"]
+
+
+def test_show_divides_a_saved_profile_as_asked(written: tuple[Path, str]) -> None:
+    folder, _ = written
+    shown = run("show", "out", "--by", "layer", folder=folder)
+    assert shown.returncode == 0 and "By layer" in shown.stdout
+    shown = run("show", "out", "--sort", "calls", "--top", "1", folder=folder)
+    [found] = store.load(folder / "out")
+    more = len(found.levels[0].operators) - 1
+    assert shown.returncode == 0 and f"and {more} more" in shown.stdout
+    wrong = run("show", "out", "--by", "beauty", folder=folder)
+    assert wrong.returncode == 2 and "a profile has no 'beauty'" in wrong.stderr
+
+
+def test_without_matplotlib_the_rest_is_written_and_a_line_says_what_to_install(
+    tmp_path: Path,
+) -> None:
+    done = run(
+        *("profile", "mlp", "--batch", "1", "--steps", "1", "--time-limit", "0.1"),
+        *("--levels", "eager", "--save", "out"),
+        folder=tmp_path,
+        without="matplotlib",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'golow[figures]'" in done.stdout
+    assert (tmp_path / "out" / "summary.csv").is_file()
+    assert not list((tmp_path / "out").glob("*.svg"))
+
+
+def test_without_tensorboard_nothing_is_measured(tmp_path: Path) -> None:
+    done = run("profile", "mlp", "--tensorboard", "logs", folder=tmp_path, without="tensorboard")
+    assert done.returncode == 2
+    assert "pip install 'golow[tensorboard]'" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def run(*arguments: str, folder: Path, without: str = "") -> subprocess.CompletedProcess[str]:
+    """golow in that folder; without: a package that it cannot find."""
+    code = "import sys, importlib.util as util; found = util.find_spec; "
+    code += f"util.find_spec = lambda name, *more: None if name == {without!r} else "
+    code += "found(name, *more); from golow.__main__ import main; main()"
+    start = ["-c", code] if without else ["-m", "golow"]
+    return subprocess.run(
+        [sys.executable, *start, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+# ---------------------------------------------------------------- the record
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(PROFILES)
+def test_what_is_saved_is_read_back(tmp_path: Path, profiles: Sequence[Profile]) -> None:
+    store.save(tuple(profiles), tmp_path)
+    assert store.load(tmp_path) == store.load(tmp_path / "profile.json") == tuple(profiles)
+
+
+def test_a_record_of_an_earlier_golow_is_read(tmp_path: Path) -> None:
+    """Before there was a machine in it."""
+    store.save((profile([level()]),), tmp_path)
+    tree = msgspec.json.decode((tmp_path / "profile.json").read_bytes())
+    del tree["profiles"][0]["environment"], tree["profiles"][0]["levels"][0]["worst"]
+    (tmp_path / "profile.json").write_bytes(msgspec.json.encode(tree))
+    [found] = store.load(tmp_path)
+    assert found.environment is None
+
+
+def broken() -> Iterator[tuple[str, str]]:
+    """A changed place of the record, as JSON path and value, and what is said of it."""
+    yield '"format_version":1', '"format_version":2'
+    yield '"format_version":1', '"format_version":"one"'
+    yield '"profiles":[', '"profiles":{"a":'
+    yield '"level":"eager"', '"level":"\\u001b[31m"'
+    yield '"level":"eager"', '"level":""'
+    yield '"ns":[20000000,20000000,20000000]', '"ns":[]'
+    yield '"ns":[20000000,20000000,20000000]', '"ns":[1.5,2,3]'
+    yield '"modules":["conv"]', '"modules":[]'
+    yield '"calls":3,', '"calls":0,'
+    yield '"profiled":0.04', '"profiled":null'
+    yield '"seconds":0.03', '"seconds":"long"'
+    yield '"seconds":0.03', '"seconds":1e999'
+    yield '"verdict":"match"', '"verdict":7'
+
+
+@pytest.mark.parametrize(("old", "new"), list(broken()))
+def test_what_is_no_profile_is_refused(old: str, new: str, tmp_path: Path) -> None:
+    made = profile([level(layers={"conv": 0.02}, kernels={"gemm": 0.03})])
+    store.save((made,), tmp_path)
+    file = tmp_path / "profile.json"
+    text = msgspec.json.format(file.read_bytes(), indent=-1).decode()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(GolowError, match=r"profile\.json"):
+        store.load(tmp_path)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_a_truncated_profile_is_refused(tmp_path: Path, data: st.DataObject) -> None:
+    store.save((profile([level()]),), tmp_path)
+    file = tmp_path / "profile.json"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 3))])
+    with pytest.raises(GolowError, match=r"profile\.json"):
+        store.load(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 9, b"[]", b"{}", b'{"profiles": []}', b"\xff\xfe"])
+def test_a_foreign_file_is_refused(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_bytes(data)
+    with pytest.raises(GolowError, match=r"profile\.json"):
+        store.load(tmp_path)
+
+
+def test_a_folder_without_a_profile_says_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(GolowError, match="there is no profile in") as told:
+        store.load(tmp_path)
+    assert "--save" in told.value.hint
+
+
+RECORDS = (Profile, LevelProfile, Part, GpuSummary, OperatorTime, KernelTime, LayerTime)
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_the_page_names_every_field_of_the_record(kind: type[msgspec.Struct]) -> None:
+    section = PAGE.read_text().split("### `profile.json`")[1]
+    rows = [set(re.findall(r"`(\w+)`", line)) for line in section.splitlines()]
+    assert any(set(kind.__struct_fields__) <= row for row in rows)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_the_page_describes_every_column_in_order() -> None:
+    page = PAGE.read_text()
+    assert columns(page.split("### Tables")[1].split("####")[0]) == list(Row.__struct_fields__)
+    for name, (kind, _) in TABLES.items():
+        section = page.split(f"#### `{name}.csv`")[1].split("\n#")[0]
+        own = [field for field in kind.__struct_fields__ if field not in Row.__struct_fields__]
+        assert columns(section) == own
+
+
+def columns(section: str) -> list[str]:
+    return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+
+
+def test_a_row_a_precision_level_and_item(tmp_path: Path) -> None:
+    files = {file.stem: read(file) for file in write_tables(GPU, tmp_path)}
+    assert {name: len(rows) for name, rows in files.items()} == {
+        "summary": 2 * (3 * len(ROLES) + 1),
+        "operators": 2 * 3 * 12,
+        "kernels": 2 * 3 * 14,
+        "layers": 2 * 3 * 60,
+    }
+    first = files["summary"][0]
+    assert (first["model"], first["precision"], first["level"]) == ("resnet50", "default", "eager")
+    assert (first["role"], first["step_seconds"]) == ("kernel", "0.012")
+    assert float(first["role_share"]) == pytest.approx(0.5)
+    assert float(first["tensor_cores_share"]) == 0.1
+    [lost] = [
+        row for row in files["summary"] if row["verdict"] == "failed" and row["precision"] == "bf16"
+    ]
+    assert (lost["role"], lost["reason"]) == ("", "it died: signal 11")
+    layer = files["layers"][0]
+    assert (layer["layer"], layer["phase"], layer["seconds"]) == (
+        "layer1.0.conv",
+        "forward",
+        "0.001",
+    )
+    assert files["kernels"][0]["kernel"] == "sm90_xmma_gemm_0"
+
+
+def test_tables_without_rows_have_their_header(tmp_path: Path) -> None:
+    for file in write_tables([profile([])], tmp_path):
+        assert file.read_text().split(",")[0] == "model"
+        assert read(file) == []
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(PROFILES)
+def test_no_table_has_a_formula(tmp_path: Path, profiles: Sequence[Profile]) -> None:
+    for file in write_tables(profiles, tmp_path):
+        for row in read(file):
+            for value in row.values():
+                assert not value.startswith(FORMULA)
+
+
+@given(st.text())
+def test_a_text_stays_the_same_behind_an_apostrophe(value: str) -> None:
+    rows = [{"name": value, "number": -1.5}]
+    [line] = csv.DictReader(io.StringIO(to_csv(rows), newline=""))
+    assert line["number"] == "-1.5"  # a number is no formula
+    assert line["name"] == (f"'{value}" if value.startswith(FORMULA) else value)
+
+
+# ---------------------------------------------------------------- figures
+
+HOSTILE = level(
+    "compile:freezing-cudagraphs",
+    operators={"=1+1 $x$ \\frac{1}" + "long" * 40: 0.02, "\x1b[31m": 1e-9, "z": 0.0},
+    layers={"a." * 60 + "b": 1e-3},
+)
+SHOWN = {
+    "a GPU's": GPU,
+    "one level's": (profile([level(operators={"conv": 0.1}, layers={"conv": 0.1})]),),
+    "nothing": (profile([]),),
+    "no profile": (profile([LevelProfile(level="eager", verdict="failed", reason="it died")]),),
+    "hostile names": (profile([HOSTILE]),),
+    "many levels": (
+        profile(
+            [
+                level(name, operators={"conv": 0.1}, layers={f"layer{n}": 0.1 for n in range(30)})
+                for name in (*"abcdefgh", "compile:freezing-cudagraphs")
+            ]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("kind", ["summary", "layers", "operators"])
+def test_nothing_in_a_figure_is_cut_or_covered(kind: str, name: str) -> None:
+    figure = figures(SHOWN[name])[kind]
+    assert defects(figure) == []
+    assert spilt(figure) == []
+    assert "net, a training step" in said(figure) or "resnet50" in said(figure)
+
+
+def test_a_bar_is_as_long_as_the_step_without_a_profiler() -> None:
+    figure = figures(GPU)["summary"]
+    first, second = figure.axes
+    for panel, seconds in ((first, (12.0, 7.2, 10.8)), (second, (4.8, 2.88, 4.32))):
+        lengths = [
+            sum(bar.get_width() for bar in panel.patches if round(bar.get_y() + 0.33) == row)
+            for row in range(3)
+        ]
+        assert lengths == pytest.approx(seconds)
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(ROLES)
+    assert len(set(ROLE_COLOURS.values())) == len(ROLES)
+    assert "cudnn (failed)" in said(figure)
+
+
+def test_the_same_layer_is_in_the_same_row_of_every_level() -> None:
+    order = {"conv": 0.01, "relu": 0.002, "fc": 0.03}
+    shown = profile([level(layers=order), level("libtorch", layers={"fc": 0.02, "conv": 0.005})])
+    figure = figures([shown])["layers"]
+    left, right = figure.axes
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["conv", "relu", "fc"]
+    assert [text.get_text() for text in left.texts] == ["10.0 ms", "2.00 ms", "30.0 ms"]
+    places = {round(text.xy[1]): text.get_text() for text in right.texts}  # type: ignore[attr-defined]
+    assert places == {0: "5.00 ms", 2: "20.0 ms"}
+
+
+def test_equal_records_give_equal_files(tmp_path: Path) -> None:
+    first = write_figures(GPU, tmp_path / "a", ("svg",))
+    second = write_figures(gpu_profiles(), tmp_path / "b", ("svg",))
+    assert [file.name for file in first] == ["summary.svg", "layers.svg", "operators.svg"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+@settings(max_examples=8, deadline=None)
+@given(PROFILES)
+def test_no_record_is_too_odd_for_a_figure(profiles: Sequence[Profile]) -> None:
+    for figure in figures(profiles).values():
+        assert defects(figure) == []
+
+
+# ---------------------------------------------------------------- TensorBoard
+
+
+def events(folder: Path) -> EventAccumulator:
+    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0}).Reload()
+
+
+def test_scalars_histograms_and_pictures_are_those_of_the_record(tmp_path: Path) -> None:
+    write_tensorboard(GPU, tmp_path)
+    folders = {file.parent.relative_to(tmp_path) for file in tmp_path.rglob("events.*")}
+    levels = ("eager", "compile-max-autotune", "libtorch")
+    runs = {f"{name}/{precision}" for name in levels for precision in ("default", "bf16")}
+    assert set(map(str, folders)) == runs | {"figures"}
+    found = events(tmp_path / "eager" / "bf16")
+    expected = {
+        "step/seconds": 0.0048,
+        "step/seconds with profiler": 0.008,
+        "GPU/GPU busy": 0.8,
+        "GPU/SM efficiency (estimate)": 0.7,
+        "GPU/occupancy (estimate)": 0.4,
+        "GPU/tensor cores": 0.9,
+        **{f"share of the step/{part.role}": part.share for part in GPU[1].levels[0].summary},
+    }
+    assert set(found.Tags()["scalars"]) == set(expected)
+    for tag, value in expected.items():
+        [point] = found.Scalars(tag)
+        assert (point.step, point.value) == (0, pytest.approx(value, rel=1e-6))
+    for tag, count in (("operators/own seconds on the host", 12), ("kernels/seconds", 14)):
+        [histogram] = found.Histograms(tag)
+        assert histogram.histogram_value.num == count
+    pictures = events(tmp_path / "figures")
+    for name in ("summary", "layers", "operators"):
+        [image] = pictures.Images(name)
+        pixels = np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
+        assert pixels.shape == (image.height, image.width, 3)
+        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 5
+
+
+def test_logs_replace_those_of_before(tmp_path: Path) -> None:
+    for _ in range(2):
+        write_tensorboard(GPU[:1], tmp_path)
+    assert len(list((tmp_path / "eager" / "default").iterdir())) == 1
+
+
+def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    with pytest.raises(GolowError, match="logs/eager/default cannot be written"):
+        write_tensorboard(GPU, tmp_path / "logs")
