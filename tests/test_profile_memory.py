@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from golow.profiling.divided import write_divided
 from golow.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
 from golow.profiling.trace import read_trace
 from golow.record import LayerTime, Unsupported
-from golow.report.profiling.memory_figures import write_memory_figures
 from golow.report.profiling.table import render
 from golow.worker.protocol import ArenaReport, PlannedBuffer, PlannedStep
 from golow.workload.source import build_module
@@ -288,6 +285,7 @@ def test_a_plans_buffers_have_the_same_categories(tmp_path: Path) -> None:
     assert found.seconds == pytest.approx((0, 1e-6, 2e-6, 3e-6, 4e-6))
     write_divided(times[:3], file, on_device=False)
     assert memory_of_plan(report, read_trace(file)).seconds == ()
+    assert memory_of_plan(report, read_trace(file), times).seconds == found.seconds
 
 
 # ---------------------------------------------------------------- real levels
@@ -363,25 +361,14 @@ def test_memory_is_shown_and_drawn(profiled: ProfileResult, folder: Path) -> Non
     for words in ("parameters", "optimizer state", "activations", "reserved", "fc1.weight", "more"):
         assert words in shown
     pytest.importorskip("matplotlib")
-    names = {file.name for file in folder.glob("*.svg")}
+    drawn = profiled.figures(folder.parent / "figures")
     levels = [level.level for level in profiled.profiles[0].levels]
-    expected = {f"memory-{name}.svg" for name in levels} | {
-        f"arena-{name}.svg" for name in levels if name == "onednn"
-    }
-    assert expected <= names
-    again = folder.parent / "again"
-    for file in write_memory_figures(profiled.profiles[0], again):
-        assert file.read_bytes() == (folder / file.name).read_bytes()
+    expected = {f"memory-{name}.svg" for name in levels}
+    expected |= {f"arena-{name}.svg" for name in levels if name == "onednn"}
+    assert expected <= {file.name for file in drawn}
+    again = profiled.figures(folder.parent / "again")
+    assert [file.read_bytes() for file in again] == [file.read_bytes() for file in drawn]
 
 
-def test_figures_are_left_out_without_matplotlib(profiled: ProfileResult, tmp_path: Path) -> None:
-    """In a process in which it cannot be imported."""
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from pathlib import Path; from golow.profiling import store\n"
-        "from golow.report.profiling.memory_figures import write_memory_figures\n"
-        f"[found] = store.load(Path({str(tmp_path)!r}))\n"
-        f"assert write_memory_figures(found, Path({str(tmp_path)!r})) == []\n"
-    )
-    golow.profiling.store.save(profiled.profiles, tmp_path)
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_a_saved_memory_is_shown_again(profiled: ProfileResult, folder: Path) -> None:
+    assert golow.load_profile(folder).profiles == profiled.profiles
