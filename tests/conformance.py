@@ -8,6 +8,7 @@ each on one of its own.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -31,7 +32,7 @@ from safetensors.numpy import load_file
 
 from golow.profiling.summary import execution_summary
 from golow.profiling.trace import read_trace
-from golow.worker.protocol import VERSION, LayersReport, LoadReport, TimeReport
+from golow.worker.protocol import VERSION, ArenaReport, LayersReport, LoadReport, TimeReport
 from golow.worker.results import weighted_sum
 from golow.workload.bundle import Bundle
 from processes import all_gone
@@ -502,6 +503,22 @@ def profiles_its_iterations_or_says_why_not(worker: Conversation) -> None:
     assert_equal(found, worker.outputs(0, 1, learning_rate=rate))
 
 
+def plans_its_memory_or_says_why_not(worker: Conversation) -> None:
+    """Buffers inside their places, and none over another one that is in use at the same time."""
+    answer = worker.ask(do="arena")
+    if refused(answer):
+        lives_on(worker)
+        return
+    report = msgspec.convert(answer, ArenaReport, strict=True)
+    assert report.steps
+    assert all(0 <= b.first <= b.last <= len(report.steps) for b in report.buffers)
+    assert all(0 <= b.offset <= b.offset + b.bytes <= report.sizes[b.place] for b in report.buffers)
+    for one, other in itertools.combinations([b for b in report.buffers if b.place == "arena"], 2):
+        at_once = one.first <= other.last and other.first <= one.last
+        beside = one.offset + one.bytes <= other.offset or other.offset + other.bytes <= one.offset
+        assert beside or not at_once, (one, other)
+
+
 def refused(answer: dict[str, Any]) -> bool:
     """Whether the worker says that it cannot, which a level may."""
     if answer["ok"] is True:
@@ -561,6 +578,7 @@ CHECKS: tuple[Callable[[Conversation], None], ...] = (
     times_its_layers_or_says_why_not,
     counts_the_iterations_by_layer,
     profiles_its_iterations_or_says_why_not,
+    plans_its_memory_or_says_why_not,
     uses_no_more_threads_than_it_was_given,
     leaves_the_bundle_alone,
     ends_on_quit,

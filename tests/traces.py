@@ -23,13 +23,20 @@ def step(number: int, start: float, end: float) -> dict[str, Any]:
     return event(f"golow step {number}", "user_annotation", start, end)
 
 
-def memory(moment: float, size: int, device: int = 0) -> dict[str, Any]:
-    details = {"Bytes": size, "Device Type": device}
-    return {"ph": "i", "name": "[memory]", "pid": 1, "tid": "main", "ts": moment, "args": details}
+def memory(moment: float, size: int, device: int = 0, **details: Any) -> dict[str, Any]:
+    """An allocation of that many bytes, or a release; ``address`` among the details."""
+    found = {"Bytes": size, "Device Type": device}
+    found |= {NAMES[name]: value for name, value in details.items()}
+    return {"ph": "i", "name": "[memory]", "pid": 1, "tid": "main", "ts": moment, "args": found}
 
 
-def written(folder: Path, events: Sequence[dict[str, Any]]) -> Trace:
-    """The trace of these events, written and read."""
+NAMES = {"address": "Addr", "allocated": "Total Allocated", "reserved": "Total Reserved"}
+
+
+def written(
+    folder: Path, events: Sequence[dict[str, Any]], snapshots: Sequence[dict[str, Any]] = ()
+) -> Trace:
+    """The trace of these events, written and read. snapshots: of the memory after iterations."""
     file = folder / "trace.json"
-    file.write_text(json.dumps({"traceEvents": list(events)}))
+    file.write_text(json.dumps({"traceEvents": list(events), "golow memory": list(snapshots)}))
     return read_trace(file)

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from golow.profiling.memory import OTHER, Block, MemoryProfile, category, memory_profile
+from golow.profiling.memory import (
+    OTHER,
+    Block,
+    MemoryProfile,
+    category,
+    median_step,
+    memory_profile,
+)
 from golow.profiling.places import Innermost, Places
 from golow.profiling.trace import ANNOTATION, OPERATOR, Allocation, Event, Trace
 from golow.record import Unsupported
@@ -32,11 +39,11 @@ class Span(NamedTuple):
 
 
 def memory_of_trace(trace: Trace, *, on_device: bool) -> MemoryProfile:
-    """The memory of the trace's last step, on the device or on the host.
+    """The memory of one step of the trace, on the device or on the host.
 
     Raises `Unsupported` if the trace has no allocations and knows of no memory.
     """
-    step = trace.steps[-1]
+    step = median_step(trace)
     number = int(step.name.rpartition(" ")[2])
     known = {snapshot.step: snapshot for snapshot in trace.snapshots}
     before, after = known.get(number - 1, NOTHING), known.get(number, NOTHING)

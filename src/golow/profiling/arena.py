@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
+from statistics import median
 
-from golow.profiling.memory import OTHER, Block, MemoryProfile, category, memory_profile
+from golow.profiling.memory import (
+    OTHER,
+    Block,
+    MemoryProfile,
+    category,
+    median_step,
+    memory_profile,
+)
 from golow.profiling.trace import KERNEL, OPERATOR, Trace
+from golow.record import LayerTime
 from golow.worker.protocol import ArenaReport, PlannedBuffer
 
 ARENA = "arena"
 """The place whose bytes buffers share over time."""
 
 
-def memory_of_plan(report: ArenaReport, trace: Trace) -> MemoryProfile:
+def memory_of_plan(
+    report: ArenaReport, trace: Trace, layers: Sequence[LayerTime] = ()
+) -> MemoryProfile:
     """The memory of a plan; its moments are steps.
 
-    trace: of the same steps. If it has others, the profile has no seconds.
+    trace, layers: times of the same steps. If neither has as many, the profile has no seconds.
     """
     blocks = [_block(report, buffer) for buffer in report.buffers if buffer.bytes]
-    last = trace.steps[-1]
-    spent = [
-        event.nanoseconds / 1e9
-        for event in trace.in_steps(OPERATOR, KERNEL)
-        if event.start >= last.start
-    ]
-    timed = len(spent) == len(report.steps)
+    spent = _seconds(report, trace, layers)
     return memory_profile(
         blocks,
         len(report.steps),
         axis="steps",
-        seconds=tuple(accumulate(spent, initial=0.0)) if timed else (),
+        seconds=tuple(accumulate(spent, initial=0.0)) if spent else (),
         reserved=sum(report.sizes.values()),
         sizes=report.sizes,
     )
+
+
+def _seconds(report: ArenaReport, trace: Trace, layers: Sequence[LayerTime]) -> list[float]:
+    """The seconds of each step, from the trace, or else the median of the separate clock."""
+    one = median_step(trace)
+    traced = [
+        event.nanoseconds / 1e9
+        for event in trace.in_steps(OPERATOR, KERNEL)
+        if one.start <= event.start < one.end
+    ]
+    timed = [median(layer.ns) / 1e9 for layer in layers]
+    return next((found for found in (traced, timed) if len(found) == len(report.steps)), [])
 
 
 def _block(report: ArenaReport, buffer: PlannedBuffer) -> Block:

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from golow.profiling.trace import Event, Trace
 from golow.record import Record
 from golow.worker.protocol import GRADIENTS, INPUTS, OPTIMIZER_STATE, PARAMETERS, WORKSPACE
 
@@ -72,6 +73,12 @@ class MemoryProfile(Record, frozen=True, kw_only=True):
     seconds: tuple[float, ...] = ()
     reserved: int | None = None
     sizes: dict[str, int] = {}
+
+
+def median_step(trace: Trace) -> Event:
+    """The step whose memory is looked at: that of the median time, of two the shorter."""
+    ordered = sorted(trace.steps, key=lambda step: step.nanoseconds)
+    return ordered[(len(ordered) - 1) // 2]
 
 
 def memory_profile(

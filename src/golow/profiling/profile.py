@@ -139,7 +139,7 @@ def _profiled(
     if model is not None:
         trace = with_layers_of(trace, model)
     seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
-    memory, memory_missing = _memory(trace, arena, bundle)
+    memory, memory_missing = _memory(trace, arena, run, bundle)
     done = msgspec.structs.replace(
         found,
         profiled=seconds,
@@ -175,11 +175,11 @@ def _arena(worker: Worker) -> ArenaReport | None:
 
 
 def _memory(
-    trace: Trace, arena: ArenaReport | None, bundle: Bundle
+    trace: Trace, arena: ArenaReport | None, run: Run, bundle: Bundle
 ) -> tuple[MemoryProfile | None, str]:
     """The memory over a step, or why there is none."""
     if arena is not None:
-        return memory_of_plan(arena, trace), ""
+        return memory_of_plan(arena, trace, run.layers), ""
     try:
         return memory_of_trace(trace, on_device=bundle.workload.device == "cuda"), ""
     except Unsupported as error:

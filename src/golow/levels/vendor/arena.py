@@ -78,11 +78,15 @@ def arena_report(plan: Plan, keys: Mapping[int, Key]) -> ArenaReport:
                 category=_category(buffer, key),
             )
         )
-    planned = (
-        PlannedStep(operation=step.operation, layer=step.modules[0], phase=step.phase)
+    planned = tuple(
+        PlannedStep(
+            operation=step.operation,
+            layer=step.modules[0] if step.modules else "",
+            phase=step.phase,
+        )
         for step in steps
     )
-    return ArenaReport(steps=tuple(planned), buffers=tuple(buffers), sizes=sizes)
+    return ArenaReport(steps=planned, buffers=tuple(buffers), sizes=sizes)
 
 
 def _category(buffer: Buffer, key: Key) -> str:

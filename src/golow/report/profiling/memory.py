@@ -78,22 +78,21 @@ def _block_table(memory: MemoryProfile, top: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("category", no_wrap=True)
-    for name, width in (("tensor", 18), ("operator", 20), ("layer", 16)):
-        table.add_column(name, overflow="fold", max_width=width)
+    table.add_column("tensor, or operator", overflow="fold", max_width=30)
+    table.add_column("layer", overflow="fold", max_width=18)
     table.add_column("from", justify="right", no_wrap=True)
     table.add_column("until", justify="right", no_wrap=True)
     for block in memory.blocks[:top]:
         table.add_row(
             bytes_text(block.bytes),
             block.category,
-            Text(block.name),
-            Text(block.operator),
+            Text(block.name or block.operator),
             Text(block.layer),
             *_lifetime(memory, block),
         )
     rest = len(memory.blocks) - top
     if rest > 0:
-        table.add_row("", Text(f"and {rest} more", style="dim"), "", "", "", "", "")
+        table.add_row("", Text(f"and {rest} more", style="dim"), "", "", "", "")
     return table
 
 

@@ -39,6 +39,7 @@ COLOURS = {
 BYTES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 ROOM = 1.12  # height of an axis over its highest value
+PHASE_WIDTH = 0.09  # of a phase's name, as a share of the panel
 NAMED = 0.012  # share of an arena's map from which a buffer's name is written into it
 CHARACTER = 0.0135  # width of a character of such a name, as a share of the map
 
@@ -97,7 +98,7 @@ def memory_over_time(level: str, memory: MemoryProfile, workload: Workload) -> F
 def _mark_peak(panel: Axes, memory: MemoryProfile, scale: float, size: int) -> None:
     """A dot with the bytes beside it, on the side that has more room."""
     moment, highest = _at(memory, memory.peak.moment) / scale, memory.peak.bytes / size
-    early = memory.peak.moment < memory.length / 2
+    early = moment < _at(memory, memory.length) / scale / 2
     panel.plot([moment], [highest], color="black", marker="o", markersize=3.5, clip_on=False)
     panel.annotate(
         f"peak {bytes_text(memory.peak.bytes)}",
@@ -110,18 +111,24 @@ def _mark_peak(panel: Axes, memory: MemoryProfile, scale: float, size: int) -> N
 
 
 def _mark_phases(panel: Axes, memory: MemoryProfile, scale: float) -> None:
-    """Where the first allocation of each phase is."""
+    """Where the first allocation of each phase is; a name that has no room is left out."""
+    whole = _at(memory, memory.length) / scale
+    free = 0.0
     for phase in ("forward", "backward", "update"):
         begun = [block.first for block in memory.blocks if block.phase == phase]
         if not begun:
             continue
         moment = _at(memory, min(begun)) / scale
         panel.axvline(moment, color="#404040", linewidth=0.6, linestyle=(0, (1, 2)))
+        place = min(moment, whole * (1 - PHASE_WIDTH))
+        if place < free:
+            continue
+        free = place + whole * PHASE_WIDTH
         panel.annotate(
             phase,
-            (moment, 1),
+            (place, 1),
             xycoords=("data", "axes fraction"),
-            xytext=(3, -7),
+            xytext=(0, 2),
             textcoords="offset points",
             fontsize=CAPTION_SIZE,
             color="#404040",
@@ -149,7 +156,7 @@ def arena_map(level: str, memory: MemoryProfile, workload: Workload) -> Figure:
     ]
     colours = [COLOURS[block.category] for block in blocks]
     panel.add_collection(
-        PatchCollection(rectangles, facecolor=colours, edgecolor="white", linewidth=0.4)
+        PatchCollection(rectangles, facecolor=colours, edgecolor="white", linewidth=0.25)
     )
     for block in blocks:
         _name(panel, block, memory.length, whole, size)
