@@ -97,14 +97,12 @@ def _held_at(
 ) -> dict[int, Span]:
     """What is held when the step starts, by address: what was allocated and not released in the
     trace before, and what the program knows."""
-    held: dict[int, Span] = {}
+    held = {block.address: Span(block.address, block.bytes, None, None) for block in known}
     for item in allocations:
         if item.moment < start:
             held.pop(item.address or 0, None)
             if item.bytes > 0:
                 held[item.address or 0] = Span(item.address or 0, item.bytes, None, None)
-    for block in known:
-        held.setdefault(block.address, Span(block.address, block.bytes, None, None))
     return held
 
 
@@ -141,6 +139,8 @@ class _Blocks:
         trains = any(event.name == f"{PHASE}backward" for event in phases)
         forward = [event.end for event in phases if event.name == f"{PHASE}forward"]
         self._forward_end = max(forward, default=step.end) if trains else step.start
+        updates = [event.start for event in phases if event.name == f"{PHASE}update"]
+        self._update_start = max(updates, default=step.end)
 
     def of(self, span: Span) -> Block:
         """The block of a span."""
@@ -162,9 +162,11 @@ class _Blocks:
         )
 
     def _made(self, span: Span, allocated: Allocation) -> Block:
-        known = self._after.get(span.address) if span.released is None else None
         operator = self._operator(allocated)
         end = self._step.end if span.released is None else span.released
+        # Some levels release the gradients in the update, and say what they hold before it.
+        kept = span.released is None or allocated.moment < self._update_start <= end
+        known = self._after.get(span.address) if kept else None
         place = self._places.at(allocated.lane, allocated.moment)
         return Block(
             bytes=span.bytes,

@@ -219,6 +219,8 @@ class Session {
     return first.flatten().select(0, 0).item().toDouble();
   }
 
+  const Program& program() const { return *program_; }
+
   const Placement& placement() const { return workload_.placement; }
 
   at::Device device() const { return workload_.placement.device; }
