@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -219,7 +219,7 @@ def sequences(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(sequence=sequences(), operators=st.lists(st.integers(1, 60), max_size=6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_categories_add_up_to_what_is_allocated(
     sequence: list[tuple[int, int]],
     operators: list[int],
