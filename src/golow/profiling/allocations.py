@@ -138,13 +138,9 @@ class _Blocks:
         ]
         self._trains = any(event.name == f"{PHASE}backward" for event in phases)
         forward = [event.end for event in phases if event.name == f"{PHASE}forward"]
-<<<<<<< HEAD
-        self._forward_end = max(forward, default=step.end) if trains else step.start
+        self._forward_end = max(forward, default=step.end)
         updates = [event.start for event in phases if event.name == f"{PHASE}update"]
         self._update_start = max(updates, default=step.end)
-=======
-        self._forward_end = max(forward, default=step.end)
->>>>>>> memory
 
     def of(self, span: Span) -> Block:
         """The block of a span."""
