@@ -37,6 +37,7 @@ from golow.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.protocol import ArenaReport
 from golow.worker.tracing import write_events
+from golow.worker.turn import Turn
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
@@ -47,7 +48,8 @@ from golow.workload.request import Request
 class ProfileSettings:
     """levels, workers, cache: as of a comparison. steps: profiled iterations. time_limit: of the
     race without a profiler, in seconds. by_shape: tell operators apart by the shapes of their
-    inputs. traces: an existing folder that keeps the traces; None keeps none."""
+    inputs. traces: an existing folder that keeps the traces; None keeps none. turn: this profile's
+    place among those that share a GPU."""
 
     levels: Sequence[str] | None = None
     workers: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -56,6 +58,7 @@ class ProfileSettings:
     by_shape: bool = False
     traces: Path | None = None
     cache: Path | None = None
+    turn: Turn | None = None
 
 
 def profile(request: Request, settings: ProfileSettings, observer: Observer) -> Profile:
@@ -75,6 +78,7 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
             by_layer=True,
             brief=True,
             cache=settings.cache,
+            turn=settings.turn,
         ),
         observer,
     )
@@ -83,8 +87,8 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
-        starter = stack.enter_context(Starter())
-        prepared = prepare(request)
+        starter = stack.enter_context(Starter(turn=settings.turn))
+        prepared = prepare(request, starter.turn.beside())
         bundle, prepared = write_bundle(prepared, folder / "bundle")
         write_graph(prepared, bundle)
         profiler = _Profiler(bundle, settings, starter, settings.traces or folder)
@@ -147,8 +151,9 @@ class _Profiler:
         launch = choice.level.prepare(self._bundle, choice.variant, cache)
         with self._starter.worker(name, launch, self._bundle) as worker:
             worker.load(self._bundle.folder)
-            worker.time(3, 2)
-            _write_trace(worker, self._settings.steps, file, self._bundle)
+            with self._starter.turn.alone():
+                worker.time(3, 2)
+                _write_trace(worker, self._settings.steps, file, self._bundle)
             return _arena(worker)
 
     def _described(
