@@ -62,6 +62,8 @@ def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Pat
         "profile.json",
         *(f"{name}.csv" for name in ("summary", "operators", "kernels", "layers")),
         *(f"{name}.svg" for name in ("summary", "operators", "layers")),
+        *(f"memory-{one.level}.svg" for one in found.levels),
+        *(f"arena-{one.level}.svg" for one in found.levels if one.level == "onednn"),
         *(one.trace for one in found.levels),
     }
     assert "profile: out" in printed and "note" not in printed
