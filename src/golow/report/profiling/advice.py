@@ -76,7 +76,8 @@ def _host(finding: Finding) -> str:
 def _python(finding: Finding) -> str:
     share = share_text(finding.figure("outside"))
     return (
-        f"{finding.level} spends {share} of a profiled step outside of operators, mostly in Python. "
+        f"{finding.level} spends {share} of a profiled step outside of operators: in Python, or "
+        "waiting. "
         f"{_faster(finding, 'Without Python')}"
     )
 
@@ -134,7 +135,7 @@ def _few_blocks(finding: Finding) -> str:
     batch = finding.figure("batch") or 0.0
     return (
         f"At {finding.level}, {share} of the kernels' time is in kernels with fewer blocks than "
-        f"the GPU has multiprocessors; {unused} of these have no block meanwhile"
+        f"the GPU has multiprocessors, of which {unused} then have none"
         f"{_in_layers(finding)}. A larger batch than {batch:.0f} has more blocks."
     )
 
