@@ -246,6 +246,9 @@ def test_a_gpus_figures_are_weighted_by_time(tmp_path: Path) -> None:
         ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm>", True),
         ("void at::native::vectorized_elementwise_kernel<4, relu>", False),
         ("ampere_sgemm_128x64_tn", False),
+        ("nvjet_sm90_tst_64x64_64x13_1x2_h_bz_splitK_NTT", True),
+        ("sm80_xmma_dgrad_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc", True),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3", False),
     ],
 )
 def test_tensor_cores_are_known_by_the_kernels_name(name: str, uses: bool) -> None:

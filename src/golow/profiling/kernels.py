@@ -24,11 +24,14 @@ from golow.record import Record
 OCCUPANCY, BLOCKS = "est. achieved occupancy %", "blocks per SM"
 
 ON_TENSOR_CORES = re.compile(
-    r"884|1688|168(16|32|64)|gmma|tensor_?op|mma_sync|xmma_|fmha|flash", re.IGNORECASE
+    r"884|1688|168(16|32|64)|gmma|tensor_?op|mma_sync|fmha|flash|nvjet"
+    r"|xmma_\w*(tf32|bf16|f16f16|e4m3|e5m2|i8)",
+    re.IGNORECASE,
 )
 """Kernels that use tensor cores, by their names: the shapes of the instructions that NVIDIA's
-libraries put into them, warp group instructions, CUTLASS's name for tensor operations, cuDNN's and
-cuBLAS' xmma kernels, and fused attention. The plugin has such a list, too. A kernel whose name says
+libraries put into them, warp group instructions, CUTLASS's name for tensor operations, cuBLAS'
+nvjet kernels, cuDNN's and cuBLAS' xmma kernels in types that these instructions have (not
+``f32f32_f32f32``), and fused attention. The plugin has such a list, too. A kernel whose name says
 nothing of it is counted as one that does not."""
 
 

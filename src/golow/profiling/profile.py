@@ -19,8 +19,10 @@ from golow.levels.starter import Starter
 from golow.lower.work import work_by_layer
 from golow.measure.peak import measured_peak
 from golow.observer import Observer
+from golow.profiling.advice import findings
 from golow.profiling.allocations import memory_of_trace
 from golow.profiling.arena import memory_of_plan
+from golow.profiling.copies import copy_times
 from golow.profiling.divided import write_divided
 from golow.profiling.idle import idle_times
 from golow.profiling.kernels import gpu_summary, kernel_times
@@ -100,13 +102,14 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
             write_events(timeline(profiler.traces), settings.traces / TIMELINE)
         observer.stage("measuring the machine's peak")
         workload, cache = comparison.workload, open_cache(settings.cache)
-        return Profile(
+        done = Profile(
             workload=workload,
             levels=tuple(levels),
             environment=comparison.runs[0].environment,
             work=() if bundle.graph is None else work_by_layer(bundle.graph),
             peak=measured_peak(workload.device, workload.precision, workload.threads, cache),
         )
+        return msgspec.structs.replace(done, findings=findings(done))
 
 
 class _Profiler:
@@ -170,6 +173,7 @@ class _Profiler:
             gpu=gpu_summary(trace),
             idle=idle_times(trace),
             kernels=kernel_times(trace),
+            copies=copy_times(trace),
             layers=layers_on_device(trace, found.layers) or found.layers,
             operators=operator_times(trace, by_shape=self._settings.by_shape),
             memory=memory,

@@ -34,6 +34,7 @@ from golow.workload.weights import fresh_module
 CLASSIFICATION_LOSSES = ("cross_entropy", "nll_loss")
 BATCHES = 4
 MOST_THREADS = 4096
+CALLERS_INPUTS = "the caller's example inputs"  # what `Workload.data` says of them
 
 
 class Prepared(NamedTuple):
@@ -76,7 +77,7 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         data = "handwritten digits (UCI), resized, mean 0 and variance 1"
     else:
         made = _example_batches(request)
-        data = "the caller's example inputs"
+        data = CALLERS_INPUTS
 
     def with_targets(batches: tuple[Batch, ...], output: Any) -> tuple[Batch, ...]:
         if loss is None:

@@ -17,6 +17,7 @@ from golow.profiling.summary import ROLES, Part
 from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.layers import render_layers
+from golow.report.profiling.advice import render_advice
 from golow.report.profiling.difference import render_precisions
 from golow.report.profiling.kernel_table import kernel_table
 from golow.report.profiling.memory import render_memory
@@ -51,7 +52,8 @@ def render(
     console: Console | None = None,
 ) -> None:
     """Print every profile: the summary of all levels, then what they are divided by: the operators
-    or kernels of each, or the layers of all side by side. Several precisions are then compared."""
+    or kernels of each, or the layers of all side by side; then what to do about it. Several
+    precisions are compared at the end."""
     require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
@@ -70,6 +72,7 @@ def render(
             )
             table = kernel_table if by == "kernel" else _operator_table
             console.print(table(level, sort, top))
+        render_advice(profile.findings, console)
     if len(profiles) > 1:
         render_precisions(profiles, by=by, top=top, console=console)
 
