@@ -1,0 +1,181 @@
+"""The roofline of a profile: its arithmetic, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golow.lower.work import LayerWork
+from golow.measure.peak import Peak
+from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.roofline import LevelRoofline, RooflineDot, rooflines, step_rate
+from golow.record import LayerPhase, LayerTime, Precision
+from profiles import PHASES, level, profile
+
+PEAK = Peak(operations=1e12, bytes=1e11)
+POSITIVE = st.floats(1e-6, 1e15)
+
+# ---------------------------------------------------------------- a dot
+
+
+def dot(operations: float, size: float, seconds: float, peak: Peak = PEAK) -> RooflineDot:
+    return RooflineDot(
+        level="eager",
+        layer="conv",
+        phase="forward",
+        operations=operations,
+        bytes=size,
+        seconds=seconds,
+        peak=peak,
+    )
+
+
+@given(
+    operations=POSITIVE, size=POSITIVE, peak=st.builds(Peak, operations=POSITIVE, bytes=POSITIVE)
+)
+def test_a_dot_on_the_roof_reaches_all_of_it(operations: float, size: float, peak: Peak) -> None:
+    least = max(operations / peak.operations, size / peak.bytes)
+    assert dot(operations, size, least, peak).share == pytest.approx(1)
+    assert dot(operations, size, 4 * least, peak).share == pytest.approx(0.25)
+
+
+@given(operations=POSITIVE, size=POSITIVE, seconds=POSITIVE)
+def test_the_bound_is_what_takes_longer(operations: float, size: float, seconds: float) -> None:
+    found = dot(operations, size, seconds)
+    moving, computing = size / PEAK.bytes, operations / PEAK.operations
+    if moving != pytest.approx(computing):
+        assert found.bound == ("memory" if moving > computing else "arithmetic")
+    assert found.rate * seconds == pytest.approx(operations)
+    assert found.intensity * size == pytest.approx(operations)
+
+
+# ---------------------------------------------------------------- of a profile
+
+MODULES = ("conv1", "bn1", "relu", "fc", "")
+STEPS = st.builds(
+    lambda modules, phase, ns: step(*modules, phase=phase, ns=ns),
+    st.lists(st.sampled_from(MODULES), min_size=1, max_size=3, unique=True),
+    st.sampled_from(PHASES),
+    st.integers(0, 10**9),
+)
+WORK = st.dictionaries(
+    st.tuples(st.sampled_from(MODULES), st.sampled_from(PHASES)),
+    st.tuples(st.sampled_from((0.0, 3e6, 5e9)), st.sampled_from((0.0, 7e3, 2e6))),
+    min_size=1,
+)
+Work = Mapping[tuple[str, LayerPhase], tuple[float, float]]
+
+
+def step(
+    *modules: str, phase: LayerPhase = "forward", ns: int = 10**6, kernels: float | None = None
+) -> LayerTime:
+    return LayerTime(
+        modules=modules, phase=phase, operation="conv", ns=(9 * ns, ns, ns), kernels=kernels
+    )
+
+
+def made(
+    work: Work,
+    *levels: LevelProfile,
+    peak: Peak | None = PEAK,
+    precision: Precision = "default",
+) -> Profile:
+    return msgspec.structs.replace(
+        profile(levels, precision=precision),
+        work=tuple(
+            LayerWork(module=module, phase=phase, operations=operations, bytes=size)
+            for (module, phase), (operations, size) in work.items()
+        ),
+        peak=peak,
+    )
+
+
+def timed(*steps: LayerTime, name: str = "eager", missing: str = "") -> LevelProfile:
+    return msgspec.structs.replace(level(name), layers=steps, layers_missing=missing)
+
+
+def of(work: Work, *steps: LayerTime, precision: Precision = "default") -> LevelRoofline:
+    [found] = rooflines(made(work, timed(*steps), precision=precision))
+    return found
+
+
+@given(work=WORK, steps=st.lists(STEPS, min_size=1, max_size=9))
+def test_work_and_time_count_once(work: Work, steps: list[LayerTime]) -> None:
+    found = of(work, *steps)
+    covered = {(module, one.phase) for one in steps for module in one.modules}
+    most = sum(operations for place, (operations, _) in work.items() if place in covered)
+    assert sum(one.operations for one in found.dots) <= most * (1 + 1e-9)
+    if all(size for _, size in work.values()) and all(one.ns[1] for one in steps):
+        assert sum(one.operations for one in found.dots) == pytest.approx(most)
+    seconds = sum(one.seconds for one in found.dots)
+    assert seconds + found.without + found.partial == pytest.approx(found.seconds)
+    assert found.seconds == pytest.approx(sum(one.ns[1] for one in steps) / 1e9)
+    assert len({(one.layer, one.phase) for one in found.dots}) == len(found.dots)
+
+
+def test_a_fused_step_has_the_work_of_all_its_layers() -> None:
+    work: Work = {("conv1", "forward"): (6e9, 1e6), ("fc", "forward"): (2e9, 3e6)}
+    [one] = of(work, step("conv1", "bn1", "fc")).dots
+    assert (one.layer, one.operations, one.bytes) == ("conv1", 8e9, 4e6)
+    first, second = of(work, step("conv1", "fc"), step("fc", ns=2 * 10**6)).dots
+    assert (first.operations, second.operations, second.seconds) == (6e9, 2e9, 0.002)
+
+
+def test_the_steps_of_a_layer_are_one_dot_and_a_layer_without_products_is_none() -> None:
+    work: Work = {("conv1", "forward"): (6e9, 1e6), ("relu", "forward"): (0.0, 1e6)}
+    found = of(work, step("conv1"), step("conv1"), step("relu", ns=3 * 10**6))
+    assert [(one.layer, one.seconds) for one in found.dots] == [("conv1", 0.002)]
+    assert (found.without, found.seconds, found.partial) == (0.003, 0.005, 0.0)
+
+
+def test_phases_are_apart() -> None:
+    work: Work = {("fc", "forward"): (1e9, 1e6), ("fc", "backward"): (2e9, 1e6)}
+    found = of(work, step("fc"), step("fc", phase="backward"))
+    assert [(one.phase, one.operations) for one in found.dots] == [
+        ("forward", 1e9),
+        ("backward", 2e9),
+    ]
+
+
+@pytest.mark.parametrize(("precision", "size"), [("default", 8.0), ("bf16", 4.0), ("fp16", 4.0)])
+def test_half_precision_moves_half_the_bytes(precision: Precision, size: float) -> None:
+    [one] = of({("fc", "forward"): (1e9, 8.0)}, step("fc"), precision=precision).dots
+    assert one.bytes == size
+
+
+def test_a_layer_of_which_some_kernels_are_not_known_has_no_dot() -> None:
+    """Otherwise one of the kernels of a convolution's backward would seem to do all its work."""
+    work: Work = {("conv1", "forward"): (6e9, 1e6), ("fc", "forward"): (2e9, 3e6)}
+    eager = timed(step("conv1", kernels=4), step("fc", kernels=2))
+    fused = step("", ns=5 * 10**6, kernels=90)
+    compiled = timed(
+        step("conv1", kernels=1),
+        step("fc", kernels=2),
+        fused,
+        name="compile",
+        missing="it has fused its layers",
+    )
+    first, second = rooflines(made(work, eager, compiled))
+    assert [one.layer for one in first.dots] == ["conv1", "fc"]
+    assert [one.layer for one in second.dots] == ["fc"]
+    assert (second.partial, second.without) == (pytest.approx(0.006), 0.0)
+
+
+def test_without_peak_work_or_layers_there_is_no_roofline() -> None:
+    work: Work = {("fc", "forward"): (1e9, 1e6)}
+    assert rooflines(made(work, timed(step("fc")), peak=None)) == ()
+    assert rooflines(made({}, timed(step("fc")))) == ()
+    assert rooflines(made(work, level())) == ()
+    assert rooflines(made(work, timed(step("fc")), peak=Peak(operations=0.0, bytes=1.0))) == ()
+
+
+def test_the_rate_of_a_step_is_that_of_all_its_work_without_a_profiler() -> None:
+    work: Work = {("fc", "forward"): (1e9, 1e6), ("fc", "backward"): (2e9, 1e6)}
+    found = made(work, level(seconds=0.5))
+    assert step_rate(found, found.levels[0]) == 6e9
+    assert step_rate(made({}), found.levels[0]) is None
+    assert step_rate(found, LevelProfile(level="eager", verdict="failed")) is None
