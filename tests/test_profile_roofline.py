@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Mapping
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from golow.lower.work import LayerWork
 from golow.measure.peak import Peak
+from golow.profiling.difference import difference
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.roofline import LevelRoofline, RooflineDot, rooflines, step_rate
-from golow.record import LayerPhase, LayerTime, Precision
+from golow.record import GolowError, LayerPhase, LayerTime, Precision
+from golow.report.profiling.difference import render_difference
+from golow.report.profiling.table import render
 from profiles import PHASES, level, profile
 
 PEAK = Peak(operations=1e12, bytes=1e11)
@@ -179,3 +185,69 @@ def test_the_rate_of_a_step_is_that_of_all_its_work_without_a_profiler() -> None
     assert step_rate(found, found.levels[0]) == 6e9
     assert step_rate(made({}), found.levels[0]) is None
     assert step_rate(found, LevelProfile(level="eager", verdict="failed")) is None
+
+
+# ---------------------------------------------------------------- tables
+
+
+def printed(shown: Profile, top: int = 10) -> str:
+    text = io.StringIO()
+    render([shown], by="roofline", top=top, console=Console(file=text, width=100))
+    return text.getvalue()
+
+
+def test_the_table_has_the_slowest_layers_their_share_of_the_roof_and_the_bound() -> None:
+    work: Work = {("conv1", "forward"): (4e8, 1e6), ("fc", "forward"): (2e7, 4e6)}
+    steps = (step("conv1"), step("fc", ns=2 * 10**6), step("relu", ns=10**6))
+    shown = printed(made(work, timed(*steps)))
+    lines = [line.split() for line in shown.splitlines()]
+    rows = [line for line in lines if line[:1] in (["conv1"], ["fc"])]
+    assert [line[0] for line in rows] == ["fc", "conv1"]
+    assert rows[0][1:] == "forward 2.00 ms 50% 20.0 M 5 10.0 GFLOP/s 2% memory".split()
+    assert rows[1][1:] == "forward 1.00 ms 25% 400 M 400 400 GFLOP/s 40% arithmetic".split()
+    assert "1.00 TFLOP/s, 100 GB/s" in shown
+    assert "25% of the layers' time is in layers without products" in shown
+    assert "More than 100%" not in shown
+    assert "and 1 more" in printed(made(work, timed(*steps)), top=1)
+
+
+def test_the_summary_has_the_arithmetic_of_the_step() -> None:
+    found = printed(made({("fc", "forward"): (1e9, 1e6)}, level(seconds=0.01)))
+    assert re.search(r"arithmetic of the step +100 GFLOP/s", found)
+    assert re.search(r"of the measured peak +10%", found)
+    assert "arithmetic" not in printed(made({}, level()))
+
+
+def test_a_dot_above_the_roof_is_explained() -> None:
+    assert "More than 100%" in printed(made({("fc", "forward"): (1e12, 1e6)}, timed(step("fc"))))
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        (made({}, timed(step("fc"))), "the graph could not be captured"),
+        (made({("fc", "forward"): (1.0, 1.0)}, timed(step("fc")), peak=None), "could not be meas"),
+        (made({("fc", "forward"): (1.0, 1.0)}, level()), "no level has times by layer"),
+    ],
+)
+def test_a_profile_without_a_roofline_says_why(shown: Profile, said: str) -> None:
+    assert said in printed(shown)
+
+
+@pytest.mark.parametrize("by", ["roofline", "memory"])
+def test_several_precisions_are_shown_and_a_difference_is_refused(by: str) -> None:
+    shown = [made({}, level()), made({}, level(), precision="bf16")]
+    text = io.StringIO()
+    render(shown, by=by, console=Console(file=text, width=100))
+    assert "precision, side by side" in text.getvalue()
+    with pytest.raises(GolowError, match=f"has no {by!r}"):
+        render_difference(difference(shown[:1], shown[:1]), by=by)
+
+
+def test_the_table_fits_and_says_which_level_has_none() -> None:
+    path = "model.encoder.layers.0.attention.output.projection"
+    work: Work = {(path, "backward"): (123.4e9, 1.0)}
+    fused = timed(name="compile", missing="torch.compile has fused its layers")
+    shown = printed(made(work, timed(step(path, phase="backward", ns=12345)), fused))
+    assert max(map(len, shown.splitlines())) <= 100 and "…" not in shown
+    assert "compile has no roofline: torch.compile has fused its layers" in shown
