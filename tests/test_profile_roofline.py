@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Text
 from rich.console import Console
 
+from figure_checks import defects, said
 from golow.lower.work import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling.difference import difference
@@ -19,6 +21,7 @@ from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.roofline import LevelRoofline, RooflineDot, rooflines, step_rate
 from golow.record import GolowError, LayerPhase, LayerTime, Precision
 from golow.report.profiling.difference import render_difference
+from golow.report.profiling.figures import figures
 from golow.report.profiling.table import render
 from profiles import PHASES, level, profile
 
@@ -251,3 +254,67 @@ def test_the_table_fits_and_says_which_level_has_none() -> None:
     shown = printed(made(work, timed(step(path, phase="backward", ns=12345)), fused))
     assert max(map(len, shown.splitlines())) <= 100 and "…" not in shown
     assert "compile has no roofline: torch.compile has fused its layers" in shown
+
+
+# ---------------------------------------------------------------- the figure
+
+
+def many(names: Sequence[str] = ("eager", "libtorch", "onednn")) -> Profile:
+    """A network in training, whose layers lie close together."""
+    modules = [f"layer{n // 4}.{n % 4}.conv" for n in range(16)]
+    work: Work = {
+        (module, phase): (1e8 * (1 + n % 3), 1e6 * (1 + n % 5))
+        for n, module in enumerate(modules)
+        for phase in PHASES[:2]
+    }
+    levels = [
+        timed(
+            *(
+                step(module, phase=phase, ns=10**6 * (1 + place) + n * 1000)
+                for phase in PHASES[:2]
+                for n, module in enumerate(modules)
+            ),
+            name=name,
+        )
+        for place, name in enumerate(names)
+    ]
+    return made(work, *levels)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        many(),
+        many(("eager", "compile:freezing", "my own level", "openvino")),
+        made({("fc", "forward"): (1e12, 1e3)}, timed(step("fc"))),  # above the roof
+        made({("a" * 90, "forward"): (1.0, 1e9)}, timed(step("a" * 90, ns=1))),
+    ],
+)
+def test_nothing_in_the_figure_is_cut_or_covered(shown: Profile) -> None:
+    figure = figures([shown])["roofline"]
+    assert defects(figure) == []
+    [panel] = figure.axes
+    inside = panel.get_window_extent().expanded(1.01, 1.01)
+    for sign in panel.texts:
+        corners = Text.get_window_extent(sign).corners()
+        assert all(inside.contains(*corner) for corner in corners), sign
+    assert "measured peaks" in said(figure)
+
+
+def test_dots_lie_where_the_record_says_and_the_slowest_have_names() -> None:
+    work: Work = {(name, phase): (4e8, 1e6) for name in ("conv1", "fc") for phase in PHASES[:2]}
+    steps = (step("conv1"), step("fc", ns=2 * 10**6), step("conv1", phase="backward"))
+    [panel] = figures([made(work, timed(*steps))])["roofline"].axes
+    drawn = {tuple(item.get_offsets()[0]): item for item in panel.collections}  # type: ignore[attr-defined]
+    assert set(drawn) == {(400.0, 4e11), (400.0, 2e11)}
+    filled = [len(item.get_facecolor()) for item in panel.collections]
+    assert sorted(filled) == [0, 1, 1]  # the backward one is hollow
+    texts = [text.get_text() for text in panel.texts]
+    assert sorted(texts) == ["1.00 TFLOP/s", "100 GB/s", "conv1", "conv1", "fc"]
+
+
+def test_several_precisions_have_a_figure_each_and_a_profile_without_roofline_has_none() -> None:
+    half = msgspec.structs.replace(many(), workload=profile([], precision="bf16").workload)
+    drawn = [name for name in figures([many(), half]) if "roofline" in name]
+    assert drawn == ["roofline-default", "roofline-bf16"]
+    assert "roofline" not in figures([profile([level()])])
