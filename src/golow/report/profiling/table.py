@@ -62,7 +62,8 @@ def render(
             continue
         found = _render_summary(profile, console)
         if by == "layer":
-            render_layers(found, console)
+            steps = {level.level: level.time.value for level in found if level.time}
+            render_layers(found, console, steps)
         if by == "memory":
             render_memory(found, top, console)
         if by == "roofline":
