@@ -266,6 +266,21 @@ def test_a_row_a_precision_level_and_item(tmp_path: Path) -> None:
     assert files["kernels"][0]["kernel"] == "sm90_xmma_gemm_0"
 
 
+def test_where_an_operator_a_kernel_and_a_layer_come_from_is_in_the_tables(tmp_path: Path) -> None:
+    made = level(operators={"conv": 0.1}, kernels={"gemm": 0.1}, layers={"fc": 0.1})
+    replace = msgspec.structs.replace
+    made = replace(
+        made,
+        operators=(replace(made.operators[0], sites=("net.py:7", "net.py:9")),),
+        kernels=(replace(made.kernels[0], layer="fc", phase="backward"),),
+        layers=(replace(made.layers[0], kernels=1.5), made.layers[0]),
+    )
+    files = {file.stem: read(file) for file in write_tables([profile([made])], tmp_path)}
+    assert files["operators"][0]["sites"] == "net.py:7 net.py:9"
+    assert (files["kernels"][0]["layer"], files["kernels"][0]["phase"]) == ("fc", "backward")
+    assert [row["kernels"] for row in files["layers"]] == ["1.5", ""]
+
+
 def test_tables_without_rows_have_their_header(tmp_path: Path) -> None:
     for file in write_tables([profile([])], tmp_path):
         assert file.read_text().split(",")[0] == "model"
