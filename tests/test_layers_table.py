@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from golow.record import (
     Workload,
 )
 from golow.report.comparison.table import render
-from golow.report.layers import layer_columns, layer_rows
+from golow.report.layers import layer_columns, layer_rows, render_layers
 
 WORKLOAD = Workload(
     model="net",
@@ -91,9 +92,46 @@ def test_levels_stand_side_by_side_and_a_fused_step_counts_for_its_first_layer()
     fused = run("onednn", step("conv", "bn", "relu", ms=2), step("extra"))
     text = printed(eager, fused)
     assert line_of(text, "conv")[-4:] == ["1.00", "25.0%", "2.00", "66.7%"]
-    assert line_of(text, "bn")[-1] == line_of(text, "relu")[-1] == "fused"
+    assert line_of(text, "bn")[-2:] == line_of(text, "relu")[-2:] == ["fused:", "conv"]
     assert line_of(text, "(top)")[-1] == line_of(text, "extra")[-3] == "-"
     assert "fused: runs as one step" in text
+
+
+def test_a_fused_layer_names_the_other_one_by_the_part_of_its_path_that_differs() -> None:
+    eager = run("eager", step("a.conv"), step("a.bn"), step("b.relu"), step("c" * 40), step("c.bn"))
+    fused = run("onednn", step("a.conv", "a.bn", "b.relu"), step("c" * 40, "c.bn"))
+    text = printed(eager, fused)
+    assert line_of(text, "a.bn")[-2:] == ["fused:", "conv"]
+    assert line_of(text, "b.relu")[-2:] == ["fused:", "a.conv"]
+    assert line_of(text, "c.bn")[-2:] == ["fused:", f"..{'c' * 14}"]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_kernels_of_a_layer_stand_behind_its_share() -> None:
+    counted = [
+        msgspec.structs.replace(step("a"), kernels=2.0),
+        msgspec.structs.replace(step("a"), kernels=1.0),
+        msgspec.structs.replace(step("b", ms=6), kernels=0.5),
+    ]
+    text = printed(run("eager", *counted), run("libtorch", step("a"), step("b")))
+    assert line_of(text, "a")[-5:] == ["2.00", "25.0%", "3", "1.00", "50.0%"]
+    assert line_of(text, "b")[-5:] == ["6.00", "75.0%", "0.5", "1.00", "50.0%"]
+    assert line_of(text, "total")[-5:] == ["8.00", "100%", "3.5", "2.00", "100%"]
+    assert "without the gaps" in " ".join(text.split())
+    assert "the number of its kernels" in text and "step without profiler" not in text
+
+
+def test_a_profile_has_the_step_below_the_total() -> None:
+    runs = (run("eager", step("a", ms=3)), run("libtorch", step("a")))
+    text = io.StringIO()
+    render_layers(runs, Console(file=text, width=100), {"eager": 0.004})
+    [row] = re.findall("step without profiler +([0-9].*)", text.getvalue())
+    assert row.split() == ["4.00", "75.0%", "-"]
+
+
+def test_a_level_with_layers_of_its_kernels_is_not_said_to_have_none() -> None:
+    text = printed(run("compile", step("a"), missing="fused"), run("eager", step("a")))
+    assert "has no times by layer" not in text
 
 
 def test_the_phases_of_training_follow_one_another() -> None:

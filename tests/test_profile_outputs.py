@@ -20,12 +20,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from figure_checks import defects, said, spilt
 from golow.levels import ladder
-from golow.profiling import store
+from golow.lower.work import LayerWork
+from golow.measure.peak import Peak
+from golow.profiling import memory, store
 from golow.profiling.kernels import GpuSummary, KernelTime
-from golow.profiling.memory import Block, MemoryProfile, Peak
+from golow.profiling.memory import Block, MemoryProfile
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import ROLES, Part
+from golow.profiling.timeline import TIMELINE
 from golow.record import GolowError, LayerTime
 from golow.report.profiling.export import TABLES, Row, write_tables
 from golow.report.profiling.figures import ROLE_COLOURS, figures, write_figures
@@ -62,10 +65,11 @@ def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Pat
     assert names == {
         "profile.json",
         *(f"{name}.csv" for name in ("summary", "operators", "kernels", "layers")),
-        *(f"{name}.svg" for name in ("summary", "operators", "layers")),
+        *(f"{name}.svg" for name in ("summary", "operators", "layers", "roofline")),
         *(f"memory-{one.level}.svg" for one in found.levels),
-        *(f"arena-{one.level}.svg" for one in found.levels if one.level == "onednn"),
+        *("arena-onednn.svg" for one in found.levels if one.level == "onednn"),
         *(one.trace for one in found.levels),
+        TIMELINE,
     }
     assert "profile: out" in printed and "note" not in printed
     assert found.environment is not None and found.environment.versions["torch"]
@@ -206,7 +210,7 @@ def test_a_folder_without_a_profile_says_what_to_give(tmp_path: Path) -> None:
 
 RECORDS = (
     *(Profile, LevelProfile, Part, GpuSummary, OperatorTime, KernelTime, LayerTime),
-    *(MemoryProfile, Block, Peak),
+    *(LayerWork, Peak, MemoryProfile, Block, memory.Peak),
 )
 
 
@@ -262,6 +266,21 @@ def test_a_row_a_precision_level_and_item(tmp_path: Path) -> None:
         "0.001",
     )
     assert files["kernels"][0]["kernel"] == "sm90_xmma_gemm_0"
+
+
+def test_where_an_operator_a_kernel_and_a_layer_come_from_is_in_the_tables(tmp_path: Path) -> None:
+    made = level(operators={"conv": 0.1}, kernels={"gemm": 0.1}, layers={"fc": 0.1})
+    replace = msgspec.structs.replace
+    made = replace(
+        made,
+        operators=(replace(made.operators[0], sites=("net.py:7", "net.py:9")),),
+        kernels=(replace(made.kernels[0], layer="fc", phase="backward"),),
+        layers=(replace(made.layers[0], kernels=1.5), made.layers[0]),
+    )
+    files = {file.stem: read(file) for file in write_tables([profile([made])], tmp_path)}
+    assert files["operators"][0]["sites"] == "net.py:7 net.py:9"
+    assert (files["kernels"][0]["layer"], files["kernels"][0]["phase"]) == ("fc", "backward")
+    assert [row["kernels"] for row in files["layers"]] == ["1.5", ""]
 
 
 def test_tables_without_rows_have_their_header(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ class ProfileResult(NamedTuple):
 
     def table(self, *, by: str = "operator", sort: str = "time", top: int = 10) -> None:
         """Print where a step's time goes, and the first operators, kernels or blocks of memory of
-        every level, or the layers of all."""
+        every level, or its layers below the roofline, or the layers of all."""
         from golow.report.profiling.table import render
 
         render(self.profiles, by=by, sort=sort, top=top)

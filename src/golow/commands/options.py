@@ -86,7 +86,9 @@ Threads = Annotated[
 ]
 ProfileBy = Annotated[
     str,
-    typer.Option("--by", help="What to divide a step by: operator, layer, kernel or memory."),
+    typer.Option(
+        "--by", help="What to divide a step by: operator, layer, kernel, memory or roofline."
+    ),
 ]
 ProfileSort = Annotated[
     str,

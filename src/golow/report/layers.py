@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,16 @@ from golow.report.console import WIDTH
 from golow.report.units import milliseconds_text
 
 MOST_LAYERS = 50  # rows of a phase that stay readable
-LABEL_WIDTH = 32
+LABEL_WIDTH, FUSED_WIDTH = 32, 16
+STEP = "step without profiler"
+CLOCK = (
+    "Here the clock is read at every step, and eager also runs hooks, so totals differ from the "
+    "times\nof the race. Work that a module does outside its children is listed under its own name."
+)
+KERNELS = (
+    "With a number of kernels, a time is that of the layer's own kernels and copies, without the "
+    "gaps\nbetween them. Kernels of no known layer are in the row (top)."
+)
 PHASES: tuple[LayerPhase, ...] = ("forward", "backward", "update")
 CELL_WIDTH = 13
 
@@ -45,14 +54,16 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One level: seconds by row, in its order; the rows that run inside a step of another row;
-    and the operation of each row that is a step of its own."""
+    """One level: seconds by row, in its order; the rows that run inside a step of another row, and
+    which that is; the operation of each row that is a step of its own; and the kernels of each row,
+    empty if they were not counted."""
 
     level: str
     iterations: int
     seconds: dict[Row, float]
-    fused: set[Row]
+    fused: dict[Row, Row]
     operations: dict[Row, str]
+    kernels: dict[Row, float]
 
     @property
     def total(self) -> float:
@@ -65,8 +76,13 @@ def has_layers(runs: Sequence[Divided]) -> bool:
     return any(run.layers or run.layers_missing for run in runs)
 
 
-def render_layers(runs: Sequence[Divided], console: Console) -> None:
-    """Print as many tables as the levels need, and why a level has no times by layer."""
+def render_layers(
+    runs: Sequence[Divided], console: Console, steps: Mapping[str, float] | None = None
+) -> None:
+    """Print as many tables as the levels need, and why a level has no times by layer.
+
+    steps: of a profile, the seconds of a step without a profiler, by level.
+    """
     console.print()
     if not has_layers(runs):
         console.print("This record has no times by layer: run `golow compare --by-layer`.")
@@ -74,20 +90,13 @@ def render_layers(runs: Sequence[Divided], console: Console) -> None:
     columns = layer_columns(runs)
     if columns:
         rows = layer_rows(columns)
-        counts = sorted({column.iterations for column in columns})
         console.print(Text("By layer", style="bold"))
-        console.print(
-            Text(
-                f"median of {' to '.join(map(str, {counts[0], counts[-1]}))} iterations in ms, and "
-                "its share of the level's total",
-                style="dim",
-            )
-        )
-        for part in _that_fit(columns, rows, min(WIDTH, console.width)):
-            console.print(_table(part, rows, columns[0].operations))
-        console.print(Text(_remark(columns), style="dim"))
+        console.print(Text(_units(columns), style="dim"))
+        for part in _that_fit(columns, rows, min(WIDTH, console.width), bool(steps)):
+            console.print(_table(part, rows, columns[0].operations, steps))
+        console.print(Text(_remark(columns, steps), style="dim"))
     for run in runs:
-        if run.layers_missing:
+        if run.layers_missing and not run.layers:
             console.print(Text(f"{run.level} has no times by layer: {run.layers_missing}"))
 
 
@@ -127,19 +136,24 @@ def _group(path: str, depth: int) -> str:
 def _column(run: Divided, depth: int) -> Column:
     steps: dict[Row, list[LayerTime]] = {}
     operations: dict[Row, str] = {}
-    covered: set[Row] = set()
+    covered: dict[Row, Row] = {}
+    kernels: dict[Row, float] = {}
     for step in run.layers:
         first, *others = (Row(_group(path, depth), step.phase) for path in step.modules)
         steps.setdefault(first, []).append(step)
-        covered.update(others)
+        for other in others:
+            covered.setdefault(other, first)
+        if step.kernels is not None:
+            kernels[first] = kernels.get(first, 0.0) + step.kernels
         if first.module == step.modules[0]:
             operations[first] = step.operation
     return Column(
         level=run.level,
         iterations=len(run.layers[0].ns),
         seconds={row: _seconds(found) for row, found in steps.items()},
-        fused=covered - steps.keys(),
+        fused={row: into for row, into in covered.items() if row not in steps},
         operations=operations,
+        kernels=kernels,
     )
 
 
@@ -151,24 +165,42 @@ def _seconds(steps: Sequence[LayerTime]) -> float:
 # ---------------------------------------------------------------- text
 
 
+def _units(columns: Sequence[Column]) -> str:
+    counts = sorted({column.iterations for column in columns})
+    number = " to ".join(map(str, {counts[0], counts[-1]}))
+    text = f"median of {number} iterations in ms, and its share of the level's total"
+    if any(column.kernels for column in columns):
+        text += ", and the number of its kernels"
+    return text
+
+
 def _that_fit(
-    columns: Sequence[Column], rows: Sequence[Row], width: int
+    columns: Sequence[Column], rows: Sequence[Row], width: int, steps: bool
 ) -> Iterator[Sequence[Column]]:
-    """The columns in as few parts as possible, each no wider than that."""
-    labels = max(len(_label(row)) for row in rows)
+    """The columns in as few parts as possible, each no wider than that. steps: a row for them."""
+    labels = max(len(STEP) * steps, *(len(_label(row)) for row in rows))
     names = max((len(name) for name in columns[0].operations.values()), default=0)
     left = width - labels - names - 2
     part: list[Column] = []
     for column in columns:
-        needed = [max(map(len, (*_title(c.level), " " * CELL_WIDTH))) + 1 for c in (*part, column)]
-        if part and sum(needed) > left:
+        if part and sum(_width(c, rows) + 1 for c in (*part, column)) > left:
             yield part
             part = []
         part.append(column)
     yield part
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Row], operations: dict[Row, str]) -> Table:
+def _width(column: Column, rows: Sequence[Row]) -> int:
+    texts = (*_title(column.level), " " * CELL_WIDTH, *(_cell(column, row) for row in rows))
+    return max(map(len, texts))
+
+
+def _table(
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    operations: dict[Row, str],
+    steps: Mapping[str, float] | None,
+) -> Table:
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     result.add_column("layer", no_wrap=True)
     result.add_column("", no_wrap=True, style="dim")
@@ -183,9 +215,30 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], operations: dict[Row,
                 cells = (_cell(column, row) for column in columns)
                 result.add_row(_label(row), operations.get(row, ""), *cells)
         result.add_section()
-    totals = (f"{milliseconds_text(column.total)} {'100%':>6}" for column in columns)
-    result.add_row("total", "", *totals)
+    result.add_row("total", "", *(_total(column) for column in columns))
+    if steps:
+        result.add_row(STEP, "", *(_step(column, steps) for column in columns))
     return result
+
+
+def _total(column: Column) -> str:
+    kernels = _kernels(column, sum(column.kernels.values()))
+    return f"{milliseconds_text(column.total)} {'100%':>6}{kernels}"
+
+
+def _step(column: Column, steps: Mapping[str, float]) -> str:
+    """The step's time, and the layers' total as a share of it."""
+    seconds = steps.get(column.level)
+    if not seconds:
+        return "-"
+    return f"{milliseconds_text(seconds)} {column.total / seconds:6.1%}{_kernels(column, None)}"
+
+
+def _kernels(column: Column, kernels: float | None) -> str:
+    """The last part of a cell: nothing in a column without kernels."""
+    if not column.kernels:
+        return ""
+    return f" {'-':>4}" if kernels is None else f" {kernels:>4.4g}"
 
 
 def _title(level: str) -> list[str]:
@@ -194,24 +247,38 @@ def _title(level: str) -> list[str]:
 
 def _label(row: Row) -> str:
     """The path, or the end of a long one."""
-    path = row.module or ("(all)" if row.phase == "update" else "(top)")
-    return path if len(path) <= LABEL_WIDTH else f"..{path[2 - LABEL_WIDTH :]}"
+    return _ending(row.module or ("(all)" if row.phase == "update" else "(top)"), LABEL_WIDTH)
+
+
+def _ending(path: str, width: int) -> str:
+    return path if len(path) <= width else f"..{path[2 - width :]}"
 
 
 def _cell(column: Column, row: Row) -> str:
     seconds = column.seconds.get(row)
     if seconds is None:
-        return "fused" if row in column.fused else "-"
+        into = column.fused.get(row)
+        return "-" if into is None else f"fused: {_beside(row, into)}"
     share = seconds / column.total if column.total else 0.0
-    return f"{milliseconds_text(seconds)} {share:6.1%}"
+    kernels = _kernels(column, column.kernels.get(row))
+    return f"{milliseconds_text(seconds)} {share:6.1%}{kernels}"
 
 
-def _remark(columns: Sequence[Column]) -> str:
-    text = (
-        "Here the clock is read at every step, and eager also runs hooks, so totals differ from "
-        "the times\nof the race. Work that a module does outside its children is listed under its "
-        "own name."
-    )
+def _beside(row: Row, into: Row) -> str:
+    """The path of the other layer; its last part if both are in the same module."""
+    parent, _, name = into.module.rpartition(".")
+    path = name if row.module.rpartition(".")[0] == parent else into.module
+    return _ending(path or "(top)", FUSED_WIDTH)
+
+
+def _remark(columns: Sequence[Column], steps: Mapping[str, float] | None) -> str:
+    parts = []
+    if not all(column.kernels for column in columns):
+        parts.append(CLOCK)
+    if any(column.kernels for column in columns):
+        parts.append(KERNELS)
+    if steps:
+        parts.append(f"{STEP}: its time, and the total as a share of it.")
     if any(column.fused for column in columns):
-        text += "\nfused: runs as one step with an earlier layer, whose row has the time."
-    return text
+        parts.append("fused: runs as one step with the layer named here, whose row has the time.")
+    return "\n".join(parts)

@@ -56,6 +56,16 @@ def bytes_text(size: float | None) -> str:
     return f"{size:.0f} B"
 
 
+def decimal_text(number: float | None, unit: str) -> str:
+    """Three digits with a decimal prefix: ``1.23 TFLOP/s``, ``30.5 GB/s``."""
+    if number is None:
+        return MISSING
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{_three_digits(number / factor)} {prefix}{unit}"
+    return f"{_three_digits(number)} {unit}"
+
+
 def joules_text(joules: float | None) -> str:
     """Three digits with a fitting unit: ``12.3 J``, ``41.0 mJ``, ``8.20 uJ``."""
     if joules is None:

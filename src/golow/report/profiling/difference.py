@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -17,10 +17,16 @@ from golow.profiling.difference import (
     between_precisions,
 )
 from golow.profiling.record import LevelProfile, Profile
+from golow.record import GolowError
 from golow.report.console import wide_console
 from golow.report.units import MISSING, change_text, count_text, seconds_text, share_text
 
 NAME_WIDTH = 44
+DIVIDED: dict[str, Callable[[LevelDifference], Sequence[Change]]] = {
+    "operator": lambda level: level.operators,
+    "kernel": lambda level: level.kernels,
+    "layer": lambda level: level.layers,
+}
 
 
 def render_difference(
@@ -32,7 +38,12 @@ def render_difference(
     console: Console | None = None,
 ) -> None:
     """Print what makes the profiles hard to compare, then for each level in both how a step's time
-    changed, and the operators, kernels or layers that changed most. names: of the profiles."""
+    changed, and the operators, kernels or layers that changed most. names: of the profiles.
+
+    Raises `GolowError` if a difference cannot be divided by that.
+    """
+    if by not in DIVIDED:
+        raise GolowError(f"a difference of profiles has no {by!r}", f"--by {', '.join(DIVIDED)}.")
     console = console or wide_console()
     for word, name in zip(("before", "after"), names, strict=True):
         if name != word:
@@ -131,7 +142,7 @@ def _render_items(
     title: str = "",
 ) -> None:
     """Print the items that changed most; nothing if the level has none. names: of the profiles."""
-    changes = {"operator": level.operators, "kernel": level.kernels, "layer": level.layers}[by]
+    changes = DIVIDED[by](level) if by in DIVIDED else ()
     if not changes:
         return
     if title:

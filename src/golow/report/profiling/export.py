@@ -56,6 +56,7 @@ class OperatorRow(Row, frozen=True, kw_only=True):
 
     operator: str
     shapes: str
+    sites: str
     calls: float
     self_host_seconds: float
     total_host_seconds: float
@@ -72,6 +73,8 @@ class KernelRow(Row, frozen=True, kw_only=True):
 
     kernel: str
     operator: str
+    layer: str
+    phase: str
     calls: float
     seconds: float
     lowest_seconds: float
@@ -95,6 +98,7 @@ class LayerRow(Row, frozen=True, kw_only=True):
     operation: str
     seconds: float
     iterations: int
+    kernels: float | None
 
 
 def write_tables(profiles: Sequence[Profile], folder: Path) -> list[Path]:
@@ -180,6 +184,7 @@ def _operator_row(place: dict[str, Any], item: OperatorTime) -> OperatorRow:
         **place,
         operator=item.name,
         shapes=item.shapes,
+        sites=" ".join(item.sites),
         calls=item.calls,
         self_host_seconds=item.self_host,
         total_host_seconds=item.total_host,
@@ -197,6 +202,8 @@ def _kernel_row(place: dict[str, Any], item: KernelTime) -> KernelRow:
         **place,
         kernel=item.name,
         operator=item.operator,
+        layer=item.layer,
+        phase=item.phase,
         calls=item.calls,
         seconds=item.seconds,
         lowest_seconds=item.lowest,
@@ -222,4 +229,5 @@ def _layer_row(place: dict[str, Any], position: int, step: LayerTime) -> LayerRo
         operation=step.operation,
         seconds=median(step.ns) / 1e9,
         iterations=len(step.ns),
+        kernels=step.kernels,
     )

@@ -27,6 +27,7 @@ from golow.report.profiling.bars import (
 from golow.report.profiling.caption import captions
 from golow.report.profiling.layer_figure import layers_figure
 from golow.report.profiling.memory_figures import memory_figures
+from golow.report.profiling.roofline import roofline_figures
 from golow.report.style import Format, caption, drawing, legend_of, new_figure, save_figure, say
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
         "layers": layers_figure(profiles),
         "operators": operators_figure(profiles),
         **memory_figures(profiles),
+        **roofline_figures(profiles),
     }
 
 

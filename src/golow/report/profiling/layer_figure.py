@@ -55,7 +55,11 @@ def layers_figure(profiles: Sequence[Profile]) -> Figure:
         say(figure.subplots(), "no level has times by layer")
     else:
         figure = _draw(blocks, several=len(profiles) > 1)
-    what = "the layers that take the longest, timed one by one without a profiler; all panels have "
+    layers = [step for profile in profiles for level in profile.levels for step in level.layers]
+    clock = "timed one by one without a profiler"
+    if any(step.kernels is not None for step in layers):
+        clock = "by the time of their kernels where those are known"
+    what = f"the layers that take the longest, {clock}; all panels have "
     caption(
         figure,
         captions(

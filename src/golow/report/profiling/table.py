@@ -13,6 +13,7 @@ from golow.profiling.idle import CAUSES
 from golow.profiling.kernels import GpuSummary
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.roofline import step_rate
 from golow.profiling.summary import ROLES, Part
 from golow.record import GolowError
 from golow.report.console import wide_console
@@ -21,10 +22,11 @@ from golow.report.profiling.advice import render_advice
 from golow.report.profiling.difference import render_precisions
 from golow.report.profiling.kernel_table import kernel_table
 from golow.report.profiling.memory import render_memory
+from golow.report.profiling.roofline_table import render_rooflines
 from golow.report.profiling.way_down import render_ways
-from golow.report.units import bytes_text, count_text, seconds_text, share_text
+from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
 
-VIEWS = ("operator", "layer", "kernel", "memory")
+VIEWS = ("operator", "layer", "kernel", "memory", "roofline")
 WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
 MARKS = "█▓▒░▞▚▤▥▦▧·"  # one a role, in their order
 GPU_ROWS: dict[str, Callable[[GpuSummary], float | None]] = {
@@ -52,8 +54,8 @@ def render(
     console: Console | None = None,
 ) -> None:
     """Print every profile: the summary of all levels, then what they are divided by: the operators
-    or kernels of each, or the layers of all side by side; then what to do about it. Several
-    precisions are compared at the end."""
+    or kernels of each, the layers of all side by side, their memory, or their roofline; then what
+    to do about it. Several precisions are compared at the end."""
     require_view(by, sort)
     console = console or wide_console()
     for profile in profiles:
@@ -62,9 +64,12 @@ def render(
             continue
         found = _render_summary(profile, console)
         if by == "layer":
-            render_layers(found, console)
+            steps = {level.level: level.time.value for level in found if level.time}
+            render_layers(found, console, steps)
         if by == "memory":
             render_memory(found, top, console)
+        if by == "roofline":
+            render_rooflines(profile, top, console)
         for level in found if by in ("operator", "kernel") else ():
             console.print()
             console.print(
@@ -98,7 +103,7 @@ def _render_summary(profile: Profile, console: Console) -> list[LevelProfile]:
     )
     found = [level for level in profile.levels if level.summary]
     if found:
-        console.print(_summary_table(found))
+        console.print(_summary_table(profile, found))
     for level in profile.levels:
         if level.verdict != "match":
             console.print(Text(f"{level.level}: {level.verdict}: {level.reason}"))
@@ -110,7 +115,7 @@ def _render_summary(profile: Profile, console: Console) -> list[LevelProfile]:
 # ---------------------------------------------------------------- execution summary
 
 
-def _summary_table(levels: Sequence[LevelProfile]) -> Table:
+def _summary_table(profile: Profile, levels: Sequence[LevelProfile]) -> Table:
     """A column a level, a row a role, and the step's time with and without a profiler."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("a step's time")
@@ -133,9 +138,24 @@ def _summary_table(levels: Sequence[LevelProfile]) -> Table:
         figures = [figure(level.gpu) if level.gpu else None for level in levels]
         if any(value is not None for value in figures):
             table.add_row(name, *map(share_text, figures))
+    _add_arithmetic(table, profile, levels)
     width = min(WIDEST_BAR, BARS // len(levels) - 3)
     table.add_row("", *(_bar(level, width) for level in levels))
     return table
+
+
+def _add_arithmetic(table: Table, profile: Profile, levels: Sequence[LevelProfile]) -> None:
+    """The operations of a step over its time without a profiler, if they are counted."""
+    rates = [step_rate(profile, level) for level in levels]
+    if not any(rates):
+        return
+    table.add_row("arithmetic of the step", *(decimal_text(rate, "FLOP/s") for rate in rates))
+    if profile.peak is not None and profile.peak.operations > 0:
+        peak = profile.peak.operations
+        table.add_row(
+            "of the measured peak",
+            *(share_text(None if rate is None else rate / peak) for rate in rates),
+        )
 
 
 def _share(level: LevelProfile, role: str) -> float:
