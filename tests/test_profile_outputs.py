@@ -68,6 +68,7 @@ def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Pat
         *(f"memory-{one.level}.svg" for one in found.levels),
         *("arena-onednn.svg" for one in found.levels if one.level == "onednn"),
         *(one.trace for one in found.levels),
+        "timeline.trace.json",
     }
     assert "profile: out" in printed and "note" not in printed
     assert found.environment is not None and found.environment.versions["torch"]
