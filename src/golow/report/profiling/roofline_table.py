@@ -48,8 +48,8 @@ def render_rooflines(profile: Profile, top: int, console: Console) -> None:
 
 ABOVE = (
     "More than 100% of the roof: the machine was busy when its peak was measured, what a layer "
-    "reads\nwas still in the cache, or a fast algorithm needs fewer operations than are counted. To measure "
-    "the peak\nagain, remove the folder peak in golow's cache."
+    "reads\nwas still in the cache, or a fast algorithm needs fewer operations than are counted. "
+    "To measure\nthe peak again, remove the folder peak in golow's cache."
 )
 
 
