@@ -158,6 +158,22 @@ def test_what_eagers_times_do_not_fill_either_is_no_lie() -> None:
     assert "fill" in two_clocks.refute(blocks(0.6, 15e-3, 100), blocks(1.2, 15e-3, 100))
 
 
+def test_writing_weights_again_is_no_lie() -> None:
+    """A reset writes the weights of a large network, which takes as long as many iterations."""
+    reset = [
+        msgspec.structs.replace(b, wall_ns=b.wall_ns + 10**9, wrote=250 << 20)
+        for b in blocks(1.0, 2e-3, 200)
+    ]
+    assert two_clocks.refute(reset) == ""
+    unknown = [msgspec.structs.replace(b, wrote=0) for b in reset]
+    assert "fill" in two_clocks.refute(unknown)
+    halved = [
+        msgspec.structs.replace(b, wall_ns=b.wall_ns + 10**9, wrote=250 << 20)
+        for b in blocks(0.3, 5e-3, 200)
+    ]
+    assert "fill" in two_clocks.refute(halved)
+
+
 def test_one_sides_clock_alone_says_nothing() -> None:
     """Records from before have no clock of the parent's, and short races too little of it."""
     old = [Block(round=0, position=0, host_ns=(1,) * 10)] * 9

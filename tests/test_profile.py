@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 import golow
@@ -112,6 +113,7 @@ def test_a_profile_of_the_host_has_no_kernels(profiled: ProfileResult) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_on_a_gpu_every_kernel_has_a_layer(mode: Mode, tmp_path: Path) -> None:
     """At the levels that keep layers; a CUDA graph's kernels are eager's. The cuDNN level's come

@@ -4,6 +4,7 @@ not take for them."""
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from golow.report.profiling.table import render
 from golow.workload.prepare import CALLERS_INPUTS
 from profiles import PROFILES, level, profile
 
+PAGE = Path(__file__).parent.parent / "docs" / "profile.md"
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>"
 CONVOLUTION = "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>"
 ON_TENSOR_CORES = "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc"
@@ -349,9 +351,14 @@ def test_the_largest_gain_comes_first_and_levels_are_joined() -> None:
 
 
 def test_every_rule_has_words_and_a_line_in_the_documentation() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "profile.md").read_text()
     for name in texts.TEXTS:
-        assert f"| `{name}` |" in page, name
+        assert f"| `{name}` |" in PAGE.read_text(), name
+
+
+@pytest.mark.parametrize("kind", [Finding, CopyTime])
+def test_the_page_names_every_field(kind: type[msgspec.Struct]) -> None:
+    rows = [set(re.findall(r"`(\w+)`", line)) for line in PAGE.read_text().splitlines()]
+    assert any(set(kind.__struct_fields__) <= row for row in rows)
 
 
 LEVEL_NAMES = st.sampled_from(("eager", "cudagraph", "compile", "libtorch", "a\x1bworker"))

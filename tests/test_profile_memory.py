@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -116,7 +116,7 @@ def test_in_inference_what_outlives_its_operator_is_an_activation(tmp_path: Path
 
 
 def test_what_runs_operators_is_no_operator(tmp_path: Path) -> None:
-    """What a compiled graph frees before it ends is no workspace."""
+    """What a compiled graph frees before it ends is no workspace; nor does it outlive anything."""
     found = host(
         tmp_path,
         [
@@ -128,7 +128,7 @@ def test_what_runs_operators_is_no_operator(tmp_path: Path) -> None:
         ],
     )
     assert (block(found, 5).category, block(found, 5).operator) == (
-        "activations", "CompiledFunction",
+        "temporary", "CompiledFunction",
     )  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def sequences(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(sequence=sequences(), operators=st.lists(st.integers(1, 60), max_size=6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_categories_add_up_to_what_is_allocated(
     sequence: list[tuple[int, int]],
     operators: list[int],

@@ -22,6 +22,7 @@ from figure_checks import defects, said, spilt
 from golow.levels import ladder
 from golow.profiling import store
 from golow.profiling.kernels import GpuSummary, KernelTime
+from golow.profiling.memory import Block, MemoryProfile, Peak
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import ROLES, Part
@@ -62,6 +63,8 @@ def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Pat
         "profile.json",
         *(f"{name}.csv" for name in ("summary", "operators", "kernels", "layers")),
         *(f"{name}.svg" for name in ("summary", "operators", "layers")),
+        *(f"memory-{one.level}.svg" for one in found.levels),
+        *(f"arena-{one.level}.svg" for one in found.levels if one.level == "onednn"),
         *(one.trace for one in found.levels),
     }
     assert "profile: out" in printed and "note" not in printed
@@ -201,7 +204,10 @@ def test_a_folder_without_a_profile_says_what_to_give(tmp_path: Path) -> None:
     assert "--save" in told.value.hint
 
 
-RECORDS = (Profile, LevelProfile, Part, GpuSummary, OperatorTime, KernelTime, LayerTime)
+RECORDS = (
+    *(Profile, LevelProfile, Part, GpuSummary, OperatorTime, KernelTime, LayerTime),
+    *(MemoryProfile, Block, Peak),
+)
 
 
 @pytest.mark.parametrize("kind", RECORDS)

@@ -199,7 +199,8 @@ class Block(Record, frozen=True, kw_only=True):
     attempts: how often the block was measured until it was clean or the limit ended it.
     gpu: the GPU's state right after the block. throttled: heat or power slowed the GPU down during
     the block. wall_ns: nanoseconds of the whole request by the parent's clock, untimed iterations
-    included; 0 in older records.
+    included; 0 in older records. wrote: bytes of weights that the request had the worker write
+    before the first iteration.
     """
 
     round: int
@@ -208,6 +209,7 @@ class Block(Record, frozen=True, kw_only=True):
     device_ns: tuple[int, ...] = ()
     wait_share: float | None = None
     wall_ns: int = 0
+    wrote: int = 0
     contended: bool = False
     attempts: int = 1
     gpu: GpuState | None = None

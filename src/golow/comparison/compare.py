@@ -129,6 +129,7 @@ def _raced(
         card=group[0].level.card,
         cold=settings.cold,
         proof=standard.verifier(checks, BASELINE),
+        weights=group[0].level.bundle.file("weights.safetensors").stat().st_size,
         observer=observer.race,
     )
     if race.stopped_because == "interrupted":

@@ -80,10 +80,12 @@ def challenge_nobody(attempt: int, iterations: int) -> Challenge | None:
 
 class Setting(NamedTuple):
     """How blocks are timed. card: the GPU on which the workers run, None on a CPU. cold: the GPU's
-    L2 is emptied before each iteration."""
+    L2 is emptied before each iteration. weights: bytes that a worker writes if it is told to go
+    back to the bundle's weights."""
 
     card: Card | None = None
     cold: bool = False
+    weights: int = 0
 
 
 ON_CPU = Setting()
@@ -148,9 +150,11 @@ def clean_block(
     """The first clean block, or else the least disturbed one, with its results; number and position
     of its round."""
     attempts = 0
+    resets: list[bool] = []
 
     def attempt() -> Attempt:
         challenge = challenger(attempts, iterations + warmup_iterations(iterations))
+        resets.append(challenge is not None and challenge.reset)
         return _attempt(worker, iterations, setting, attempts, challenge)
 
     best, attempts = attempt(), 1
@@ -166,6 +170,7 @@ def clean_block(
         contended=best.contended,
         attempts=attempts,
         wall_ns=best.sample.wall_ns,
+        wrote=setting.weights if resets[best.number] else 0,
         gpu=best.state,
         throttled=best.throttled,
     )

@@ -89,6 +89,7 @@ def run_race(
     card: Card | None = None,
     cold: bool = False,
     proof: Proof | None = None,
+    weights: int = 0,
     observer: Observer | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Race:
@@ -101,7 +102,8 @@ def run_race(
     enough rounds. least_rounds: clean rounds before the race may stop on its intervals. card: the
     GPU on which the workers run, None on a CPU; with a GPU they must return device times, and its
     state is read after each block. cold: the GPU's L2 is emptied before each timed iteration.
-    proof: proves that what is timed is what the check looked at.
+    proof: proves that what is timed is what the check looked at. weights: bytes that a worker
+    writes when the proof lets it begin again.
 
     A worker that raises WorkerFailure leaves the race and is listed in ``failures``; the time until
     it was found out does not count against the limit. A worker that the proof or the two clocks
@@ -114,7 +116,7 @@ def run_race(
     block_seconds = min(block_seconds, fitting)
     order = random.Random(seed)  # noqa: S311 - an order of rounds, not a secret
     race = _not_yet_run(workers, baseline, seed, target, least_rounds)
-    retries, setting = Retries(clock, started, started + time_limit), Setting(card, cold)
+    retries, setting = Retries(clock, started, started + time_limit), Setting(card, cold, weights)
     lost = 0.0  # seconds that failures took
     widest = math.inf
     try:

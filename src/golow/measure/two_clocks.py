@@ -18,6 +18,10 @@ REQUEST_SECONDS = 0.03
 """Allowed for a request without its iterations: two messages, Python's garbage collection, a reset,
 and saving the inputs that are marked. Four times as much in a contended block."""
 
+WRITTEN_PER_SECOND = 2e8
+"""Bytes of weights that a worker writes at the least when it begins again; they are read from a
+file and, at some levels, put into another layout."""
+
 AROUND_SECONDS, AROUND_ON_DEVICE_SECONDS = 20e-6, 100e-6
 """Allowed for what is done around an iteration: a mark, and its result kept. On a device these are
 some kernels, which are launched one by one, and two events."""
@@ -113,7 +117,8 @@ def _seconds_not_allowed_for(block: Block) -> float:
     count = len(block.host_ns)
     request = REQUEST_SECONDS * (4 if block.contended else 1)
     around = AROUND_ON_DEVICE_SECONDS if block.device_ns else AROUND_SECONDS
-    allowed = request + around * (count + warmup_iterations(count))
+    written = block.wrote / WRITTEN_PER_SECOND
+    allowed = request + written + around * (count + warmup_iterations(count))
     # It may have waited for a core outside its iterations.
     waited = (block.wait_share or 0.0) if block.contended else 0.0
     return max(0.0, block.wall_ns / 1e9 * (1 - waited) - allowed)

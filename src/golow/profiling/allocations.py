@@ -136,9 +136,9 @@ class _Blocks:
             and event.name.startswith(PHASE)
             and step.start <= event.start < step.end
         ]
-        trains = any(event.name == f"{PHASE}backward" for event in phases)
+        self._trains = any(event.name == f"{PHASE}backward" for event in phases)
         forward = [event.end for event in phases if event.name == f"{PHASE}forward"]
-        self._forward_end = max(forward, default=step.end) if trains else step.start
+        self._forward_end = max(forward, default=step.end)
         updates = [event.start for event in phases if event.name == f"{PHASE}update"]
         self._update_start = max(updates, default=step.end)
 
@@ -174,7 +174,7 @@ class _Blocks:
                 known.category if known else "",
                 place.phase,
                 within_operator=operator is not None and end <= operator.end,
-                outlives=end > self._forward_end,
+                outlives=end > self._forward_end if self._trains else operator is not None,
             ),
             first=self._moment(allocated.moment),
             last=self._moment(span.released),

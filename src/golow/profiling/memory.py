@@ -128,8 +128,8 @@ def category(known: str, phase: str, *, within_operator: bool, outlives: bool) -
     """The category of a block: the one that is known, or else what its lifetime says.
 
     Freed before the operator that allocated it ended (``within_operator``): workspace. Allocated in
-    the forward pass: an activation, in training only if it outlives this pass (``outlives``, which
-    is true in inference). The rest is temporary.
+    the forward pass: an activation if it outlives, in training this pass, in inference its operator
+    (``outlives``). The rest is temporary.
     """
     if known:
         return known

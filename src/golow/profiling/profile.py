@@ -32,11 +32,14 @@ from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.same_kernels import with_layers_of
 from golow.profiling.summary import execution_summary
+from golow.profiling.timeline import TIMELINE, timeline
 from golow.profiling.trace import Trace, read_trace
-from golow.record import GolowError, Run, Unsupported, WorkerFailure
+from golow.record import GolowError, LayerTime, Run, Unsupported, WorkerFailure
 from golow.scratch import scratch_folder
 from golow.worker.client import Worker
 from golow.worker.protocol import ArenaReport
+from golow.worker.tracing import write_events
+from golow.worker.turn import Turn
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
@@ -47,7 +50,8 @@ from golow.workload.request import Request
 class ProfileSettings:
     """levels, workers, cache: as of a comparison. steps: profiled iterations. time_limit: of the
     race without a profiler, in seconds. by_shape: tell operators apart by the shapes of their
-    inputs. traces: an existing folder that keeps the traces; None keeps none."""
+    inputs. traces: an existing folder that keeps the traces; None keeps none. turn: this profile's
+    place among those that share a GPU."""
 
     levels: Sequence[str] | None = None
     workers: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -56,6 +60,7 @@ class ProfileSettings:
     by_shape: bool = False
     traces: Path | None = None
     cache: Path | None = None
+    turn: Turn | None = None
 
 
 def profile(request: Request, settings: ProfileSettings, observer: Observer) -> Profile:
@@ -75,6 +80,7 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
             by_layer=True,
             brief=True,
             cache=settings.cache,
+            turn=settings.turn,
         ),
         observer,
     )
@@ -83,16 +89,17 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
     chosen = choices(settings.levels, settings.workers, request.mode, request.device)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
-        starter = stack.enter_context(Starter())
-        prepared = prepare(request)
+        starter = stack.enter_context(Starter(turn=settings.turn))
+        prepared = prepare(request, starter.turn.beside())
         bundle, prepared = write_bundle(prepared, folder / "bundle")
         write_graph(prepared, bundle)
-        levels, model = [], None
+        profiler = _Profiler(bundle, settings, starter, settings.traces or folder)
+        levels = []
         for choice, run in zip(chosen, comparison.runs, strict=True):
             observer.stage(f"{run.level}: profiling")
-            found, trace = _profiled(choice, run, bundle, settings, starter, folder, model)
-            levels.append(found)
-            model = model or trace  # eager is the first
+            levels.append(profiler.profile(choice, run))
+        if settings.traces is not None:
+            write_events(timeline(profiler.traces), settings.traces / TIMELINE)
         observer.stage("measuring the machine's peak")
         workload, cache = comparison.workload, open_cache(settings.cache)
         done = Profile(
@@ -105,60 +112,74 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
         return msgspec.structs.replace(done, findings=findings(done))
 
 
-def _profiled(
-    choice: Choice,
-    run: Run,
-    bundle: Bundle,
-    settings: ProfileSettings,
-    starter: Starter,
-    folder: Path,
-    model: Trace | None,
-) -> tuple[LevelProfile, Trace | None]:
-    """The level's profile and trace. model: the trace of a level that knows its layers."""
-    found = LevelProfile(
-        level=run.level,
-        verdict=run.check.verdict,
-        reason=run.check.reason,
-        time=run.time,
-        layers=run.layers,
-        layers_missing=run.layers_missing,
-        worst=run.check.worst if run.check.verdict == "match" else None,
-    )
-    if run.time is None:
-        return found, None
-    file = (settings.traces or folder) / f"{run.level.replace(':', '-')}.trace.json"
-    try:
-        launch = choice.level.prepare(bundle, choice.variant, open_cache(settings.cache))
-        with starter.worker(run.level, launch, bundle) as worker:
-            worker.load(bundle.folder)
-            worker.time(3, 2)
-            _write_trace(worker, settings.steps, file, bundle)
-            arena = _arena(worker)
-        trace = read_trace(file)
-    except Unsupported as error:
-        return msgspec.structs.replace(found, missing=error.reason), None
-    except (WorkerFailure, GolowError) as error:
-        return msgspec.structs.replace(found, missing=error.message), None
-    if model is not None:
-        trace = with_layers_of(trace, model)
-    seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
-    memory, memory_missing = _memory(trace, arena, run, bundle)
-    done = msgspec.structs.replace(
-        found,
-        profiled=seconds,
-        steps=len(trace.steps),
-        summary=execution_summary(trace),
-        gpu=gpu_summary(trace),
-        idle=idle_times(trace),
-        kernels=kernel_times(trace),
-        copies=copy_times(trace),
-        layers=layers_on_device(trace, run.layers) or run.layers,
-        operators=operator_times(trace, by_shape=settings.by_shape),
-        memory=memory,
-        memory_missing=memory_missing,
-        trace=file.name if settings.traces else "",
-    )
-    return done, trace
+class _Profiler:
+    """Profiles one level after the other; keeps their traces, by level."""
+
+    def __init__(
+        self, bundle: Bundle, settings: ProfileSettings, starter: Starter, folder: Path
+    ) -> None:
+        self._bundle, self._settings, self._starter = bundle, settings, starter
+        self._folder = folder
+        self.traces: dict[str, Trace] = {}
+
+    def profile(self, choice: Choice, run: Run) -> LevelProfile:
+        """The level's profile; without one it says why."""
+        found = LevelProfile(
+            level=run.level,
+            verdict=run.check.verdict,
+            reason=run.check.reason,
+            time=run.time,
+            layers=run.layers,
+            layers_missing=run.layers_missing,
+            worst=run.check.worst if run.check.verdict == "match" else None,
+        )
+        if run.time is None:
+            return found
+        file = self._folder / f"{run.level.replace(':', '-')}.trace.json"
+        try:
+            arena = self._record(choice, run.level, file)
+            trace = read_trace(file)
+        except Unsupported as error:
+            return msgspec.structs.replace(found, missing=error.reason)
+        except (WorkerFailure, GolowError) as error:
+            return msgspec.structs.replace(found, missing=error.message)
+        if self.traces:  # eager's is the first, and knows its layers
+            trace = with_layers_of(trace, next(iter(self.traces.values())))
+        self.traces[run.level] = trace
+        return self._described(found, trace, arena, file)
+
+    def _record(self, choice: Choice, name: str, file: Path) -> ArenaReport | None:
+        """Write the level's trace; returns the plan of its memory, if it has one."""
+        cache = open_cache(self._settings.cache)
+        launch = choice.level.prepare(self._bundle, choice.variant, cache)
+        with self._starter.worker(name, launch, self._bundle) as worker:
+            worker.load(self._bundle.folder)
+            with self._starter.turn.alone():
+                worker.time(3, 2)
+                _write_trace(worker, self._settings.steps, file, self._bundle)
+            return _arena(worker)
+
+    def _described(
+        self, found: LevelProfile, trace: Trace, arena: ArenaReport | None, file: Path
+    ) -> LevelProfile:
+        """The level's profile with what its trace and its plan say."""
+        seconds = sum(step.nanoseconds for step in trace.steps) / 1e9 / len(trace.steps)
+        memory, memory_missing = _memory(trace, arena, found.layers, self._bundle)
+        return msgspec.structs.replace(
+            found,
+            profiled=seconds,
+            steps=len(trace.steps),
+            summary=execution_summary(trace),
+            gpu=gpu_summary(trace),
+            idle=idle_times(trace),
+            kernels=kernel_times(trace),
+            copies=copy_times(trace),
+            layers=layers_on_device(trace, found.layers) or found.layers,
+            operators=operator_times(trace, by_shape=self._settings.by_shape),
+            memory=memory,
+            memory_missing=memory_missing,
+            trace=file.name if self._settings.traces else "",
+        )
 
 
 def _write_trace(worker: Worker, steps: int, file: Path, bundle: Bundle) -> None:
@@ -179,11 +200,11 @@ def _arena(worker: Worker) -> ArenaReport | None:
 
 
 def _memory(
-    trace: Trace, arena: ArenaReport | None, run: Run, bundle: Bundle
+    trace: Trace, arena: ArenaReport | None, layers: Sequence[LayerTime], bundle: Bundle
 ) -> tuple[MemoryProfile | None, str]:
     """The memory over a step, or why there is none."""
     if arena is not None:
-        return memory_of_plan(arena, trace, run.layers), ""
+        return memory_of_plan(arena, trace, layers), ""
     try:
         return memory_of_trace(trace, on_device=bundle.workload.device == "cuda"), ""
     except Unsupported as error:

@@ -60,7 +60,7 @@ def build_switch(folder: Path) -> Path:
 
 
 def settled(launch: Launch) -> Launch:
-    """The same worker, limited to the instructions that Valgrind knows, and repeatable."""
+    """The same worker, limited to the instructions that Valgrind knows; Python hashes alike."""
     return launch._replace(environment={**launch.environment, **SETTINGS})
 
 

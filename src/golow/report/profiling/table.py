@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.profiling.idle import CAUSES
-from golow.profiling.kernels import GpuSummary, KernelTime
+from golow.profiling.kernels import GpuSummary
 from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import ROLES, Part
@@ -19,6 +19,7 @@ from golow.report.console import wide_console
 from golow.report.layers import render_layers
 from golow.report.profiling.advice import render_advice
 from golow.report.profiling.difference import render_precisions
+from golow.report.profiling.kernel_table import kernel_table
 from golow.report.profiling.memory import render_memory
 from golow.report.profiling.way_down import render_ways
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
@@ -69,7 +70,7 @@ def render(
             console.print(
                 Text(f"{level.level}: {by}s of a step, mean of {level.steps}", style="bold")
             )
-            table = _kernel_table if by == "kernel" else _operator_table
+            table = kernel_table if by == "kernel" else _operator_table
             console.print(table(level, sort, top))
         render_advice(profile.findings, console)
     if len(profiles) > 1:
@@ -190,42 +191,3 @@ def _operator_table(level: LevelProfile, sort: str, top: int) -> Table:
 def _memory_text(item: OperatorTime) -> str:
     size = item.self_host_memory + item.self_device_memory
     return f"-{bytes_text(-size)}" if size < 0 else bytes_text(size)
-
-
-# ---------------------------------------------------------------- kernels
-
-
-def _kernel_table(level: LevelProfile, sort: str, top: int) -> Table:
-    """In order of their time, whatever operators are sorted by."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("kernel", overflow="fold", max_width=34)
-    for name in ("time", "share", "calls", "mean", "grid", "block", "occupancy", "from"):
-        table.add_column(name, justify="right", overflow="fold")
-    for kernel in level.kernels[:top]:
-        table.add_row(
-            Text(f"{kernel.name}{' [tensor cores]' if kernel.tensor_cores else ''}"),
-            seconds_text(kernel.seconds),
-            share_text(kernel.seconds / (level.profiled or 1.0)),
-            count_text(kernel.calls),
-            seconds_text(kernel.seconds / kernel.calls),
-            _sizes(kernel.grid),
-            _sizes(kernel.block),
-            share_text(kernel.occupancy),
-            Text(_origin(kernel)),
-        )
-    if not level.kernels:
-        table.add_row(Text("none: this is the host's profile", style="dim"), *[""] * 8)
-    elif len(level.kernels) > top:
-        rest = f"and {len(level.kernels) - top} more"
-        table.add_row(Text(rest, style="dim"), *[""] * 8)
-    return table
-
-
-def _origin(kernel: KernelTime) -> str:
-    """The layer and the operator that launch it most of the time."""
-    phase = f" ({kernel.phase})" if kernel.layer and kernel.phase != "forward" else ""
-    return "\n".join(part for part in (f"{kernel.layer}{phase}", kernel.operator) if part)
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes)) or "-"
