@@ -116,6 +116,7 @@ def test_a_graph_that_was_not_measured_gets_a_command_and_no_figure() -> None:
         (on_gpu(idle=waiting(0.6)), on_gpu("cudagraph", seconds=0.0099)),  # the intervals overlap
         (on_gpu(idle=waiting(0.6)), on_gpu("cudnn", seconds=0.02)),
         (on_gpu(idle=waiting(0.6)), on_gpu("cudagraph", time=None, verdict="failed")),
+        (on_gpu(idle=waiting(0.6)), on_gpu("cudagraph", seconds=0.004, verdict="differs")),
         (on_gpu("compile:cudagraphs", idle=waiting(0.6)),),
         # Only the profiler makes it wait: the kernels take as long as a step without it.
         (on_gpu(idle=waiting(0.6), profiled=0.025),),
@@ -163,6 +164,16 @@ def test_the_fastest_level_below_eager(name: str, seconds: float, fires: bool) -
         assert made.findings[0].command.endswith("--level onednn --show")
         fastest = level("compile", seconds=0.005, roles={"kernel": 0.005})
         assert names(on_host(*made.levels, fastest)) == []
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(0.0178, True), (0.0182, False)])
+def test_a_level_that_is_hardly_faster_is_not_worth_a_word(seconds: float, fires: bool) -> None:
+    roles = {"operator on the host": 0.02}
+    exact = Quantity(name="time", unit="s", value=0.02, low=0.02, high=0.02)
+    eager = msgspec.structs.replace(level(roles=roles), time=exact)
+    quicker = Quantity(name="time", unit="s", value=seconds, low=seconds, high=seconds)
+    onednn = msgspec.structs.replace(level("onednn", roles=roles), time=quicker)
+    assert names(on_host(eager, onednn)) == ["lower level"] * fires
 
 
 # ---------------------------------------------------------------- kernels
