@@ -4,6 +4,7 @@ not take for them."""
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from golow.report.profiling.table import render
 from golow.workload.prepare import CALLERS_INPUTS
 from profiles import PROFILES, level, profile
 
+PAGE = Path(__file__).parent.parent / "docs" / "profile.md"
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>"
 CONVOLUTION = "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>"
 ON_TENSOR_CORES = "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc"
@@ -114,6 +116,7 @@ def test_a_graph_that_was_not_measured_gets_a_command_and_no_figure() -> None:
         (on_gpu(idle=waiting(0.6)), on_gpu("cudagraph", seconds=0.0099)),  # the intervals overlap
         (on_gpu(idle=waiting(0.6)), on_gpu("cudnn", seconds=0.02)),
         (on_gpu(idle=waiting(0.6)), on_gpu("cudagraph", time=None, verdict="failed")),
+        (on_gpu(idle=waiting(0.6)), on_gpu("cudagraph", seconds=0.004, verdict="differs")),
         (on_gpu("compile:cudagraphs", idle=waiting(0.6)),),
         # Only the profiler makes it wait: the kernels take as long as a step without it.
         (on_gpu(idle=waiting(0.6), profiled=0.025),),
@@ -161,6 +164,16 @@ def test_the_fastest_level_below_eager(name: str, seconds: float, fires: bool) -
         assert made.findings[0].command.endswith("--level onednn --show")
         fastest = level("compile", seconds=0.005, roles={"kernel": 0.005})
         assert names(on_host(*made.levels, fastest)) == []
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(0.0178, True), (0.0182, False)])
+def test_a_level_that_is_hardly_faster_is_not_worth_a_word(seconds: float, fires: bool) -> None:
+    roles = {"operator on the host": 0.02}
+    exact = Quantity(name="time", unit="s", value=0.02, low=0.02, high=0.02)
+    eager = msgspec.structs.replace(level(roles=roles), time=exact)
+    quicker = Quantity(name="time", unit="s", value=seconds, low=seconds, high=seconds)
+    onednn = msgspec.structs.replace(level("onednn", roles=roles), time=quicker)
+    assert names(on_host(eager, onednn)) == ["lower level"] * fires
 
 
 # ---------------------------------------------------------------- kernels
@@ -349,9 +362,14 @@ def test_the_largest_gain_comes_first_and_levels_are_joined() -> None:
 
 
 def test_every_rule_has_words_and_a_line_in_the_documentation() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "profile.md").read_text()
     for name in texts.TEXTS:
-        assert f"| `{name}` |" in page, name
+        assert f"| `{name}` |" in PAGE.read_text(), name
+
+
+@pytest.mark.parametrize("kind", [Finding, CopyTime])
+def test_the_page_names_every_field(kind: type[msgspec.Struct]) -> None:
+    rows = [set(re.findall(r"`(\w+)`", line)) for line in PAGE.read_text().splitlines()]
+    assert any(set(kind.__struct_fields__) <= row for row in rows)
 
 
 LEVEL_NAMES = st.sampled_from(("eager", "cudagraph", "compile", "libtorch", "a\x1bworker"))
