@@ -17,12 +17,15 @@ from torch import Tensor, nn
 
 from golow.levels.libtorch.build import build
 from golow.lower.capture import capture_inference
+from golow.profiling.allocations import memory_of_trace
+from golow.profiling.places import Place, Places
+from golow.profiling.trace import OPERATOR, read_trace
 from libtorch_bundle import Batch, workload, write_bundle
 from protocol_driver import RawWorker
 
 # Text that is not a request must be answered all the same, with one line.
 ANY_FAILURE = {"failed", "unknown_request"}
-KNOWN = "quit load outputs time memory layers epoch save restore predict".split()
+KNOWN = "quit load outputs time memory layers profile count epoch save restore predict".split()
 
 
 class Linear(nn.Module):
@@ -83,6 +86,26 @@ def test_a_whole_conversation(worker: RawWorker, bundle: Path, tmp_path: Path) -
     assert worker.request(do="outputs", **asked) == {"ok": True}
     assert sorted(load_file(file)) == ["0/output/0", "1/output/0", "2/output/0"]
     assert worker.request(do="memory")["allocated_peak"] >= 16
+
+
+def test_its_profile_has_layers_operators_and_memory(
+    worker: RawWorker, bundle: Path, tmp_path: Path
+) -> None:
+    """By PyTorch's own profiler, from C++: as in a process with Python."""
+    worker.request(do="load", bundle=str(bundle))
+    file = tmp_path / "trace.json"
+    assert worker.request(do="profile", iterations=3, file=str(file)) == {"ok": True}
+    trace = read_trace(file)
+    assert len(trace.steps) == 3
+    places = Places(trace)
+    found = {places.of(e) for e in trace.in_steps(OPERATOR) if e.name in ("aten::addmm", "aten::t")}
+    assert found == {Place("head", "forward")}
+    memory = memory_of_trace(trace, on_device=False)
+    held = {b.name: b.bytes for b in memory.blocks if b.category == "parameters"}
+    assert held == {"head.weight": 4 * 6, "head.bias": 4 * 2}
+    inputs = sum(b.bytes for b in memory.blocks if b.category == "inputs")
+    assert inputs == 2 * 4 * 6
+    assert worker.request(do="profile", iterations=0, file=str(file))["error"] == "failed"
 
 
 def test_batches_rotate_from_request_to_request(worker: RawWorker, bundle: Path) -> None:

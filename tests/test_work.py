@@ -73,13 +73,31 @@ def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert measured_peak("cpu", "default", 1, tmp_path) not in (None, known)
 
 
+def test_a_peak_that_was_exceeded_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken on a busy machine, and would refute an honest level."""
+    monkeypatch.setattr(peak, "SECONDS", 0.01)
+    found = measured_peak("cpu", "default", 1, tmp_path)
+    assert found is not None
+    [file] = (tmp_path / "peak").iterdir()
+    busy = Peak(operations=7.0, bytes=1e30)
+    write_sealed(file, msgspec.json.encode(busy))
+    workload = prepare(Request(nn.Linear(4, 4), torch.randn(2, 4), threads=1)).workload
+    assert impossible(1e6, 1.0, workload, tmp_path) == ""
+    again = measured_peak("cpu", "default", 1, tmp_path)
+    assert again is not None
+    assert again.operations > 1e6
+    assert again.bytes == 1e30
+
+
 def test_what_the_peak_does_not_allow_is_impossible(tmp_path: Path) -> None:
     workload = prepare(Request(nn.Linear(4, 4), torch.randn(2, 4), threads=1)).workload
     measured = measured_peak("cpu", "default", 1, tmp_path)
     assert measured is not None
     least = 1e9 / measured.operations / SLACK
     assert impossible(1e9, 1.01 * least, workload, tmp_path) == ""
-    assert "its time is impossible" in impossible(1e9, 0.99 * least, workload, tmp_path)
+    assert "its time is impossible" in impossible(1e9, 0.01 * least, workload, tmp_path)
 
 
 class Two(nn.Module):

@@ -61,32 +61,32 @@ def require_file(path: Path, hint: str = "") -> None:
         raise GolowError(f"{path} is a pipe or a device, not a file", hint)
 
 
-def read_whole(path: Path) -> bytes:
-    """All bytes of a small file; raises `GolowError` if it is no file, or larger than golow's."""
+def read_whole(path: Path, most: int = MOST_BYTES) -> bytes:
+    """All bytes of a small file; raises `GolowError` if it is no file, or has more than that."""
     require_file(path)
     try:
         size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise GolowError(f"{path} has {size:,} bytes; golow reads up to {MOST_BYTES:,}")
+        if size > most:
+            raise GolowError(f"{path} has {size:,} bytes; golow reads up to {most:,}")
         return path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-def read_text(path: Path, hint: str = "save it as UTF-8.") -> str:
+def read_text(path: Path, hint: str = "save it as UTF-8.", most: int = MOST_BYTES) -> str:
     """All text of a small file; raises `GolowError` like `read_whole`, and if it is not UTF-8."""
     try:
-        return read_whole(path).decode()
+        return read_whole(path, most).decode()
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         wrong = f"byte 0x{error.object[error.start]:02x} in line {line}"
         raise GolowError(f"{path} is not UTF-8 text: {wrong}", hint) from error
 
 
-def read_json(path: Path, kind: type[Kind]) -> Kind:
+def read_json(path: Path, kind: type[Kind], most: int = MOST_BYTES) -> Kind:
     """The record in a small JSON file; raises `GolowError` like `read_text`, or if it has none."""
     hint = "it may be truncated."
-    text = read_text(path, hint)
+    text = read_text(path, hint, most)
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:

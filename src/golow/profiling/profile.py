@@ -17,7 +17,7 @@ from golow.levels.choices import choices
 from golow.levels.ladder import Choice
 from golow.levels.starter import Starter
 from golow.lower.work import work_by_layer
-from golow.measure.peak import measured_peak
+from golow.measure.peak import Peak, measured_peak
 from golow.observer import Observer
 from golow.profiling.advice import findings
 from golow.profiling.allocations import memory_of_trace
@@ -30,6 +30,7 @@ from golow.profiling.layers import layers_on_device
 from golow.profiling.memory import MemoryProfile
 from golow.profiling.operators import operator_times
 from golow.profiling.record import LevelProfile, Profile
+from golow.profiling.roofline import step_rate
 from golow.profiling.same_kernels import with_layers_of
 from golow.profiling.summary import execution_summary
 from golow.profiling.timeline import TIMELINE, timeline
@@ -100,16 +101,22 @@ def profile(request: Request, settings: ProfileSettings, observer: Observer) -> 
             levels.append(profiler.profile(choice, run))
         if settings.traces is not None:
             write_events(timeline(profiler.traces), settings.traces / TIMELINE)
-        observer.stage("measuring the machine's peak")
-        workload, cache = comparison.workload, open_cache(settings.cache)
-        done = Profile(
-            workload=workload,
+        found = Profile(
+            workload=comparison.workload,
             levels=tuple(levels),
             environment=comparison.runs[0].environment,
             work=() if bundle.graph is None else work_by_layer(bundle.graph),
-            peak=measured_peak(workload.device, workload.precision, workload.threads, cache),
         )
-        return msgspec.structs.replace(done, findings=findings(done))
+        observer.stage("measuring the machine's peak")
+        found = msgspec.structs.replace(found, peak=_peak(found, open_cache(settings.cache)))
+        return msgspec.structs.replace(found, findings=findings(found))
+
+
+def _peak(found: Profile, cache: Path) -> Peak | None:
+    """The peak of the machine, which no level exceeded."""
+    workload = found.workload
+    seen = max((step_rate(found, level) or 0.0 for level in found.levels), default=0.0)
+    return measured_peak(workload.device, workload.precision, workload.threads, cache, seen)
 
 
 class _Profiler:

@@ -19,6 +19,7 @@ from golow.record import GolowError
 from golow.worker.protocol import MEMORY as KNOWN
 from golow.worker.protocol import STEP, Snapshot
 
+MOST_BYTES = 1 << 31  # of a trace: a step of a large network has tens of MiB
 OPERATOR, ANNOTATION, MEMORY = "cpu_op", "user_annotation", "[memory]"
 KERNEL, COPY, MEMSET = "kernel", "gpu_memcpy", "gpu_memset"
 RUNTIME = ("cuda_runtime", "cuda_driver")
@@ -94,7 +95,7 @@ def read_trace(file: Path) -> Trace:
     events: list[Event] = []
     allocations: list[Allocation] = []
     try:
-        found = read_json(file, _File)
+        found = read_json(file, _File, MOST_BYTES)
         for item in found.events:
             if item.get("ph") == "X":
                 events.append(_event(item))
