@@ -14,32 +14,21 @@ from rich.console import Console
 
 import golow
 from golow.api import ProfileResult
-from golow.levels import ladder
 from golow.profiling import store
 from golow.profiling.trace import read_trace
 from golow.record import GolowError, Mode
 from golow.report.profiling.table import render
+from saved_profile import saved_profile
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("profile") / "saved"
+    return saved_profile(tmp_path_factory.getbasetemp())[1]
 
 
 @pytest.fixture(scope="module")
-def profiled(folder: Path) -> ProfileResult:
-    levels = ["eager", "onednn"] if ladder.choose("onednn", "train").level.probe().available else []
-    return golow.profile(
-        "lenet5",
-        mode="train",
-        batch=4,
-        levels=levels or ["eager"],
-        steps=3,
-        time_limit=0.5,
-        by_shape=True,
-        folder=folder,
-        cache=folder.parent / "cache",
-    )
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> ProfileResult:
+    return saved_profile(tmp_path_factory.getbasetemp())[0]
 
 
 def test_every_level_is_checked_timed_and_profiled(profiled: ProfileResult) -> None:
@@ -75,7 +64,7 @@ def test_a_saved_profile_is_shown_again(profiled: ProfileResult, folder: Path) -
         store.make_folder(folder)
 
 
-@pytest.mark.parametrize("sort", ["time", "host-memory", "calls"])
+@pytest.mark.parametrize("sort", ["time", "host-memory", "cpu-memory", "calls"])
 def test_operators_are_shown_in_the_order_asked_for(profiled: ProfileResult, sort: str) -> None:
     text = io.StringIO()
     render(profiled.profiles, sort=sort, top=3, console=Console(file=text, width=100))
@@ -84,11 +73,14 @@ def test_operators_are_shown_in_the_order_asked_for(profiled: ProfileResult, sor
     first = max(profiled.profiles[0].levels[0].operators, key=KEYS[sort])
     lines = shown[shown.index("eager: operators") :].splitlines()
     assert any(first.name in line for line in lines[4:7]), shown
+    assert "your line" in shown
+    assert "lenet.py:" in shown
 
 
 KEYS = {
     "time": lambda item: item.self_host,
     "host-memory": lambda item: item.self_host_memory,
+    "cpu-memory": lambda item: item.self_host_memory,
     "calls": lambda item: item.calls,
 }
 

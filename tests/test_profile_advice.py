@@ -16,8 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-import golow
-from golow.levels import ladder
 from golow.profiling import advice, store
 from golow.profiling.again import again
 from golow.profiling.copies import CopyTime, copy_times
@@ -33,6 +31,7 @@ from golow.report.profiling import advice as texts
 from golow.report.profiling.table import render
 from golow.workload.prepare import CALLERS_INPUTS
 from profiles import PROFILES, level, profile
+from saved_profile import saved_profile
 
 PAGE = Path(__file__).parent.parent / "docs" / "profile.md"
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>"
@@ -450,18 +449,7 @@ def test_what_a_command_line_cannot_name_has_none(fields: dict[str, object]) -> 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a real profile, saved."""
-    folder = tmp_path_factory.mktemp("advice")
-    vendor = ladder.choose("onednn", "infer").level.probe().available
-    golow.profile(
-        "lenet5",
-        batch=2,
-        levels=["eager", "onednn"] if vendor else ["eager"],
-        steps=2,
-        time_limit=0.5,
-        folder=folder / "saved",
-        cache=folder / "cache",
-    )
-    return folder / "saved"
+    return saved_profile(tmp_path_factory.getbasetemp())[1]
 
 
 def test_a_real_profile_keeps_its_findings_and_shows_them(real: Path) -> None:

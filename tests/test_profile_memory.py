@@ -14,7 +14,6 @@ from rich.console import Console
 
 import golow
 from golow.api import ProfileResult
-from golow.levels import ladder
 from golow.profiling.allocations import memory_of_trace
 from golow.profiling.arena import memory_of_plan
 from golow.profiling.divided import write_divided
@@ -24,6 +23,7 @@ from golow.record import LayerTime, Unsupported
 from golow.report.profiling.table import render
 from golow.worker.protocol import ArenaReport, PlannedBuffer, PlannedStep
 from golow.workload.source import build_module
+from saved_profile import saved_profile
 from traces import event, memory, step, written
 
 MARK = "user_annotation"
@@ -293,22 +293,12 @@ def test_a_plans_buffers_have_the_same_categories(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("memory") / "saved"
+    return saved_profile(tmp_path_factory.getbasetemp())[1]
 
 
 @pytest.fixture(scope="module")
-def profiled(folder: Path) -> ProfileResult:
-    onednn = ladder.choose("onednn", "train").level.probe().available
-    return golow.profile(
-        "lenet5",
-        mode="train",
-        batch=4,
-        levels=["eager", "onednn"] if onednn else ["eager"],
-        steps=3,
-        time_limit=0.5,
-        folder=folder,
-        cache=folder.parent / "cache",
-    )
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> ProfileResult:
+    return saved_profile(tmp_path_factory.getbasetemp())[0]
 
 
 def test_eagers_state_has_the_bytes_of_the_models_shapes(profiled: ProfileResult) -> None:

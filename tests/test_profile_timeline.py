@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golow
 from golow.profiling.timeline import TIMELINE, timeline
 from golow.profiling.trace import Event, Trace
 from golow.worker.tracing import write_events
+from saved_profile import STEPS, saved_profile
 from traces import event, memory, step, written
 
 PROCESSOR = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
@@ -91,12 +91,7 @@ def test_slices_of_layers_never_overlap(kernels: list[tuple[int, int, str, int]]
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("timeline")
-    golow.profile(
-        "lenet5", mode="train", batch=2, levels=["eager"], steps=2, time_limit=0.3,
-        folder=folder / "out", cache=folder / "cache",
-    )  # fmt: skip
-    return folder / "out" / TIMELINE
+    return saved_profile(tmp_path_factory.getbasetemp())[1] / TIMELINE
 
 
 def test_the_slices_of_a_real_profile_nest(saved: Path) -> None:
@@ -122,7 +117,7 @@ def test_perfetto_answers_questions_about_it(saved: Path, trace: Trace, tmp_path
     config = processor.TraceProcessorConfig(bin_path=PROCESSOR)
     with processor.TraceProcessor(trace=str(saved), config=config) as opened:
         [row] = opened.query("select count(*) as n from slice where name = 'aten::conv2d'")
-        assert row.n == 4  # two layers in two steps
+        assert row.n == 2 * STEPS  # layers
         [row] = opened.query("select count(*) as n from process where name = 'eager'")
         assert row.n == 1
     file = tmp_path / "both.json"

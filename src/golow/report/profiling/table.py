@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -28,6 +29,7 @@ from golow.report.units import bytes_text, count_text, decimal_text, seconds_tex
 
 VIEWS = ("operator", "layer", "kernel", "memory", "roofline")
 WIDEST_BAR, BARS = 24, 66  # characters of a whole step, and of all levels' bars
+LINE_WIDTH = 16
 MARKS = "█▓▒░▞▚▤▥▦▧·"  # one a role, in their order
 GPU_ROWS: dict[str, Callable[[GpuSummary], float | None]] = {
     "GPU busy": lambda gpu: gpu.utilization,
@@ -86,8 +88,25 @@ def require_view(by: str, sort: str) -> None:
     """Raise `GolowError` unless a profile can be divided and sorted by that."""
     if by not in VIEWS:
         raise GolowError(f"a profile has no {by!r}", f"--by {', '.join(VIEWS)}.")
-    if sort not in SORTS:
+    _figure(sort)
+
+
+def _figure(sort: str) -> Callable[[OperatorTime], float]:
+    """What operators are sorted by, in golow's words or torch.profiler's."""
+    name = sort.replace("cuda-", "device-").replace("cpu-", "host-")
+    if name not in SORTS:
         raise GolowError(f"operators cannot be sorted by {sort!r}", f"--sort {', '.join(SORTS)}.")
+    return SORTS[name]
+
+
+def _copy_lines(levels: Sequence[LevelProfile]) -> list[str]:
+    """The copies of each level by kind."""
+    return [
+        f"{level.level}: {copy.name}: {count_text(copy.calls)}, {bytes_text(copy.bytes)}, "
+        f"{seconds_text(copy.seconds)} a step"
+        for level in levels
+        for copy in level.copies
+    ]
 
 
 def _render_summary(profile: Profile, console: Console) -> list[LevelProfile]:
@@ -104,6 +123,8 @@ def _render_summary(profile: Profile, console: Console) -> list[LevelProfile]:
     found = [level for level in profile.levels if level.summary]
     if found:
         console.print(_summary_table(profile, found))
+    for line in _copy_lines(found):
+        console.print(Text(line))
     for level in profile.levels:
         if level.verdict != "match":
             console.print(Text(f"{level.level}: {level.verdict}: {level.reason}"))
@@ -179,7 +200,7 @@ def _bar(level: LevelProfile, width: int) -> str:
 
 
 def _operator_table(level: LevelProfile, sort: str, top: int) -> Table:
-    chosen = sorted(level.operators, key=SORTS[sort], reverse=True)
+    chosen = sorted(level.operators, key=_figure(sort), reverse=True)
     device = any(item.total_device for item in chosen)
     memory = any(item.self_host_memory or item.self_device_memory for item in chosen)
     columns: dict[str, Callable[[OperatorTime], str]] = {
@@ -195,17 +216,33 @@ def _operator_table(level: LevelProfile, sort: str, top: int) -> Table:
     if memory:
         columns["memory\nself"] = _memory_text
     columns["calls"] = lambda item: count_text(item.calls)
+    lines = any(item.sites for item in chosen[:top])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("operator", overflow="fold", max_width=48)
+    least = None if device else 27  # of a name that is not folded, where there is room
+    table.add_column("operator", overflow="fold", min_width=least, max_width=34 if lines else 48)
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+    if lines:
+        columns["your line"] = _line
+        table.add_column("your line", overflow="fold", max_width=LINE_WIDTH)
     for item in chosen[:top]:
         name = f"{item.name} {item.shapes}".strip()
-        table.add_row(Text(name), *(text(item) for text in columns.values()))
+        table.add_row(Text(name), *(Text(text(item)) for text in columns.values()))
     rest = len(chosen) - top
-    if rest > 0:
+    if not chosen:
+        none = "none: kernels of no framework's operators"
+        table.add_row(Text(none, style="dim"), *[""] * len(columns))
+    elif rest > 0:
         table.add_row(Text(f"and {rest} more", style="dim"), *[""] * len(columns))
     return table
+
+
+def _line(item: OperatorTime) -> str:
+    """The line that calls it most often, and the number of others; the record has all."""
+    if not item.sites:
+        return ""
+    more = f" +{len(item.sites) - 1}" if len(item.sites) > 1 else ""
+    return f"{Path(item.sites[0]).name}{more}"
 
 
 def _memory_text(item: OperatorTime) -> str:
