@@ -172,6 +172,9 @@ def test_writing_weights_again_is_no_lie() -> None:
         for b in blocks(0.3, 5e-3, 200)
     ]
     assert "fill" in two_clocks.refute(halved)
+    # What is allowed for some blocks hides nothing in the others.
+    slack = msgspec.structs.replace(blocks(0.5, 15e-3, 100)[0], wrote=10 << 30)
+    assert "fill 50" in two_clocks.refute([slack, *blocks(0.5, 15e-3, 100)[1:]])
 
 
 def test_one_sides_clock_alone_says_nothing() -> None:

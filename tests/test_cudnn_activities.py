@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from golow.levels.vendor.cudnn.activities import Activity, trace_events
 from golow.lower.plan import Step
+from golow.profiling.trace import read_trace
+from golow.worker.tracing import write_events
 
 
 def kernel(name: str, start: int, grid: int = 8) -> Activity:
@@ -55,3 +58,13 @@ def test_every_iteration_begins_with_all_steps() -> None:
         trace_events([kernel("conv", 10), kernel("conv", 40)], [(0, 30), (30, 60)], steps)
     )
     assert [e["args"]["layer"] for e in events if e["name"] == "conv"] == ["a", "a"]
+
+
+def test_nanoseconds_since_1970_are_kept(tmp_path: Path) -> None:
+    """In microseconds they are too large for a floating point number."""
+    start = 1_795_476_000_123_456_789
+    kernels = [kernel("a", start + 101), kernel("b", start + 112)]
+    file = tmp_path / "trace.json"
+    write_events(list(trace_events(kernels, [(start, start + 200)], [])), file)
+    found = [event for event in read_trace(file).events if event.category == "kernel"]
+    assert [(event.start, event.end) for event in found] == [(101, 111), (112, 122)]

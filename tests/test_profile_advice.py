@@ -4,10 +4,7 @@ not take for them."""
 from __future__ import annotations
 
 import io
-import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -16,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from golow.profiling import advice, store
-from golow.profiling.again import again
+from golow.profiling import advice
 from golow.profiling.copies import CopyTime, copy_times
 from golow.profiling.idle import CAUSES
 from golow.profiling.kernels import KernelTime
@@ -26,12 +22,9 @@ from golow.profiling.operators import OperatorTime
 from golow.profiling.record import Finding, LevelProfile, Profile
 from golow.profiling.summary import Part
 from golow.profiling.trace import COPY, Event, Trace
-from golow.record import ModelSource, Precision, Quantity
+from golow.record import Precision, Quantity
 from golow.report.profiling import advice as texts
-from golow.report.profiling.table import render
-from golow.workload.prepare import CALLERS_INPUTS
 from profiles import PROFILES, level, profile
-from saved_profile import saved_profile
 
 PAGE = Path(__file__).parent.parent / "docs" / "profile.md"
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>"
@@ -365,12 +358,6 @@ def test_every_rule_has_words_and_a_line_in_the_documentation() -> None:
         assert f"| `{name}` |" in PAGE.read_text(), name
 
 
-@pytest.mark.parametrize("kind", [Finding, CopyTime])
-def test_the_page_names_every_field(kind: type[msgspec.Struct]) -> None:
-    rows = [set(re.findall(r"`(\w+)`", line)) for line in PAGE.read_text().splitlines()]
-    assert any(set(kind.__struct_fields__) <= row for row in rows)
-
-
 LEVEL_NAMES = st.sampled_from(("eager", "cudagraph", "compile", "libtorch", "a\x1bworker"))
 FINDINGS = st.builds(
     Finding,
@@ -406,69 +393,3 @@ def test_no_profile_is_too_odd(profiles: list[Profile]) -> None:
         some = advice.findings(made)
         assert msgspec.json.decode(msgspec.json.encode(some), type=tuple[Finding, ...]) == some
         assert all(finding.gain >= 0 for finding in some)
-
-
-# ---------------------------------------------------------------- the command
-
-
-def test_a_command_names_the_whole_workload() -> None:
-    plain = profile([level()], model="resnet18", device="cuda", precision="bf16").workload
-    workload = msgspec.structs.replace(
-        plain,
-        source=ModelSource(kind="file", name="/a b/net.py", attribute="Net"),
-        loss="mse_loss",
-        initialisation="kaiming, seed 0",
-        threads=4000,
-    )
-    assert again("profile", workload, "--by", "kernel", levels=("eager",), batch=16) == (
-        "golow profile '/a b/net.py:Net' --mode train --input 3x64x64 --loss mse_loss --batch 16 "
-        "--init kaiming --device cuda --precision bf16 --threads 4000 --levels eager --by kernel"
-    )
-    lines = texts._command_lines(again("profile", workload, levels=("eager",)), 60)
-    assert max(map(len, lines)) <= 60
-    joined = " ".join(line.removesuffix("\\") for line in lines)
-    assert shlex.split(joined) == shlex.split(again("profile", workload, levels=("eager",)))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"source": ModelSource(kind="pickle", name="Net")},
-        {"data": CALLERS_INPUTS},
-        {"loss": "a_function_of_mine"},
-        {"inputs": ()},
-    ],
-)
-def test_what_a_command_line_cannot_name_has_none(fields: dict[str, object]) -> None:
-    workload = profile([level()]).workload
-    assert again("compare", workload) != ""
-    assert again("compare", msgspec.structs.replace(workload, **fields)) == ""
-    assert again("compare", workload, levels=("a_worker_of_mine",)) == ""
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a real profile, saved."""
-    return saved_profile(tmp_path_factory.getbasetemp())[1]
-
-
-def test_a_real_profile_keeps_its_findings_and_shows_them(real: Path) -> None:
-    [made] = store.load(real)
-    assert made.findings == advice.findings(made)
-    text = io.StringIO()
-    render([made], top=1, console=Console(file=text, width=100))
-    assert max(map(len, text.getvalue().splitlines())) <= 100
-    assert ("What to do about it" in text.getvalue()) == bool(made.findings)
-    print(shown(made))
-
-
-def test_the_commands_run(real: Path, tmp_path: Path) -> None:
-    [made] = store.load(real)
-    for command in (
-        again("emit", made.workload, "--out", str(tmp_path / "project")),
-        again("lower", made.workload, "--level", "onednn"),
-        again("profile", made.workload, "--steps", "1", "--time-limit", "0.2", levels=("eager",)),
-    ):
-        words = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr

@@ -119,6 +119,16 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
     return path
 
 
+TensorboardFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="Also write TensorBoard logs to this folder.",
+        show_default=False,
+        callback=no_stream,
+    ),
+]
+
+
 def names(text: str | None) -> list[str] | None:
     """Split comma-separated names; None when the option is not given."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

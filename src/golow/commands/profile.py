@@ -25,6 +25,7 @@ from golow.commands.options import (
     ProfileTop,
     Resolution,
     Seed,
+    TensorboardFolder,
     Threads,
     Weights,
     Workers,
@@ -93,14 +94,7 @@ def profile(
             callback=no_stream,
         ),
     ] = None,
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write TensorBoard logs to this folder.",
-            show_default=False,
-            callback=no_stream,
-        ),
-    ] = None,
+    tensorboard: TensorboardFolder = None,
     diff: Annotated[
         tuple[Path, Path] | None,
         typer.Option(

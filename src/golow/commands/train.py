@@ -16,6 +16,7 @@ from golow.commands.options import (
     LevelNames,
     PrecisionName,
     PrecisionOption,
+    TensorboardFolder,
     Threads,
     Workers,
     names,
@@ -131,14 +132,7 @@ def train(
             help="Also write figures to this folder.", show_default=False, callback=no_stream
         ),
     ] = None,
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write TensorBoard logs to this folder.",
-            show_default=False,
-            callback=no_stream,
-        ),
-    ] = None,
+    tensorboard: TensorboardFolder = None,
     resume: Annotated[
         Path | None,
         typer.Option(

@@ -58,7 +58,10 @@ def refute(blocks: Sequence[Block], baseline: Sequence[Block] = ()) -> str:
     not fill them either, something else took the time, such as other users of the GPU.
     """
     known = [block for block in blocks if block.wall_ns]
-    share, least = filled_share([block for block in known if not block.contended]), LEAST_SHARE
+    clean = [block for block in known if not block.contended]
+    share, least = filled_share([block for block in clean if not block.wrote]), LEAST_SHARE
+    if share is None:  # too few that write no weights, for which most is allowed
+        share = filled_share(clean)
     if share is None and known:
         share = filled_share(known)
         iterations = sum(len(block.host_ns) for block in known)

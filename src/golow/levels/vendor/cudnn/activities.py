@@ -52,9 +52,14 @@ def trace_events(
     moments: Sequence[Moment],
     steps: Sequence[tuple[Key, Step]],
 ) -> Iterator[dict[str, Any]]:
-    """The iterations, and every activity in them, with the plan's step if it is on the device."""
+    """The iterations, and every activity in them, with the plan's step if it is on the device.
+
+    Times begin at zero: the format has microseconds as floating point numbers, which cannot tell
+    nanoseconds apart when they count from 1970.
+    """
+    origin = moments[0][0] if moments else 0
     for number, (start, end) in enumerate(moments):
-        yield event(f"{STEP}{number}", "user_annotation", "host", start, end)
+        yield event(f"{STEP}{number}", "user_annotation", "host", start - origin, end - origin)
         waiting = defaultdict[Key, deque[Step]](deque)
         for key, step in steps:
             waiting[key].append(step)
@@ -65,7 +70,8 @@ def trace_events(
                 details |= _place(queue.popleft())
             lane = f"{'stream' if activity.kind in ON_DEVICE else 'thread'} {activity.lane}"
             category = CATEGORIES[activity.kind]
-            yield event(activity.name, category, lane, activity.start, activity.end, details)
+            began, ended = activity.start - origin, activity.end - origin
+            yield event(activity.name, category, lane, began, ended, details)
 
 
 def _place(step: Step) -> dict[str, str]:
