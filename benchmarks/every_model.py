@@ -27,6 +27,7 @@ from golow.record import Device, GolowError, Mode, Precision, Run
 SIZES = {"mlp": (8, 28), "lenet5": (8, 28), "mnist_cnn": (8, 28), "alexnet": (2, 224)}
 SIZES |= {"vgg16": (2, 32), "vgg19": (2, 32)}
 OTHERS = (8, 64)
+TOKENS = 16  # of a sample of a text
 
 
 def main() -> int:
@@ -59,10 +60,14 @@ def check(
 ) -> list[str]:
     """One text a level: verdict and the worst tensor's share of its limit."""
     batch, resolution = SIZES.get(model, OTHERS)
+    entry = ZOO.get(model)
+    if entry is not None and not entry.takes_images:
+        batch, resolution = 2, None
+    sequence = TOKENS if entry is not None and entry.sequence else None
     fitting = [level for level in levels if not (mode == "train" and level.endswith(":freezing"))]
     try:
         result = golow.compare(
-            model, mode=mode, batch=batch, resolution=resolution, device=device,
+            model, mode=mode, batch=batch, resolution=resolution, sequence=sequence, device=device,
             precision=precision, levels=fitting, time_limit=0.1, brief=True,
         )  # fmt: skip
     except GolowError as error:

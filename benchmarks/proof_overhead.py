@@ -17,7 +17,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from golow.check.timed_results import Verifier, choose_span
+from golow.check.timed_results import Verifier, choose_spans
 from golow.levels import ladder
 from golow.levels.starter import Starter
 from golow.measure.block import warmup_iterations
@@ -67,8 +67,8 @@ def measure(request: Request, level: str, blocks: int) -> tuple[str, ...]:
         bundle, prepared = write_bundle(prepared, Path(folder) / "bundle")
         write_graph(prepared, bundle)
         choice = ladder.choose(level, request.mode, request.device)
-        launch = choice.level.prepare(bundle, choice.variant, Path(folder) / "cache")
-        verifier = Verifier(bundle.workload, choose_span(bundle), {}, 0.001, "eager")
+        launch = choice.prepare(bundle, Path(folder) / "cache")
+        verifier = Verifier(bundle.workload, choose_spans(bundle), {}, 0.001, "eager")
         with starter.worker(level, launch, bundle) as worker:
             worker.load(bundle.folder)
             count = calibrate(worker, 0.15)

@@ -507,6 +507,10 @@ CALLS: dict[str, st.SearchStrategy[Drawn]] = {
     ),
     "aten.ones.default": filled(),
     "aten.zeros.default": filled(),
+    "aten.new_ones.default": st.sampled_from([torch.float64, None]).map(
+        lambda dtype: Drawn({"self": tensor(2), "size": [3, 4], "dtype": dtype})
+    ),
+    "aten.ones_like.default": st.just(Drawn({"self": tensor(2, 3)})),
     # sums
     "aten.sum.dim_IntList": reduction(),
     "aten.mean.dim": reduction(),

@@ -547,6 +547,13 @@ def digest(folder: Path) -> str:
     return found.hexdigest()
 
 
+def wakes(worker: Conversation) -> None:
+    """Or says that it does not know how; it does what it did before either way."""
+    answer = worker.ask(do="wake", mode=worker.subject.bundle.workload.mode)
+    assert answer == {"ok": True} or answer["error"] == "unknown_request"
+    assert len(worker.time(2, 0).host_ns) == 2
+
+
 def ends_on_quit(worker: Conversation) -> None:
     """With an answer and status 0. The last of the checks: the worker is gone then."""
     assert worker.ask(do="quit") == {"ok": True}
@@ -561,6 +568,7 @@ CHECKS: tuple[Callable[[Conversation], None], ...] = (
     refuses_malformed_lines,
     refuses_requests_without_their_fields,
     refuses_a_batch_that_is_not_there,
+    wakes,
     tells_its_memory,
     names_its_tensors,
     runs_the_batches_in_the_order_given,

@@ -152,8 +152,8 @@ def students(name: str, course: Course, cache: Path, tolerance: float = 1e-4) ->
 
         def started(bundle: Bundle) -> Student:
             workload = bundle.workload
-            level, variant = ladder.choose(name, workload.mode, workload.device)
-            launch = level.prepare(bundle, variant, cache)
+            chosen = ladder.choose(name, workload.mode, workload.device)
+            launch = chosen.prepare(bundle, cache)
             return stack.enter_context(
                 Worker(name, launch.command, threads=1, environment=launch.environment)
             )

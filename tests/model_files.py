@@ -32,6 +32,15 @@ class Net(nn.Module):
     def forward(self, x):
         return self.fc(x)
 
+class Versioned(Net):
+    _version = 2
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        version = local_metadata.get("version", None)
+        if version not in (1, 2):
+            raise ValueError(f"version should be set to 1 or 2 instead of {version}")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
 class Needy(nn.Module):
     def __init__(self, classes):
         super().__init__()

@@ -293,7 +293,8 @@ TRAINING: dict[str, tuple[Callable[[], TorchProgram], str]] = {
 class Planted:
     """Serves the program of the bundle's ``plant``; a bundle without one is served rightly."""
 
-    program: TorchProgram
+    def __init__(self) -> None:
+        self.program = TorchProgram()
 
     def load(self, bundle: Path) -> LoadReport:
         """The program is another with each bundle, so that one process can serve all plants."""

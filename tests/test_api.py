@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 import golow
-from golow import api
+from golow.api import programs as api
+from golow.auditing import audit as auditing
+from golow.auditing.audit import AuditSettings
 from golow.comparison import compare as comparison
 from golow.comparison.settings import ComparisonSettings
+from golow.life import cycle
+from golow.life.settings import LifeSettings
 from golow.record import Optimizer
 from golow.study.settings import StudySettings
 from golow.training import train as training
@@ -25,6 +29,7 @@ from golow.training.request import TrainingRequest
 from golow.workload.request import Request
 
 Given = dict[str, Any]
+SETTINGS = ComparisonSettings | StudySettings | AuditSettings
 
 
 class Reached(Exception):
@@ -34,7 +39,7 @@ class Reached(Exception):
         super().__init__()
         self.found: Given = dict(keywords)
         for record in records:
-            if isinstance(record, Request | TrainingRequest | ComparisonSettings | StudySettings):
+            if isinstance(record, Request | TrainingRequest | SETTINGS):
                 self.found |= {field.name: getattr(record, field.name) for field in fields(record)}
             elif isinstance(record, Path):
                 self.found["out"] = record
@@ -50,6 +55,7 @@ def program(*records: Any, **keywords: Any) -> Any:
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that only say what they were called with."""
     monkeypatch.setattr(comparison, "compare", program)
+    monkeypatch.setattr(auditing, "audit", program)
     monkeypatch.setattr(training, "train", program)
     monkeypatch.setattr(api, "measure_study", program)
     monkeypatch.setattr(api, "find_study", lambda study, out, device: study)
@@ -60,7 +66,8 @@ def distinct(function: Callable[..., object]) -> Given:
     values: Given = {
         name: SimpleNamespace(of=name) for name in inspect.signature(function).parameters
     }
-    return values | {"out": Path("/out")} if "out" in values else values
+    known = {"out": Path("/out"), "life": False}  # lives have a test of their own below
+    return values | {name: value for name, value in known.items() if name in values}
 
 
 def lost(function: Callable[..., object], resolved: tuple[str, ...] = ()) -> list[str]:
@@ -76,7 +83,8 @@ def lost(function: Callable[..., object], resolved: tuple[str, ...] = ()) -> lis
 
 
 FUNCTIONS: list[tuple[Callable[..., object], tuple[str, ...]]] = [
-    (golow.compare, ()),
+    (golow.compare, ("life", "life_rounds", "life_cold")),
+    (golow.audit, ()),
     (golow.train, ("out",)),
     (golow.run_study, ("study", "device", "out")),  # these make the study that is meant
 ]
@@ -94,13 +102,35 @@ def test_a_keyword_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) ->
         raise Reached(request, replace(settings, cold=False, brief=settings.by_layer), observer)
 
     monkeypatch.setattr(comparison, "compare", forgetful)
-    assert lost(golow.compare) == ["cold", "brief"]
+    lives = ("life", "life_rounds", "life_cold")
+    assert lost(golow.compare, lives) == ["cold", "brief"]
+
+
+def test_what_is_asked_of_lives_reaches_their_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = SimpleNamespace(race=SimpleNamespace(stopped_because="interval"))
+
+    def reached(request: Request, settings: LifeSettings, comparison: object, _: object) -> Any:
+        assert comparison is raced
+        raise Reached(
+            request, **{field.name: getattr(settings, field.name) for field in fields(settings)}
+        )
+
+    monkeypatch.setattr(comparison, "compare", lambda *_: raced)
+    monkeypatch.setattr(cycle, "life_cycle", reached)
+    given = distinct(golow.compare) | {"life": True, "life_rounds": 7, "turn": None}
+    with pytest.raises(Reached) as found:
+        golow.compare(**given)
+    arrived = found.value.found
+    assert (arrived["rounds"], arrived["cold"]) == (7, given["life_cold"])
+    for name in ("levels", "workers", "cache", "limits", "model", "device", "precision", "seed"):
+        assert arrived[name] is given[name], name
 
 
 @pytest.mark.parametrize(
     ("function", "records"),
     [
         (golow.compare, (Request, ComparisonSettings)),
+        (golow.audit, (Request, AuditSettings)),
         (golow.train, (TrainingRequest,)),
         (golow.run_study, (StudySettings,)),
     ],
@@ -118,6 +148,12 @@ def test_records_and_public_functions_have_the_same_defaults(
             elif field.default is MISSING and field.default_factory is not MISSING:
                 made = field.default_factory()
                 assert made in (Optimizer(), Schedule(), Augmentation(), {}), field.name
+
+
+def test_lives_have_the_same_defaults() -> None:
+    parameters, settings = inspect.signature(golow.compare).parameters, LifeSettings()
+    assert parameters["life_rounds"].default == settings.rounds
+    assert parameters["life_cold"].default == settings.cold
 
 
 def test_a_request_cannot_be_changed() -> None:

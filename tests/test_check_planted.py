@@ -16,7 +16,7 @@ from bundles import network_bundle
 from golow.check.checked_level import CheckedLevel
 from golow.check.rule import Check
 from golow.check.standard import Standard
-from golow.levels.ladder import Choice, Launch, Level, Probe
+from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.record import Mode
 from golow.workload.bundle import Bundle
@@ -60,13 +60,13 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mod
         yield fixture
 
 
-def planted_level() -> Choice:
+def planted_level() -> ChosenLevel:
     command = (sys.executable, str(Path(__file__).with_name("planted.py")))
 
     def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         return Launch(command)
 
-    return Choice(Level("planted", "", "", lambda: Probe(True), prepare), "")
+    return ChosenLevel(Level("planted", "", "", lambda: Probe(True), prepare), "")
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])

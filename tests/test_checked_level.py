@@ -11,7 +11,7 @@ import pytest
 from bundles import product_bundle
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.levels.ladder import Choice, Launch, Level, Probe
+from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.record import Unsupported
 from golow.workload.bundle import Bundle
@@ -28,7 +28,7 @@ def standard(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Standa
 
 
 def mine(bundle: Bundle, prepare: Callable[[Bundle, str, Path], Launch]) -> CheckedLevel:
-    choice = Choice(Level("mine", "", "", lambda: Probe(True), prepare), "")
+    choice = ChosenLevel(Level("mine", "", "", lambda: Probe(True), prepare), "")
     return CheckedLevel(choice, bundle, bundle.folder.parent, Starter())
 
 

@@ -249,6 +249,30 @@ def test_a_worker_that_does_not_hear_quit_is_ended(bundle: Bundle) -> None:
     assert all_gone(worker.pid)
 
 
+def test_a_start_and_an_end_take_time(bundle: Bundle) -> None:
+    """The end is seen when it comes, not at the next look."""
+    with faulty("none", limits=Limits(quit=60)) as worker:
+        imported = worker.import_all("infer")
+        assert imported > 0
+        worker.load(bundle.folder)
+        assert 0 < worker.end() < 60
+        assert is_gone(worker.pid)
+
+
+def test_a_worker_that_does_not_end_has_no_time_of_its_end(bundle: Bundle) -> None:
+    with faulty("deaf") as worker:
+        worker.load(bundle.folder)
+        with pytest.raises(WorkerFailure, match=r"hung: it did not exit within 0 s of `quit`"):
+            worker.end()
+    assert all_gone(worker.pid)
+
+
+def test_a_worker_that_does_not_know_wake_is_awake_all_the_same(tmp_path: Path) -> None:
+    answer = '{"ok": false, "error": "unknown_request", "message": "wake?"}'
+    with shell(f"read request; echo '{answer}'; read request") as worker:
+        assert worker.import_all("train") > 0
+
+
 def test_a_worker_that_owes_an_answer_is_not_waited_for(bundle: Bundle) -> None:
     """Ctrl-C in the middle of a block."""
     with faulty("hung", limits=Limits(iteration=600, quit=600)) as worker:

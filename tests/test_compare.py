@@ -20,7 +20,7 @@ from torch import nn
 
 import golow
 from golow import api
-from golow.comparison import compare as comparison
+from golow.comparison import bench as comparison
 from golow.levels.ladder import Launch
 from golow.levels.starter import Starter
 from golow.measure.stats import block_figure

@@ -15,7 +15,7 @@ from torch import nn
 import golow
 from bundles import NETWORKS, network_bundle, product_bundle
 from golow.levels import gpu, ladder
-from golow.levels.choices import choices
+from golow.levels.choosing import choices
 from golow.levels.torch.device import host_copies
 from golow.record import Device, GolowError, Precision, WorkerFailure
 from golow.worker.client import Worker

@@ -40,8 +40,8 @@ def inference(module: nn.Module, *inputs: Tensor) -> Graph:
     return capture_inference("small", module, inputs).graph
 
 
-def training(module: nn.Module, *inputs: Tensor, classes: int = 5) -> Graph:
-    targets = (torch.randint(classes, (inputs[0].shape[0],)),)
+def training(module: nn.Module, *inputs: Tensor, pixels: tuple[int, ...] = ()) -> Graph:
+    targets = (torch.randint(2, (inputs[0].shape[0], *pixels)),)
     return capture_training("small", module, inputs, targets, functional.cross_entropy).graph
 
 
@@ -92,7 +92,11 @@ def test_emission_is_deterministic() -> None:
     assert emit_program(graph) == emit_program(graph)
 
 
-LARGE = ("resnet50", "mobilenet_v2")  # by their nodes: ten seconds of capturing each
+# By their nodes: ten seconds of capturing each.
+LARGE = (
+    "resnet50 mobilenet_v2 densenet121 efficientnet_b0 convnext_tiny vit_b_16 swin_t shufflenet_v2 "
+    "unet"
+).split()
 
 
 @pytest.mark.parametrize(
@@ -100,14 +104,17 @@ LARGE = ("resnet50", "mobilenet_v2")  # by their nodes: ten seconds of capturing
     [
         pytest.param(name, marks=pytest.mark.slow if name in LARGE else ())
         for name in sorted(models.ZOO)
+        if models.ZOO[name].takes_images  # tests/test_text_models.py has the others
     ],
 )
 def test_the_zoo_is_emitted(name: str) -> None:
-    module = models.build(name)
     entry = models.ZOO[name]
-    image = torch.zeros(2, entry.in_channels, entry.resolution, entry.resolution)
+    side = max(entry.minimum_resolution, 32)
+    module = models.build(name, resolution=side)
+    image = torch.zeros(2, entry.in_channels, side, side)
+    pixels = (side, side) if entry.per_pixel else ()
     assert_released_once(emit_program(inference(module, image)))
-    assert_released_once(emit_program(training(module, image)))
+    assert_released_once(emit_program(training(module, image, pixels=pixels)))
 
 
 # ---------------------------------------------------------------- lifetimes
@@ -232,7 +239,7 @@ def test_a_batch_norm_that_runs_twice_writes_the_same_buffers_twice() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.norm(self.norm(x))
 
-    program = emit_program(training(Twice(), torch.randn(3, 4), classes=4))
+    program = emit_program(training(Twice(), torch.randn(3, 4)))
     assert program.count("ops::_batch_norm_with_update::call(") == 2
     assert program.count("norm_running_mean, norm_running_var, 0.1") == 2
 
@@ -256,7 +263,7 @@ def test_a_batch_norm_without_weight_stays_pytorchs_own() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.norm(self.head(x))
 
-    program = emit_program(training(Plain(), torch.randn(3, 4), classes=4))
+    program = emit_program(training(Plain(), torch.randn(3, 4)))
     assert "ops::_native_batch_norm_legit::call(" in program
     assert "ops::native_batch_norm_backward::call(" in program
 

@@ -51,8 +51,8 @@ def gpu_bundle(workshop: Path, mode: Mode, precision: Precision) -> Bundle:
 
 def gpu_subject(workshop: Path, name: str, mode: Mode, precision: Precision) -> Subject:
     bundle = gpu_bundle(workshop, mode, precision)
-    level, variant = ladder.choose(name, mode, "cuda")
-    launch = level.prepare(bundle, variant, workshop / "cache")
+    chosen = ladder.choose(name, mode, "cuda")
+    launch = chosen.prepare(bundle, workshop / "cache")
     environment = worker_environment(launch.command[0], 1, launch.environment)
     return Subject(launch.command, environment, bundle)
 
@@ -186,8 +186,8 @@ def test_a_precision_is_in_force(
 
 
 def outputs(name: str, bundle: Bundle, file: Path) -> Tensor:
-    level, variant = ladder.choose(name, "infer", "cuda")
-    launch = level.prepare(bundle, variant, bundle.folder)
+    chosen = ladder.choose(name, "infer", "cuda")
+    launch = chosen.prepare(bundle, bundle.folder)
     with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
         worker.load(bundle.folder)
         worker.outputs([0], 0.1, file)

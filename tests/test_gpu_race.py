@@ -15,7 +15,7 @@ from bundles import product_bundle
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
 from golow.comparison.entrant import Entrant
-from golow.levels.ladder import Choice, Launch, Level, Probe
+from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.measure import two_clocks
 from golow.measure.block import MOST_ATTEMPTS, Attempt, Retries, Setting, clean_block, enqueue
@@ -132,7 +132,9 @@ def test_without_a_card_the_hosts_time_is_no_enqueueing(bundle: Bundle) -> None:
 def test_an_entrant_on_a_device(bundle: Bundle, tmp_path: Path, card: Card) -> None:
     """From its start to its figures; what no driver tells here is missing, not wrong."""
     command = (sys.executable, *queued(50, 3000))
-    choice = Choice(Level("eager", "", "", lambda: Probe(True), lambda *_: Launch(command)), "")
+    choice = ChosenLevel(
+        Level("eager", "", "", lambda: Probe(True), lambda *_: Launch(command)), ""
+    )
     with CheckedLevel(choice, bundle, tmp_path, Starter(), card=card) as level:
         entrant = Entrant(level)
         standard = Standard(bundle, tmp_path, Starter())

@@ -269,7 +269,7 @@ def test_a_layer_with_its_own_reset_must_be_on_the_cpu() -> None:
 
 
 def test_names() -> None:
-    names = ["default", "kaiming", "xavier", "zero_gamma", "fixup", "normal"]
+    names = ["default", "kaiming", "xavier", "zero_gamma", "fixup", "normal", "transformer"]
     assert list(INITIALISATIONS) == names
     for name, description in INITIALISATIONS.items():
         assert describe(name) == f"{name}: {description}"

@@ -22,20 +22,21 @@ ROWS = [
     {"workload"},
     {"worker"},
     {"levels/probe"},
-    {"levels/gpu", "levels/level"},
+    {"levels/gpu", "levels/level", "levels/choices"},
     {"levels/torch", "levels/peers", "levels/vendor"},
     {"levels/vendor/onednn", "levels/vendor/cudnn", "levels/libtorch"},
     {"levels"},
     {"measure"},
     {"check"},
     {"comparison"},
-    {"explain", "profiling", "training"},
+    {"explain", "profiling", "training", "auditing", "life"},
     {"study"},
     {"report"},
     {"report/comparison"},
     {"report/training"},
     {"report/profiling"},
-    {"report/study"},
+    {"report/life"},
+    {"report/study", "report/audit"},
     {"api"},
     {"commands"},
     {"cli"},
@@ -116,7 +117,7 @@ def test_every_room_imports_only_rooms_below_it() -> None:
 
 def test_no_program_imports_a_report() -> None:
     """Programs return plain records; `golow.api` joins them with reports."""
-    programs = ("comparison", "explain", "training", "study")
+    programs = ("comparison", "explain", "training", "life", "study")
     assert all(rank(program) < rank("report") for program in programs)
     assert rank("report") < rank("api")
 

@@ -16,6 +16,7 @@ from golow.levels.libtorch.emit import emit_program, without_comments
 from golow.lower.capture import capture_training
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
+from golow.models.swin import Block
 from golow.record import Unsupported, encode
 from golow.workload.bundle import Bundle
 from libtorch_bundle import workload
@@ -80,6 +81,28 @@ def opened(folder: Path, name: str, batch: int) -> str:
 @pytest.mark.parametrize("name", ["mlp", "lenet5", "mnist_cnn", "resnet18"])
 def test_one_program_serves_many_sizes(tmp_path: Path, name: str) -> None:
     assert len({opened(tmp_path, name, batch) for batch in (3, 8, 20)}) == 1
+
+
+class Windows(nn.Module):
+    """A Swin transformer's block: its views multiply the number of samples by that of windows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block(6, heads=2, size=10, shift=3, dropped=0.3)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 10, 10, 6] -> [batch, 5]"""
+        return self.head(self.block(x).mean((1, 2)))
+
+
+def test_windows_and_masks_follow_the_number_of_samples(tmp_path: Path) -> None:
+    whole, rest = (step(tmp_path, "w", Windows(), torch.zeros(n, 10, 10, 6)) for n in (8, 3))
+    program = code(step_for_both(*whole, *rest))
+    declared = "conststd::int64_tsamples=batch.input(0).size(0);"
+    assert "new_ones::call" in program
+    assert "samples*4" in program or "4*samples" in program
+    assert program.replace(declared, "").count("samples") > 10
 
 
 def test_a_size_that_is_a_width_too_is_right(tmp_path: Path) -> None:

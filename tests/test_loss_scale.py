@@ -124,10 +124,10 @@ def require_both_steps(outputs: dict[str, Tensor]) -> None:
 )
 def test_no_batch_overflows_at_the_start(tmp_path: Path, name: str, device: Device) -> None:
     bundle = steep_bundle(tmp_path / "bundle", device)
-    level, variant = ladder.choose(name, "train", device)
-    if not (found := level.probe()).available:
+    chosen = ladder.choose(name, "train", device)
+    if not (found := chosen.level.probe()).available:
         pytest.skip(found.missing)
-    launch = level.prepare(bundle, variant, tmp_path)
+    launch = chosen.prepare(bundle, tmp_path)
     with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
         worker.load(bundle.folder)
         worker.outputs([0, 1], 0.0, tmp_path / "outputs")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from drawn_networks import networks
 from golow.levels.vendor.onednn import probe, tuning
+from golow.models.stochastic_depth import StochasticDepth
 from golow.record import Mode, Optimizer, Unsupported
 
 if not probe().available:
@@ -166,8 +167,9 @@ def test_dropout_of_everything_gives_zeros() -> None:
 
 
 def test_dropout_off_is_exact() -> None:
-    module = nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.3), nn.Linear(50, 4))
-    network = lower(module, torch.randn(5, 6), "train")
+    drops = (nn.Dropout(0.3), nn.Dropout2d(0.2), StochasticDepth(0.4))
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), *drops, nn.Flatten(), nn.Linear(36, 4))
+    network = lower(module, torch.randn(5, 3, 5, 5), "train")
     assert_right(network, compute(network))
 
 

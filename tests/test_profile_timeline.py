@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import golow_perfetto as perfetto
 from golow.profiling.timeline import TIMELINE, timeline
 from golow.profiling.trace import Event, Trace
 from golow.worker.tracing import write_events
+from golow_perfetto import opened as processor_of
 from saved_profile import STEPS, saved_profile
 from traces import event, memory, step, written
-
-PROCESSOR = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
 
 
 @pytest.fixture
@@ -111,11 +110,9 @@ def test_the_slices_of_a_real_profile_nest(saved: Path) -> None:
     assert any(item["ph"] == "C" for item in events)
 
 
-@pytest.mark.skipif(PROCESSOR is None, reason="there is no trace_processor_shell of Perfetto")
+@pytest.mark.skipif(bool(perfetto.missing()), reason=perfetto.missing())
 def test_perfetto_answers_questions_about_it(saved: Path, trace: Trace, tmp_path: Path) -> None:
-    processor = pytest.importorskip("perfetto.trace_processor")
-    config = processor.TraceProcessorConfig(bin_path=PROCESSOR)
-    with processor.TraceProcessor(trace=str(saved), config=config) as opened:
+    with processor_of(saved) as opened:
         [row] = opened.query("select count(*) as n from slice where name = 'aten::conv2d'")
         assert row.n == 2 * STEPS  # layers
         [row] = opened.query("select count(*) as n from process where name = 'eager'")
@@ -128,7 +125,7 @@ def test_perfetto_answers_questions_about_it(saved: Path, trace: Trace, tmp_path
         join thread using (utid) join process using (upid)
         where slice.category = 'layer' group by 1, 2 order by 1, 2
     """
-    with processor.TraceProcessor(trace=str(file), config=config) as opened:
+    with processor_of(file) as opened:
         rows = [(row.level, row.layer, row.ns) for row in opened.query(query)]
         [errors] = opened.query("select sum(value) as n from stats where severity = 'error'")
     assert rows == [

@@ -94,8 +94,8 @@ def make_subject(
     if not folder.exists():
         network_bundle(folder, mode, threads=threads, batch=8 * threads)
     bundle = Bundle(folder)
-    level, variant = ladder.choose(name, mode)
-    launch = level.prepare(bundle, variant, workshop / "cache")
+    chosen = ladder.choose(name, mode)
+    launch = chosen.prepare(bundle, workshop / "cache")
     environment = worker_environment(launch.command[0], threads, launch.environment)
     return Subject(launch.command, environment, bundle)
 

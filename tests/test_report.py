@@ -151,7 +151,7 @@ def test_advice_never_names_a_level_that_differs_or_is_unclear() -> None:
 @given(st.floats(1e-9, 1e6))
 def test_times_keep_their_unit(seconds: float) -> None:
     number, unit = seconds_text(seconds).split()
-    factor = {"min": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+    factor = {"h": 3600, "min": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
     assert float(number) * factor == pytest.approx(seconds, rel=0.06, abs=1e-9)
     assert len(seconds_text(seconds)) <= 11
 

@@ -278,12 +278,12 @@ def test_the_reference_tries_once_more_without_memory_and_eager_does_not(tmp_pat
         prepare(Request(Hungry(hungry), torch.randn(4, 8))), tmp_path / "bundle"
     )
     for name in ("eager:float64", "eager"):
-        level, variant = ladder.choose(name, "infer", "cpu")
-        launch = level.prepare(bundle, variant, tmp_path)
+        chosen = ladder.choose(name, "infer", "cpu")
+        launch = chosen.prepare(bundle, tmp_path)
         with Worker(name, launch.command, threads=1, environment=launch.environment) as worker:
             worker.load(bundle.folder)
             hungry.touch()
-            if variant:
+            if chosen.variant:
                 worker.outputs([0], 0.1, file)
                 given = load_file(bundle.file("batches.safetensors"))["0/input/0"]
                 np.testing.assert_array_equal(load_file(file)["0/output/0"], 2.0 * given)

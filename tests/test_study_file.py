@@ -119,6 +119,12 @@ def test_a_resolution_that_a_model_cannot_take_is_refused(tmp_path: Path) -> Non
         read_study(file)
 
 
+def test_a_resolution_between_two_that_a_model_takes_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path, WHOLE.replace('"mlp"', '"vit_b_16"').replace("= 32", "= [32, 40]"))
+    with pytest.raises(GolowError, match="vit_b_16 needs a resolution that is a multiple of 16"):
+        read_study(file)
+
+
 def test_limits_are_a_table(tmp_path: Path) -> None:
     file = written(tmp_path, "limits = 3\n" + WHOLE.partition("[limits]")[0])
     with pytest.raises(GolowError, match="line 1: limits: expected `object`, got `int`"):

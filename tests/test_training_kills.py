@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from golow.check.checked_level import CheckedLevel
-from golow.levels.choices import choices
+from golow.levels.choosing import choices
 from golow.levels.starter import Starter
 from golow.record import Check, GolowError, Optimizer
 from golow.training.bundle import TrainingBundles

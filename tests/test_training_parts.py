@@ -17,7 +17,7 @@ from torch import nn
 import golow
 from drawn_trainings import epoch, run
 from golow import cli
-from golow.levels.choices import choices
+from golow.levels.choosing import choices
 from golow.models.initialise import initialise
 from golow.record import GolowError
 from golow.training import store as training_store
@@ -106,6 +106,7 @@ def _large(data: TrainingData) -> TrainingData:
         "lenet5",
         root=None,
         resolution=None,
+        sequence=None,
         voc_label="first",
         cache=data.train.parents[1],
         progress=lambda what, done, total: None,
@@ -174,6 +175,7 @@ MISTAKES = [
     (["lenet5", "--dataset", "digits", "--levels", "onnxruntime"], "for infer only"),
     (["lenet5", "--dataset", "digits", "--init", "magic"], "no initialisation 'magic'"),
     (["lenet5", "--dataset", "digits", "--epochs", "0"], "0 epochs train nothing"),
+    (["unet", "--dataset", "digits"], "unet gives a class for each pixel"),
     (["lenet5", "--dataset", "digits", "--seeds", "0"], "the seeds [] must be different"),
     (["lenet5", "--dataset", "digits", "--seed", "-1"], "the seeds [-1] must be"),
     (["lenet5", "--dataset", "digits", "--seeds", "9" * 30], "seeds are too many"),

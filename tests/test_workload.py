@@ -350,6 +350,24 @@ def test_weights_of_a_file(file: Path, tmp_path: Path) -> None:
     assert torch.equal(prepared.module.state_dict()["fc.weight"], state["fc.weight"])
 
 
+def test_a_module_that_reads_its_version_is_loaded(file: Path, tmp_path: Path) -> None:
+    """As torchvision's MNASNet, which refuses tensors without a version."""
+    weights = tmp_path / "mine.safetensors"
+    save_file({"fc.weight": torch.randn(4, 16), "fc.bias": torch.randn(4)}, weights)
+    prepared = prepare(Request(f"{file}:Versioned", input_shape=(16,), weights=weights))
+    with pytest.raises(ValueError, match="instead of None"):
+        prepared.module.load_state_dict(load_file(weights))
+    assert_computes(prepared, tmp_path)
+
+
+def test_a_file_without_what_older_modules_lack_is_loaded(tmp_path: Path) -> None:
+    """Batch norm of version 1 had no count of batches."""
+    weights = tmp_path / "old.safetensors"
+    state = nn.BatchNorm1d(16).state_dict()
+    save_file({name: t for name, t in state.items() if t.dim()}, weights)
+    prepare(Request(nn.BatchNorm1d(16), torch.randn(2, 16), weights=weights))
+
+
 @pytest.mark.parametrize(
     ("name", "write", "message", "hint"),
     [

@@ -51,6 +51,7 @@ def digits(cache: Path) -> TrainingData:
         "",
         root=None,
         resolution=None,
+        sequence=None,
         voc_label="first",
         cache=cache,
         progress=lambda what, done, total: None,

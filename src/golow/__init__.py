@@ -12,15 +12,22 @@ if TYPE_CHECKING:
     from typing import Any
 
     from golow.api import (
+        AuditInterrupted,
+        AuditResult,
         Interrupted,
+        LifeResult,
         ProfileDiff,
         ProfileResult,
         Result,
         StudyResult,
         TrainingInterrupted,
         TrainingResult,
+        audit,
+        choices,
         compare,
         load,
+        load_audit,
+        load_life,
         load_profile,
         load_study,
         load_training,
@@ -33,9 +40,12 @@ if TYPE_CHECKING:
     from golow.training.record import Augmentation, Schedule
 
 __all__ = [
+    "AuditInterrupted",
+    "AuditResult",
     "Augmentation",
     "GolowError",
     "Interrupted",
+    "LifeResult",
     "Optimizer",
     "ProfileDiff",
     "ProfileResult",
@@ -44,8 +54,12 @@ __all__ = [
     "StudyResult",
     "TrainingInterrupted",
     "TrainingResult",
+    "audit",
+    "choices",
     "compare",
     "load",
+    "load_audit",
+    "load_life",
     "load_profile",
     "load_study",
     "load_training",

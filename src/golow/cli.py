@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from golow.commands.audit import audit
+from golow.commands.choices import choices
 from golow.commands.compare import compare
 from golow.commands.data import data_app
 from golow.commands.doctor import doctor
@@ -37,7 +39,20 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(study_app, name="study")
-for command in (compare, train, profile, show, lower, emit, levels, models, doctor, selftest):
+for command in (
+    compare,
+    audit,
+    train,
+    profile,
+    show,
+    lower,
+    emit,
+    levels,
+    choices,
+    models,
+    doctor,
+    selftest,
+):
     app.command()(command)
 
 

@@ -7,7 +7,7 @@ Format history (every file contains ``FORMAT_VERSION``; ``comparison/store.py`` 
     ``Run.layers``, ``Run.layers_missing``, and for GPUs ``Workload.device``, ``Block.gpu``,
     ``Block.throttled``, ``Conditions.device``, ``Conditions.cache``,
     ``Conditions.throttled_share`` and ``Run.device``. For the proof of timed iterations:
-    ``Block.wall_ns``.
+    ``Block.wall_ns``. For the audit of choices: ``Run.choices``.
 
 Nothing here imports torch, so that a worker without a framework can read these records.
 A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.
@@ -262,7 +262,8 @@ class Run(Record, frozen=True, kw_only=True):
     layers: times step by step, in order of execution, if requested. layers_missing: why there are
     none. device: the figures of a GPU, as far as measured (``enqueue``: the host's seconds per
     iteration; ``energy`` in joules per iteration, ``power``, ``utilization``; ``copied`` bytes and
-    ``copy_time`` from host to device per iteration).
+    ``copy_time`` from host to device per iteration). choices: the values in force of the choices
+    that the worker can read, by name.
     """
 
     format_version: int
@@ -285,6 +286,7 @@ class Run(Record, frozen=True, kw_only=True):
     layers: tuple[LayerTime, ...] = ()
     layers_missing: str = ""
     device: tuple[Quantity, ...] = ()
+    choices: dict[str, str] = {}
 
     def quantity(self, name: str) -> float | None:
         """The memory, life-cycle or device figure of that name; None if it was not measured."""

@@ -22,6 +22,8 @@ KINDS: Mapping[str, Kind] = {
         records.training,
         records.resumed_training,
         records.profile,
+        records.life_cycle,
+        records.audit,
         records.study_folder,
         records.study_file,
         models.model_file,

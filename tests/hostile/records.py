@@ -9,12 +9,16 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import audits
 import drawn_studies
 import drawn_trainings
+import lives
 import profiles
 import studies
+from golow.auditing import store as audit_store
 from golow.comparison import store
 from golow.levels.ladder import BASELINE
+from golow.life import store as life_store
 from golow.profiling import store as profile_store
 from golow.training import store as training_store
 from golow.training.record import CurveVerdict
@@ -99,6 +103,32 @@ def profile(random: Random, folder: Path) -> Case:
         title=f"{' '.join(command)}: {title}",
         folder=str(folder),
         arguments=(*command, *divided),
+        statuses=EITHER,
+        without_power=powerless,
+    )
+
+
+def life_cycle(random: Random, folder: Path) -> Case:
+    """``golow show`` of a comparison whose life cycle is damaged."""
+    write(life_tree(), folder / "it")
+    title, powerless = damage_one(folder / "it", random, "life.json")
+    return Case(
+        title=f"show life: {title}",
+        folder=str(folder),
+        arguments=("show", "it"),
+        statuses=EITHER,
+        without_power=powerless,
+    )
+
+
+def audit(random: Random, folder: Path) -> Case:
+    """``golow show`` of an audit, damaged."""
+    write(audit_tree(), folder / "it")
+    title, powerless = damage_one(folder / "it", random)
+    return Case(
+        title=f"show audit: {title}",
+        folder=str(folder),
+        arguments=("show", random.choice(("it", "it", "it/audit.json"))),
         statuses=EITHER,
         without_power=powerless,
     )
@@ -269,6 +299,24 @@ def profile_tree() -> Tree:
         return folder
 
     return _tree(save)
+
+
+@cache
+def life_tree() -> Tree:
+    """A comparison with a life cycle."""
+
+    def save(parent: Path) -> Path:
+        folder = store.save(studies.comparison(), parent)
+        life_store.save(lives.whole(), folder)
+        return folder
+
+    return _tree(save)
+
+
+@cache
+def audit_tree() -> Tree:
+    """An audit with all there may be in one."""
+    return _tree(lambda parent: audit_store.save(audits.EVERYTHING, parent))
 
 
 @cache

@@ -17,7 +17,7 @@ import msgspec
 
 from golow.cache import is_sealed, read_sealed, seal, write_sealed
 from golow.check.standard import Outputs, Standard
-from golow.levels.ladder import Choice, Launch
+from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.starter import Starter
 from golow.measure.held_memory import HeldMemory
 from golow.measure.nvml import Card
@@ -46,7 +46,7 @@ class CheckedLevel:
 
     def __init__(
         self,
-        choice: Choice,
+        choice: ChosenLevel,
         bundle: Bundle,
         cache: Path,
         starter: Starter,
@@ -67,6 +67,7 @@ class CheckedLevel:
         self.log = ""
         self.seconds: dict[str, float] = {}
         self.first_iterations: tuple[int, ...] = ()
+        self.in_force: dict[str, str] = {}
         self._memory = HeldMemory(card)
         self._checked, self._timed = known is not None, timed
         self._refused = False
@@ -190,7 +191,7 @@ class CheckedLevel:
         return self.worker
 
     def _build(self, place: str) -> Launch:
-        level, variant = self.choice
+        level = self.choice.level
         probe = level.probe()
         if not probe.available:
             raise Unsupported(self.name, f"{probe.missing}; {probe.fix}")
@@ -198,7 +199,7 @@ class CheckedLevel:
         graph = self.bundle.graph if level.from_graph else None
         if graph is not None:
             self.seconds["capture"] = sum(done.seconds for done in graph.history)
-        launch = level.prepare(self.bundle, variant, self.cache)
+        launch = self.choice.prepare(self.bundle, self.cache)
         if launch.built_by_loading is not None:
             launch = self._built_by_loading(launch, launch.built_by_loading)
         self.seconds["build"] = launch.build_seconds
@@ -240,6 +241,7 @@ class CheckedLevel:
         ):  # if shared, the machine is busy and the start was early
             self.seconds["ready"] = ready - building
         self.notes = list(dict.fromkeys([*self.notes, *report.notes]))
+        self.in_force = worker.choices(self.choice.readable(self.bundle.workload))
         if launch.artifact_bytes is None:
             self.launch = launch._replace(artifact_bytes=report.artifact_bytes)
         first = (worker.time(1, 0) for _ in range(FIRST_ITERATIONS))

@@ -27,9 +27,9 @@ from golow.check.rule import (
     may_be_rounding,
     recheck,
 )
-from golow.check.timed_results import Verifier, choose_span
+from golow.check.timed_results import Verifier, choose_spans
 from golow.levels import ladder
-from golow.levels.ladder import Choice
+from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.record import Check, Device, GolowError, Mode, WorkerFailure, Workload
 from golow.worker.client import Worker
@@ -43,7 +43,7 @@ OTHER_BATCHES = (2, 3)
 DRAWS = 3
 
 
-def checking(mode: Mode, device: Device) -> Choice:
+def checking(mode: Mode, device: Device) -> ChosenLevel:
     """The level that runs only for the check: the reference."""
     return ladder.choose(ladder.REFERENCE, mode, device)
 
@@ -103,6 +103,10 @@ class Standard:
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")
         return notes
 
+    def take_eager(self, eager: Outputs) -> None:
+        """Let this worker be eager from now on; the earlier one has ended."""
+        self._eager = eager
+
     def judge(self, outputs: Outputs) -> Judgement:
         """Compare a level with the reference, if needed on the other batches too.
 
@@ -134,8 +138,8 @@ class Standard:
 
     def verifier(self, checks: Mapping[str, Check], baseline: str) -> Verifier:
         """What challenges and verifies these levels in a race."""
-        span = choose_span(self._bundle)
-        return Verifier(self._bundle.workload, span, checks, self.learning_rate, baseline)
+        spans = choose_spans(self._bundle)
+        return Verifier(self._bundle.workload, spans, checks, self.learning_rate, baseline)
 
     def _try_timed(self, worker: Worker, step: int, kinds: tuple[str, ...]) -> Check:
         file = self._folder / "timed.safetensors"
@@ -222,8 +226,8 @@ class Standard:
 
     def _spawn(self, name: str) -> Worker:
         workload = self._bundle.workload
-        level, variant = ladder.choose(name, workload.mode, workload.device)
-        launch = level.prepare(self._bundle, variant, self._folder)
+        chosen = ladder.choose(name, workload.mode, workload.device)
+        launch = chosen.prepare(self._bundle, self._folder)
         return self._starter.worker(name, launch, self._bundle)
 
     def _establish(self, double: Worker, eager: Outputs, batches: tuple[int, ...]) -> Reference:

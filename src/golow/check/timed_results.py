@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from golow.measure.block import Committed
 from golow.record import Check, Workload
@@ -56,7 +58,7 @@ this standard error."""
 
 
 class Span(NamedTuple):
-    """Where marks lie, an eighth of every sample of one input, and the range of their values.
+    """Where marks lie in every sample of one input, and the range of their values.
 
     whole: the input holds whole numbers, such as indices, and so do the marks.
     """
@@ -79,33 +81,42 @@ class Span(NamedTuple):
         return draw.uniform(self.low, self.high)
 
 
-def choose_span(bundle: Bundle) -> Span | None:
-    """Where to mark the bundle's batches: the first input of floats, else of more than two whole
-    numbers. None if there is none, and no mark can be seen."""
-    chosen: Span | None = None
+def choose_spans(bundle: Bundle) -> tuple[tuple[Span, ...], ...]:
+    """The places of marks in the bundle's batches, those of each input that can be marked.
+
+    An input of floats has one place, an eighth of every sample. Of whole numbers, each column is a
+    place, with its own range: a number beyond what a column has seen may be no index at all. A
+    column of fewer than three values, such as a mask's, is not marked.
+    """
+    places = []
     with safe_open(bundle.file("batches.safetensors"), framework="pt") as file:
-        for position, declared in enumerate(bundle.workload.inputs):
-            tensors = [
-                file.get_tensor(f"{batch}/input/{position}")
-                for batch in range(bundle.workload.batches)
-            ]
-            if tensors[0].is_complex() or tensors[0].numel() == 0:
-                continue
-            floating = tensors[0].is_floating_point()
-            low = min(float(tensor.min()) for tensor in tensors)
-            high = max(float(tensor.max()) for tensor in tensors)
-            size = math.prod(declared.shape[1:])
-            if floating and low < high:
-                length = math.ceil(size / 8)
-                return Span(position, (size - length) // 2, length, low, high, whole=False)
-            if not floating and high - low > 1 and chosen is None:
-                chosen = Span(position, size // 2, 1, low, high, whole=True)
-    return chosen
+        for position in range(len(bundle.workload.inputs)):
+            batches = range(bundle.workload.batches)
+            values = torch.cat([file.get_tensor(f"{n}/input/{position}") for n in batches])
+            if not values.is_complex() and values.numel():
+                places.append(tuple(_places(position, values.view(len(values), -1))))
+    return tuple(found for found in places if found)
+
+
+def _places(position: int, samples: Tensor) -> Iterator[Span]:
+    """samples: of all batches, [samples, elements]."""
+    size = samples.shape[1]
+    if samples.is_floating_point():
+        low, high = float(samples.min()), float(samples.max())
+        length = math.ceil(size / 8)
+        if low < high:
+            yield Span(position, (size - length) // 2, length, low, high, whole=False)
+        return
+    least, most = samples.long().aminmax(dim=0)
+    for column, (low, high) in enumerate(zip(least.tolist(), most.tolist(), strict=True)):
+        if high - low > 1:
+            yield Span(position, column, 1, low, high, whole=True)
 
 
 class Verifier:
     """Challenges the levels of a race and verifies their results against the baseline's.
 
+    spans: the places of marks, those of each input; a round marks one of them, drawn at random.
     checks: the verdict of every level that takes part, by name. Levels that did not match are not
     verified.
     """
@@ -113,12 +124,14 @@ class Verifier:
     def __init__(
         self,
         workload: Workload,
-        span: Span | None,
+        spans: Sequence[Sequence[Span]],
         checks: Mapping[str, Check],
         learning_rate: float,
         baseline: str,
     ) -> None:
-        self.workload, self.span, self.baseline = workload, span, baseline
+        self.workload, self.baseline = workload, baseline
+        self._spans = spans
+        self.span: Span | None = None
         self.learning_rate = learning_rate
         self.seconds = 0.0  # that eager needed to repeat iterations
         self._secret = secrets.token_hex(16)
@@ -135,6 +148,8 @@ class Verifier:
     def begin_round(self, number: int) -> None:
         """Begin a round; in training, only some rounds are verified."""
         self._round = number
+        if self._spans:
+            self.span = self._draw.choice(self._draw.choice(self._spans))
         train = self.workload.mode == "train"
         self._proving = not train or number == 0 or self._draw.random() < PROVING_SHARE
 

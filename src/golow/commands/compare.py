@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,20 +17,25 @@ from golow.commands.options import (
     DeviceOption,
     Init,
     Input,
+    JsonFile,
+    LearningRate,
     LevelNames,
     LossOption,
     Model,
     ModeName,
     ModeOption,
+    Momentum,
+    Out,
     PrecisionName,
     PrecisionOption,
     Resolution,
     Seed,
+    Sequence,
     Threads,
+    WeightDecay,
     Weights,
     Workers,
     names,
-    no_stream,
     shape,
     workers,
 )
@@ -45,6 +51,7 @@ def compare(
     mode: ModeOption = ModeName.infer,
     batch: Batch = None,
     resolution: Resolution = None,
+    sequence: Sequence = None,
     input: Input = None,
     levels: LevelNames = None,
     worker: Workers = None,
@@ -53,9 +60,9 @@ def compare(
     weights: Weights = None,
     init: Init = None,
     loss: LossOption = None,
-    learning_rate: Annotated[float, typer.Option(help="Learning rate of SGD.")] = 0.001,
-    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
-    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = 0.0,
+    learning_rate: LearningRate = 0.001,
+    momentum: Momentum = 0.9,
+    weight_decay: WeightDecay = 0.0,
     seed: Seed = 0,
     threads: Threads = None,
     device: DeviceOption = DeviceName.cpu,
@@ -79,13 +86,24 @@ def compare(
     by_layer: Annotated[
         bool, typer.Option("--by-layer", help="Also show each level's time by layer.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the records.", callback=no_stream)] = Path(
-        "runs"
-    ),
-    json: Annotated[
-        str | None,
-        typer.Option(help="Also write the results to this JSON file; - is standard output."),
-    ] = None,
+    life: Annotated[
+        bool,
+        typer.Option(
+            "--life",
+            help="Also measure each level's life cycle: import, capture, build, load, first "
+            "iterations, end, and what another batch size costs.",
+        ),
+    ] = False,
+    life_rounds: Annotated[
+        int,
+        typer.Option(help="With --life: how often each level lives with a cold and a warm cache."),
+    ] = 3,
+    life_cold: Annotated[
+        bool,
+        typer.Option(help="With --life: also build everything again in empty caches."),
+    ] = True,
+    out: Out = Path("runs"),
+    json: JsonFile = None,
 ) -> None:
     """Run a model at every level: check that the levels agree and measure what each one costs.
 
@@ -107,6 +125,7 @@ def compare(
                 mode=mode.value,
                 batch=batch,
                 resolution=resolution,
+                sequence=sequence,
                 input_shape=shape(input),
                 levels=names(levels),
                 workers=workers(worker or []),
@@ -127,6 +146,9 @@ def compare(
                 time_limit=time_limit,
                 allow_differs=allow_differs,
                 by_layer=by_layer,
+                life=life,
+                life_rounds=life_rounds,
+                life_cold=life_cold,
                 observer=display,
             )
         except api.Interrupted as stopped:
@@ -135,6 +157,7 @@ def compare(
             raise typer.Exit(130) from None
     _show_and_save(result, out, json)
     bad = any(run.check.verdict in ("differs", "failed") for run in result.comparison.runs)
+    bad = bad or (result.life is not None and any(one.failed for one in result.life.cycle.levels))
     raise typer.Exit(1 if bad else 0)
 
 
@@ -143,11 +166,13 @@ def _show_and_save(result: Result, out: Path, json: str | None) -> None:
     from golow.files import write_whole
     from golow.record import encode
     from golow.report.comparison.table import render
+    from golow.report.life import table as life
 
     to_pipe = json == "-"
-    render(
-        result.comparison, PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
-    )
+    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    render(result.comparison, console)
+    if result.life is not None:
+        life.render(result.life.cycle, console)
     if to_pipe:
         sys.stdout.buffer.write(encode(result.comparison))
         sys.stdout.flush()
@@ -157,4 +182,6 @@ def _show_and_save(result: Result, out: Path, json: str | None) -> None:
         except OSError as error:
             raise GolowError(f"{json} cannot be written: {error.strerror}") from error
     folder = result.save(out)
+    if result.life is not None and find_spec("matplotlib") is not None:
+        result.life.figures(folder)
     print(f"record: {folder}", file=sys.stderr if to_pipe else sys.stdout)

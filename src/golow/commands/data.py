@@ -43,7 +43,7 @@ def list_datasets() -> None:
     """List the data sets that golow can read."""
     from golow.data.catalog import CATALOG
 
-    table = _table("data set", "what it is", "classes", "training", "test", "image")
+    table = _table("data set", "what it is", "classes", "training", "test", "sample")
     for dataset in CATALOG.values():
         size = "x".join(map(str, dataset.size)) if dataset.size else "any size"
         table.add_row(
@@ -52,7 +52,7 @@ def list_datasets() -> None:
             str(len(dataset.classes)),
             f"{dataset.samples['train']:,}",
             f"{dataset.samples['test']:,}",
-            f"{dataset.channels}x{size}",
+            f"sequence {dataset.sequence}" if dataset.sequence else f"{dataset.channels}x{size}",
         )
     table.add_row("folder:PATH", "your own pictures: PATH/CLASS/*", "", "", "", "3xany size")
     wide_console().print(table)
@@ -162,20 +162,20 @@ def _place(dataset: Dataset, root: Path) -> tuple[str, str]:
 
 def _print_prepared(console: Console, cache: Path) -> None:
     """Print one row per prepared file, then their total size."""
-    from golow.data.image_file import open_images
     from golow.data.places import prepared_files, prepared_folder
+    from golow.data.token_file import open_prepared
 
     files = prepared_files(cache)
-    table = _table("prepared", "samples", "image", "size")
+    table = _table("prepared", "samples", "sample", "size")
     for file in files:
         size = bytes_text(file.stat().st_size)
         try:
-            _, images, facts = open_images(file)
+            _, samples, facts = open_prepared(file)
         except GolowError:
             table.add_row(Text(file.name, overflow="fold"), "", "damaged", size)
             continue
         what = Text(f"{facts.dataset} {facts.part}", overflow="fold")
-        table.add_row(what, f"{len(images):,}", "x".join(map(str, images.shape[1:])), size)
+        table.add_row(what, f"{len(samples):,}", "x".join(map(str, samples.shape[1:])), size)
     if files:
         console.print(table)
     total = bytes_text(sum(file.stat().st_size for file in files))

@@ -20,6 +20,7 @@ from golow.commands.options import (
     PrecisionName,
     PrecisionOption,
     Resolution,
+    Sequence,
     shape,
 )
 from golow.report.console import wide_console
@@ -30,6 +31,7 @@ def lower(
     mode: ModeOption = ModeName.infer,
     batch: Batch = None,
     resolution: Resolution = None,
+    sequence: Sequence = None,
     input: Input = None,
     channels: Channels = None,
     classes: Classes = None,
@@ -52,6 +54,7 @@ def lower(
         mode=mode.value,
         batch=batch,
         resolution=resolution,
+        sequence=sequence,
         input_shape=shape(input),
         channels=channels,
         classes=classes,

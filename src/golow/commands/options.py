@@ -49,11 +49,18 @@ ModeOption = Annotated[
 ]
 Batch = Annotated[int | None, typer.Option(help="Batch size.  [default: 8]")]
 Resolution = Annotated[int | None, typer.Option(help="Side of the square input images, in pixels.")]
+Sequence = Annotated[
+    int | None,
+    typer.Option(help="Tokens in each sample, for models that take text.", show_default=False),
+]
 Input = Annotated[str | None, typer.Option(help="Shape of one sample, for example 3x224x224.")]
 Channels = Annotated[
     int | None, typer.Option(help="Number of input channels, for built-in models.")
 ]
-Classes = Annotated[int | None, typer.Option(help="Number of classes, for built-in models.")]
+Classes = Annotated[
+    int | None,
+    typer.Option(help="Number of classes, or size of the vocabulary, for built-in models."),
+]
 Weights = Annotated[Path | None, typer.Option(help="A .safetensors file with the state dict.")]
 LevelNames = Annotated[str | None, typer.Option(help="Comma-separated levels from `golow levels`.")]
 Workers = Annotated[
@@ -63,14 +70,20 @@ Workers = Annotated[
 Init = Annotated[
     str | None,
     typer.Option(
-        help="How to initialise the weights: default, kaiming, xavier, zero_gamma, fixup or "
-        "normal. Not with --weights."
+        help="How to initialise the weights: default, kaiming, xavier, zero_gamma, fixup, normal "
+        "or transformer. Not with --weights."
     ),
 ]
 LossOption = Annotated[
     str | None,
-    typer.Option(help="Loss function from torch.nn.functional.  [default: cross_entropy]"),
+    typer.Option(
+        help="Loss function from torch.nn.functional, or golow's token_cross_entropy or "
+        "mse_of_outputs.  [default: the model's; cross_entropy]"
+    ),
 ]
+LearningRate = Annotated[float, typer.Option(help="Learning rate of SGD.")]
+Momentum = Annotated[float, typer.Option(help="Momentum of SGD.")]
+WeightDecay = Annotated[float, typer.Option(help="Weight decay of SGD.")]
 Seed = Annotated[int, typer.Option(help="Seed of the weights, the image order and the rounds.")]
 DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Device to run on.")]
 PrecisionOption = Annotated[
@@ -114,11 +127,17 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
     if str(path) == "-":
         raise GolowError(
             f"{option.opts[0]} - would be standard output, but golow writes files there",
-            "name a folder or a file; only `golow compare --json -` writes to standard output.",
+            "name a folder or a file; only --json - of `golow compare` and `golow audit` writes to "
+            "standard output.",
         )
     return path
 
 
+Out = Annotated[Path, typer.Option(help="Folder for the records.", callback=no_stream)]
+JsonFile = Annotated[
+    str | None,
+    typer.Option("--json", help="Also write the results to this JSON file; - is standard output."),
+]
 TensorboardFolder = Annotated[
     Path | None,
     typer.Option(

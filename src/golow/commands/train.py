@@ -83,11 +83,17 @@ def train(
             show_default=False,
         ),
     ] = None,
+    sequence: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens in each sample of a text.  [default: the data set's]", show_default=False
+        ),
+    ] = None,
     init: Annotated[
         str | None,
         typer.Option(
             help="Comma-separated weight initialisations to train with: default, kaiming, xavier, "
-            "zero_gamma, fixup, normal, own.",
+            "zero_gamma, fixup, normal, transformer, own.",
             show_default=False,
         ),
     ] = None,
@@ -168,6 +174,7 @@ def train(
             seeds=_seeds(seeds) if seed is None else [seed],
             batch=batch,
             resolution=resolution,
+            sequence=sequence,
             initialisations=names(init),
             optimizer=Optimizer(
                 learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from golow.comparison.bench import Raced
 from golow.comparison.entrant import Entrant
 from golow.comparison.settings import ComparisonSettings
 from golow.levels.ladder import BASELINE
@@ -27,12 +28,11 @@ from golow.record import (
 def recorded(
     workload: Workload,
     settings: ComparisonSettings,
-    entrants: Sequence[Entrant],
-    races: Sequence[Race],
+    raced: Raced,
     notes: Sequence[str],
-    interrupted: bool,
 ) -> Comparison:
     """The record of the results so far, with a run for every entrant, the baseline first."""
+    entrants, races, interrupted = raced
     created = datetime.now(UTC)
     shape = "x".join(map(str, workload.inputs[0].shape[1:]))
     comparison = Comparison(
@@ -88,6 +88,7 @@ def _run(
         layers=entrant.layers,
         layers_missing=entrant.layers_missing,
         device=tuple(entrant.device),
+        choices=level.in_force,
     )
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from golow.data import cifar10, digits, folder, mnist, stl10, voc
+from golow.data import cifar10, digits, folder, mnist, stl10, text, voc
 from golow.data.part import Part
 from golow.data.pictures import Size
 from golow.data.places import expanded
@@ -55,7 +55,9 @@ class Download:
 @dataclass(frozen=True)
 class Dataset:
     """A data set. folders are its possible folders under the data root, the usual one first; the
-    root itself counts if it contains one of markers. size is None if images differ in size."""
+    root itself counts if it contains one of markers. size is None if images differ in size.
+    sequence: tokens of a sample by default; 0 for images. A text has no channels, no size and no
+    parts: `golow.data.prepare_text` makes its samples."""
 
     name: str
     summary: str
@@ -68,6 +70,7 @@ class Dataset:
     markers: tuple[str, ...] = ()
     files: tuple[PublishedFile, ...] = ()
     downloads: tuple[Download, ...] = ()
+    sequence: int = 0
 
 
 def find(name: str, voc_label: VocLabel = "first") -> Dataset:
@@ -191,6 +194,16 @@ CATALOG: Mapping[str, Dataset] = {
             size=(digits.SIDE, digits.SIDE),
             parts=lambda _: digits.parts(),
             samples={"train": digits.TRAINING, "test": digits.COUNT - digits.TRAINING},
+        ),
+        Dataset(
+            name="text",
+            summary="Shakespeare, embedded in golow: the next byte of a text",
+            classes=text.CLASSES,
+            channels=0,
+            size=None,
+            parts=lambda _: {},
+            samples={part: text.count(part, text.SEQUENCE) for part in ("train", "test")},
+            sequence=text.SEQUENCE,
         ),
         Dataset(
             name="mnist",

@@ -18,6 +18,7 @@ from golow.data.image_file import ImageFacts, Images, open_images, write_images
 from golow.data.part import Part
 from golow.data.pictures import Size
 from golow.data.places import data_root, prepared_folder
+from golow.data.prepare_text import prepare_text
 from golow.data.verify import provenance
 from golow.data.voc import VocLabel
 from golow.files import require_file
@@ -35,6 +36,7 @@ def prepare_dataset(
     resolution: int | None,
     cache: Path,
     *,
+    sequence: int | None = None,
     parts: tuple[str, ...] = ("train", "test"),
     voc_label: VocLabel = "first",
     progress: Progress = lambda what, done, total: None,
@@ -46,6 +48,7 @@ def prepare_dataset(
         root: where the publishers' files are; None is `golow.data.places.data_root`'s default.
         resolution: height and width of the images; None is the data set's own.
         cache: golow's cache folder.
+        sequence: tokens of a sample of a text; None is the data set's own.
         parts: STL-10 also has ``unlabeled``, whose labels are all -1.
         voc_label: the object that gives a VOC image its label.
         progress: called with the number of finished samples of a part.
@@ -54,7 +57,15 @@ def prepare_dataset(
         GolowError: files are missing or damaged, the data set has no resolution of its own, Pillow
             is missing but images must be decoded or resized, or the cache cannot be written.
     """
-    dataset, root = find(name, voc_label), data_root(root, cache)
+    dataset = find(name, voc_label)
+    if dataset.sequence:
+        if resolution is not None:
+            raise GolowError(f"{name} is a text and has no resolution", "use --sequence.")
+        length = dataset.sequence if sequence is None else sequence
+        return prepare_text(length, cache, parts)
+    if sequence is not None:
+        raise GolowError(f"{name} has images, no sequences", "use --resolution.")
+    root = data_root(root, cache)
     folder = located(dataset, root)
     preparation = _Preparation(
         dataset, dataset.parts(folder), _size(dataset, resolution), root, cache, progress

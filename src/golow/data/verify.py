@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golow.data.catalog import Dataset, PublishedFile
-from golow.data.image_file import open_images
 from golow.data.part import reading
 from golow.data.places import prepared_files
+from golow.data.token_file import open_prepared
 from golow.files import is_file
 from golow.record import GolowError
 
@@ -38,7 +38,7 @@ def verify_prepared(cache: Path, prefix: str = "") -> Iterator[Finding]:
         if not file.name.startswith(prefix):
             continue
         try:
-            open_images(file, verify=True)
+            open_prepared(file, verify=True)
             yield Finding(file, "")
         except GolowError as error:
             yield Finding(file, error.message.removeprefix(f"{file} "))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import NamedTuple
 
 from golow.levels import libtorch
+from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.peers import onnxruntime, openvino
 from golow.levels.probe import Probe
@@ -22,7 +22,7 @@ __all__ = [
     "LADDER",
     "OPTIONAL",
     "REFERENCE",
-    "Choice",
+    "ChosenLevel",
     "Launch",
     "Level",
     "Probe",
@@ -80,31 +80,6 @@ BASELINE = "eager"
 REFERENCE = "eager:float64"
 
 
-class Choice(NamedTuple):
-    """A level with a variant, as the user names it."""
-
-    level: Level
-    variant: str
-
-    @property
-    def name(self) -> str:
-        """``level`` or ``level:variant``."""
-        return f"{self.level.name}:{self.variant}" if self.variant else self.level.name
-
-    @property
-    def modes(self) -> tuple[Mode, ...]:
-        """The modes that it can run."""
-        return self.level.variants[self.variant].modes if self.variant else self.level.modes
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that it can run on."""
-        if not self.variant:
-            return self.level.devices
-        own = self.level.variants[self.variant].devices
-        return tuple(device for device in self.level.devices if device in own)
-
-
 def default(mode: Mode, device: Device) -> list[str]:
     """The names of the default levels, in the ladder's order; those that need an extra only if it
     is installed."""
@@ -114,16 +89,40 @@ def default(mode: Mode, device: Device) -> list[str]:
         names = [name for name in listed if name.partition(":")[0] == level.name]
         if level.name in OPTIONAL and device in level.devices and level.probe().available:
             names.append(level.name)
-        choices = (Choice(level, name.partition(":")[2]) for name in names)
+        choices = (ChosenLevel(level, name.partition(":")[2]) for name in names)
         found += [c.name for c in choices if mode in c.modes and device in c.devices]
     return found
 
 
-def choose(name: str, mode: Mode, device: Device = "cpu") -> Choice:
-    """The level of that name; raises `GolowError` with the nearest names if there is none, and for
-    a level that does not run in this mode or on this device."""
+def choose(name: str, mode: Mode, device: Device = "cpu") -> ChosenLevel:
+    """The level of that name, ``level:variant+choice+choice``; raises `GolowError` with the nearest
+    names if there is none, and for a level that does not run in this mode or on this device."""
+    level_name, variant, wanted = _parts(name)
+    level = _level(name, level_name, device)
+    if variant and variant not in level.variants:
+        known = ", ".join(f"{level.name}:{v}" for v in level.variants) or "none"
+        raise GolowError(f"{level.name} has no variant {variant!r}", f"its variants: {known}.")
+    chosen = ChosenLevel(level, variant)
+    if mode not in chosen.modes:
+        raise GolowError(f"{name} is for {' and '.join(chosen.modes)} only, not for {mode}")
+    if device not in chosen.devices:
+        [only] = chosen.devices
+        raise GolowError(
+            f"{name} runs on {only} only, not on {device}",
+            f"use --device {only}, or choose other levels; `golow levels` lists them.",
+        )
+    return chosen.with_choices(wanted, mode, device)
+
+
+def _parts(name: str) -> tuple[str, str, list[str]]:
+    """Level, variant and choices of a name."""
+    first, *wanted = name.split("+")
+    level, _, variant = first.partition(":")
+    return level, variant, wanted
+
+
+def _level(name: str, level_name: str, device: Device) -> Level:
     by_name = {level.name: level for level in LADDER}
-    level_name, _, variant = name.partition(":")
     level_name = ALIASES[level_name][device] if level_name in ALIASES else level_name
     if level_name not in by_name:
         near = get_close_matches(level_name, by_name, n=2, cutoff=0.4)
@@ -132,17 +131,4 @@ def choose(name: str, mode: Mode, device: Device = "cpu") -> Choice:
             (f"did you mean {' or '.join(near)}? " if near else "")
             + f"levels are {', '.join((*by_name, *ALIASES))}; `golow levels` describes them.",
         )
-    level = by_name[level_name]
-    if variant and variant not in level.variants:
-        known = ", ".join(f"{level.name}:{v}" for v in level.variants) or "none"
-        raise GolowError(f"{level.name} has no variant {variant!r}", f"its variants: {known}.")
-    choice = Choice(level, variant)
-    if mode not in choice.modes:
-        raise GolowError(f"{name} is for {' and '.join(choice.modes)} only, not for {mode}")
-    if device not in choice.devices:
-        [only] = choice.devices
-        raise GolowError(
-            f"{name} runs on {only} only, not on {device}",
-            f"use --device {only}, or choose other levels; `golow levels` lists them.",
-        )
-    return choice
+    return by_name[level_name]

@@ -36,7 +36,9 @@ class Launch(NamedTuple):
     If the worker builds while it loads, ``built_by_loading`` is the file that stores the seconds,
     and the worker is started once only to build; ``build_measures`` says that this build times
     alternatives and needs exclusive access to the device. ``sealed`` is the folder that is sealed
-    after that build. ``notes`` are for the record, such as a damaged file of the cache.
+    after that build. ``notes`` are for the record, such as a damaged file of the cache. ``choices``
+    are the alternatives that the worker makes when it loads, by name: the choice that each belongs
+    to, and the value that is then in force.
     """
 
     command: tuple[str, ...]
@@ -48,6 +50,7 @@ class Launch(NamedTuple):
     build_measures: bool = False
     sealed: Path | None = None
     notes: tuple[str, ...] = ()
+    choices: Mapping[str, tuple[str, str]] = {}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from golow.levels.ladder import Choice, Launch
+from golow.levels.ladder import ChosenLevel, Launch
 from golow.levels.level import python_worker
 from golow.record import Mode
 from golow.worker.client import Worker
@@ -33,7 +33,7 @@ class Starter:
         for worker in self._ahead:
             worker.close()
 
-    def ahead(self, choices: Iterable[Choice], mode: Mode, threads: int) -> None:
+    def ahead(self, choices: Iterable[ChosenLevel], mode: Mode, threads: int) -> None:
         """If comparisons share a GPU, start the workers of levels that need no build.
 
         Throughput matters then, and much of each comparison is imports, which keep one core busy.
@@ -43,7 +43,8 @@ class Starter:
             return
         for choice in choices:
             if choice.level.served_by:
-                launch = Launch(python_worker(choice.level.served_by, choice.variant))
+                command = python_worker(choice.level.served_by, choice.variant)
+                launch = choice.chosen(Launch(command))
                 self._ahead.append(self._start(choice.name, launch, mode, threads))
 
     def worker(self, name: str, launch: Launch, bundle: Bundle) -> Worker:
@@ -62,6 +63,7 @@ class Starter:
             environment=launch.environment,
             limits=self.limits,
             turn=self.turn,
+            choices=launch.choices,
         )
         if self.turn.is_shared:
             worker.wake(mode)

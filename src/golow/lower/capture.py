@@ -8,6 +8,7 @@ Training uses AOTAutograd's joint graph of forward and backward.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,6 +21,8 @@ from torch.export.graph_signature import OutputKind as ExportOutput
 from torch.fx import traceback
 from torch.utils import _pytree as pytree
 
+from golow.lower.random_masks import name_random_masks
+from golow.lower.sharing import first_names
 from golow.lower.translation import Captured, Ends, translate
 from golow.record import GolowError
 
@@ -30,7 +33,9 @@ def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) 
     """The graph of ``module.eval()(*inputs)``, as torch.export sees it before decomposition."""
     start = time.perf_counter()
     module.eval()
-    with _explained(name):
+    with _explained(name), warnings.catch_warnings():
+        # A recurrent layer holds its parameters in a list, too, which the export restores.
+        warnings.filterwarnings("ignore", message=".*were assigned during export")
         program = torch.export.export(module, inputs, strict=False)
     signature = program.graph_signature
     placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
@@ -102,7 +107,8 @@ def capture_training(
         [(n, kind, first.get(target, target)) for n, kind, target in ends.inputs],
         [(n, kind, first.get(target, target)) for n, kind, target in ends.outputs],
     )
-    return translate(name, "train", module, joint.graph_module, ends, constants, start)
+    captured = translate(name, "train", module, joint.graph_module, ends, constants, start)
+    return captured._replace(graph=name_random_masks(captured.graph))
 
 
 @contextmanager
@@ -116,17 +122,6 @@ def _put_back(module: nn.Module) -> Iterator[None]:
         for child, parameters, buffers in kept:
             child._parameters.update(parameters)
             child._buffers.update(buffers)
-
-
-def first_names(module: nn.Module) -> dict[str, str]:
-    """Maps every name of a parameter or buffer to the first name of the same tensor, which is the
-    one that PyTorch uses."""
-    found: dict[str, str] = {}
-    for named in (module.named_parameters, module.named_buffers):
-        names: dict[int, str] = {}
-        for name, tensor in named(remove_duplicate=False):
-            found[name] = names.setdefault(id(tensor), name)
-    return found
 
 
 class _Step(nn.Module):

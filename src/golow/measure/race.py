@@ -86,6 +86,8 @@ def run_race(
     target: float = 0.02,
     block_seconds: float = BLOCK_SECONDS,
     least_rounds: int = LEAST_ROUNDS,
+    necessary: int = stats.LEAST_ROUNDS,
+    against: Mapping[str, str] | None = None,
     card: Card | None = None,
     cold: bool = False,
     proof: Proof | None = None,
@@ -99,11 +101,13 @@ def run_race(
     time_limit: seconds in total, calibration included. No round starts that would probably end
     after it, except the first, and the rounds that any conclusion needs if all of them end within
     `OVERTIME` of it. block_seconds: timed seconds of a block, fewer if the limit leaves no room for
-    enough rounds. least_rounds: clean rounds before the race may stop on its intervals. card: the
-    GPU on which the workers run, None on a CPU; with a GPU they must return device times, and its
-    state is read after each block. cold: the GPU's L2 is emptied before each timed iteration.
-    proof: proves that what is timed is what the check looked at. weights: bytes that a worker
-    writes when the proof lets it begin again.
+    enough rounds. least_rounds: clean rounds before the race may stop on its intervals. necessary:
+    rounds without which there is no conclusion; the limit is exceeded for them. against: the worker
+    that another one is compared with, by name; the baseline unless it is named. card: the GPU on
+    which the workers run, None on a CPU; with a GPU they must return device times, and its state is
+    read after each block. cold: the GPU's L2 is emptied before each timed iteration. proof: proves
+    that what is timed is what the check looked at. weights: bytes that a worker writes when the
+    proof lets it begin again.
 
     A worker that raises WorkerFailure leaves the race and is listed in ``failures``; the time until
     it was found out does not count against the limit. A worker that the proof or the two clocks
@@ -111,11 +115,19 @@ def run_race(
     raise it again.
     """
     started = clock()
+    least_rounds = max(least_rounds, necessary)
     # Short races have short blocks: with few rounds no interval allows a conclusion.
     fitting = time_limit / max(1, AROUND_A_BLOCK * least_rounds * len(workers))
     block_seconds = min(block_seconds, fitting)
     order = random.Random(seed)  # noqa: S311 - an order of rounds, not a secret
-    race = _not_yet_run(workers, baseline, seed, target, least_rounds)
+    race = Race(
+        levels=_names(workers),
+        baseline=baseline,
+        against=against or {},
+        seed=seed,
+        target=target,
+        least_rounds=least_rounds,
+    )
     retries, setting = Retries(clock, started, started + time_limit), Setting(card, cold, weights)
     lost = 0.0  # seconds that failures took
     widest = math.inf
@@ -143,7 +155,7 @@ def run_race(
                 reason: StopReason = "interval"
                 break
             a_round = (clock() - calibrated - lost + before_rounds) / rounds
-            if not _may_go_on(rounds, seconds, a_round, time_limit):
+            if not _may_go_on(rounds, necessary, seconds, a_round, time_limit):
                 reason = "time limit"
                 break
         else:
@@ -210,20 +222,18 @@ def _evaluator(baseline: Worker | None, race: Race) -> Callable[[Challenge], flo
     return evaluate
 
 
-def _not_yet_run(
-    workers: Sequence[Worker], baseline: str, seed: int, target: float, least_rounds: int
-) -> Race:
+def _names(workers: Sequence[Worker]) -> tuple[str, ...]:
     levels = tuple(worker.name for worker in workers)
     if len(set(levels)) < len(levels):
         raise ValueError(f"two workers have the same name: {', '.join(levels)}")
-    return Race(
-        levels=levels, baseline=baseline, seed=seed, target=target, least_rounds=least_rounds
-    )
+    return levels
 
 
-def _may_go_on(rounds: int, seconds: float, a_round: float, time_limit: float) -> bool:
+def _may_go_on(
+    rounds: int, necessary: int, seconds: float, a_round: float, time_limit: float
+) -> bool:
     """Whether one more round ends within the limit, or all missing rounds within `OVERTIME`."""
-    missing = stats.LEAST_ROUNDS - rounds
+    missing = necessary - rounds
     in_time = seconds + a_round <= time_limit
     return in_time or (missing > 0 and seconds + missing * a_round <= OVERTIME * time_limit)
 

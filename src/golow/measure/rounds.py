@@ -18,6 +18,7 @@ RoundsUsed = Literal["clean", "all"]
 class Race:
     """The timed blocks, and the conclusions from them.
 
+    against: the level that another one is compared with, by name; the baseline unless it is named.
     rounds: for every complete round the block of each level that took part. A worker that failed
     is missing from that round and all later ones; one that was refuted, from all rounds.
     """
@@ -27,6 +28,7 @@ class Race:
     seed: int
     target: float
     least_rounds: int
+    against: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Mapping[str, Block], ...] = ()
     failures: Mapping[str, WorkerFailure] = field(default_factory=dict)
     stopped_because: StopReason = "nothing to time"
@@ -69,26 +71,28 @@ class Race:
         return stats.level_time(self._figures(level, rounds), self.seed) if rounds else None
 
     def ratio(self, level: str) -> Ratio | None:
-        """Time relative to the baseline's in the same rounds.
+        """Time relative to that of the level that it is compared with, in the same rounds.
 
         None for the baseline itself, with fewer than two common rounds, or if either worker
         failed: the cause may have distorted its last rounds.
         """
+        return stats.ratio(*self.paired(level), self.seed)
+
+    def paired(self, level: str) -> tuple[list[float], list[float]]:
+        """Seconds per iteration of the level, and of the one that it is compared with, in each
+        round of both; empty if they cannot be compared."""
         rounds = self._paired_rounds(level)
-        figures = self._figures(level, rounds), self._figures(self.baseline, rounds)
-        return stats.ratio(*figures, self.seed)
+        return self._figures(level, rounds), self._figures(self._base(level), rounds)
 
     def difference(self, level: str) -> Quantity | None:
-        """Seconds more than the baseline's in the same rounds; None if there is no ratio."""
-        rounds = self._paired_rounds(level)
-        if len(rounds) < 2:
-            return None
-        figures = self._figures(level, rounds), self._figures(self.baseline, rounds)
-        return stats.difference(*figures, self.seed)
+        """Seconds more than those of the level that it is compared with, in the same rounds; None
+        if there is no ratio."""
+        own, base = self.paired(level)
+        return stats.difference(own, base, self.seed) if len(own) >= 2 else None
 
     def rounds_used(self, level: str) -> RoundsUsed:
         """Whether the ratio uses only clean rounds, or all because too few were clean."""
-        levels = (level, self.baseline) if self._is_comparable(level) else (level,)
+        levels = (level, self._base(level)) if self._is_comparable(level) else (level,)
         used = self._rounds_with(*levels)
         return "clean" if all(_is_clean(blocks, *levels) for blocks in used) else "all"
 
@@ -126,11 +130,15 @@ class Race:
         """The levels that have not failed."""
         return [level for level in self.levels if level not in self.failures]
 
+    def _base(self, level: str) -> str:
+        """The level that this one is compared with."""
+        return self.against.get(level, self.baseline)
+
     def _is_comparable(self, level: str) -> bool:
-        return level != self.baseline and not {level, self.baseline} & self.failures.keys()
+        return level != self.baseline and not {level, self._base(level)} & self.failures.keys()
 
     def _paired_rounds(self, level: str) -> Sequence[Mapping[str, Block]]:
-        return self._rounds_with(level, self.baseline) if self._is_comparable(level) else ()
+        return self._rounds_with(level, self._base(level)) if self._is_comparable(level) else ()
 
     def _rounds_with(self, *levels: str) -> Sequence[Mapping[str, Block]]:
         """The rounds in which all of these took part: the clean ones if there are enough.

@@ -22,11 +22,12 @@ called faster or slower. Looking after every round from the fifth on covers only
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import bootstrap
+from scipy.stats import bootstrap, wilcoxon
 
 from golow.record import Quantity, Ratio, Word
 
@@ -120,6 +121,43 @@ def ratio(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Ratio | N
         high=high,
         word=word(low, high) if informative else "unclear",
     )
+
+
+def evidence(level: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
+    """The p-value of a difference of more than `CLAIM_MARGIN`, in either direction.
+
+    The arguments hold one figure per round, in the same order of rounds. Wilcoxon's signed-rank
+    test (Wilcoxon 1945) on the logarithms of the rounds' ratios, against the nearer end of the
+    margin; doubled, because the data choose the direction. 1 if there is nothing to test.
+    """
+    over, under = _paired(level, baseline)
+    if (
+        over.size < 2
+        or not (np.isfinite(over) & np.isfinite(under) & (over > 0) & (under > 0)).all()
+    ):
+        return 1.0
+    logs = np.log(over / under)
+    faster = wilcoxon(logs - np.log(1 - CLAIM_MARGIN), alternative="less").pvalue
+    slower = wilcoxon(logs - np.log(1 + CLAIM_MARGIN), alternative="greater").pvalue
+    return float(min(1.0, 2 * min(faster, slower)))
+
+
+def adjusted(evidences: Sequence[float]) -> list[float]:
+    """The p-values of several questions asked at once, corrected by Holm's method (Holm 1979): the
+    chance that any of those below 0.05 is a false alarm is at most 0.05, however they depend on one
+    another."""
+    order = sorted(range(len(evidences)), key=lambda i: evidences[i])
+    corrected, so_far = [0.0] * len(evidences), 0.0
+    for rank, index in enumerate(order):
+        so_far = max(so_far, min(1.0, (len(evidences) - rank) * evidences[index]))
+        corrected[index] = so_far
+    return corrected
+
+
+def rounds_for(questions: int) -> int:
+    """Rounds after which the smallest possible evidence passes the correction for so many questions
+    at once: with n rounds that is 2 / 2^n."""
+    return max(LEAST_ROUNDS, math.ceil(math.log2(2 * max(1, questions) / (1 - CONFIDENCE))) + 1)
 
 
 def word(low: float, high: float) -> Word:

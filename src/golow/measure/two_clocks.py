@@ -22,6 +22,10 @@ WRITTEN_PER_SECOND = 2e8
 """Bytes of weights that a worker writes at the least when it begins again; they are read from a
 file and, at some levels, put into another layout."""
 
+MOST_WRITTEN = 1e8
+"""A block that writes more bytes of weights is not judged: it passes mostly in reading files, which
+other programs slow down. The level is judged by its other blocks; most write nothing."""
+
 AROUND_SECONDS, AROUND_ON_DEVICE_SECONDS = 20e-6, 100e-6
 """Allowed for what is done around an iteration: a mark, and its result kept. On a device these are
 some kernels, which are launched one by one, and two events."""
@@ -57,7 +61,7 @@ def refute(blocks: Sequence[Block], baseline: Sequence[Block] = ()) -> str:
     baseline: the blocks of a level that is not in doubt, from the same rounds. Where its times do
     not fill them either, something else took the time, such as other users of the GPU.
     """
-    known = [block for block in blocks if block.wall_ns]
+    known = [block for block in blocks if block.wall_ns and block.wrote <= MOST_WRITTEN]
     clean = [block for block in known if not block.contended]
     share, least = filled_share([block for block in clean if not block.wrote]), LEAST_SHARE
     if share is None:  # too few that write no weights, for which most is allowed

@@ -11,32 +11,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
+
+from golow.models.entry import Entry, Field
+from golow.models.others import OTHERS
 
 if TYPE_CHECKING:
     from torch import nn
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One model of the zoo.
-
-    build: the function that makes it, as ``module:function``; see `build` for a call by name.
-    in_channels, classes, resolution: its defaults (resolution is the side of the square image).
-    minimum_resolution: the smallest resolution at which every layer still has a pixel.
-    parameters: the number of trainable scalars at the defaults.
-    summary: a one-line description.
-    """
-
-    name: str
-    build: str
-    in_channels: int
-    classes: int
-    resolution: int
-    minimum_resolution: int
-    parameters: int
-    summary: str
+__all__ = ["ZOO", "Entry", "Field", "build", "check_arguments", "nearest"]
 
 
 _ENTRIES = (
@@ -121,6 +104,26 @@ _ENTRIES = (
         summary="ResNet-50 v1.5 (He et al. 2016): bottleneck blocks, the stride in the 3x3",
     ),
     Entry(
+        name="densenet121",
+        build="golow.models.densenet:densenet121",
+        in_channels=3,
+        classes=1000,
+        resolution=224,
+        minimum_resolution=29,
+        parameters=7_978_856,
+        summary="DenseNet-121 (Huang et al. 2017): layers that read all layers before them",
+    ),
+    Entry(
+        name="mobilenet_v1",
+        build="golow.models.mobilenet_v1:mobilenet_v1",
+        in_channels=3,
+        classes=1000,
+        resolution=224,
+        minimum_resolution=1,
+        parameters=4_231_976,
+        summary="MobileNet (Howard et al. 2017): depthwise separable convolutions",
+    ),
+    Entry(
         name="mobilenet_v2",
         build="golow.models.mobilenet:mobilenet_v2",
         in_channels=3,
@@ -130,9 +133,72 @@ _ENTRIES = (
         parameters=3_504_872,
         summary="MobileNetV2 (Sandler et al. 2018): depthwise convolutions, few parameters",
     ),
+    Entry(
+        name="shufflenet_v2",
+        build="golow.models.shufflenet:shufflenet_v2",
+        in_channels=3,
+        classes=1000,
+        resolution=224,
+        minimum_resolution=1,
+        parameters=2_278_604,
+        summary="ShuffleNetV2 x1.0 (Ma et al. 2018): split, concatenated, shuffled channels",
+    ),
+    Entry(
+        name="efficientnet_b0",
+        build="golow.models.efficientnet:efficientnet_b0",
+        in_channels=3,
+        classes=1000,
+        resolution=224,
+        minimum_resolution=1,
+        parameters=5_288_548,
+        summary="EfficientNet-B0 (Tan & Le 2019): squeeze-and-excitation, stochastic depth",
+    ),
+    Entry(
+        name="convnext_tiny",
+        build="golow.models.convnext:convnext_tiny",
+        in_channels=3,
+        classes=1000,
+        resolution=224,
+        minimum_resolution=32,
+        parameters=28_589_128,
+        summary="ConvNeXt-T (Liu et al. 2022): 7x7 depthwise, layer norm, GELU",
+    ),
+    Entry(
+        name="vit_b_16",
+        build="golow.models.vision_transformer:vit_b_16",
+        in_channels=3,
+        classes=1000,
+        resolution=224,
+        minimum_resolution=16,
+        parameters=86_567_656,
+        summary="ViT-B/16 (Dosovitskiy et al. 2021): attention over patches of 16x16 pixels",
+        resolution_step=16,
+    ),
+    Entry(
+        name="swin_t",
+        build="golow.models.swin:swin_t",
+        in_channels=3,
+        classes=1000,
+        resolution=224,
+        minimum_resolution=4,
+        parameters=28_288_354,
+        summary="Swin-T (Liu et al. 2021): attention within shifted windows of 7x7",
+    ),
+    Entry(
+        name="unet",
+        build="golow.models.unet:unet",
+        in_channels=3,
+        classes=2,
+        resolution=256,
+        minimum_resolution=16,
+        parameters=31_037_698,
+        summary="U-Net (Ronneberger et al. 2015), padded, with batch norm: a class per pixel",
+        resolution_step=16,
+        per_pixel=True,
+    ),
 )
 
-ZOO: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+ZOO: dict[str, Entry] = {entry.name: entry for entry in (*_ENTRIES, *OTHERS)}
 
 
 def build(
@@ -149,17 +215,15 @@ def build(
 
     Raises:
         KeyError: the zoo has no such model; `nearest` lists similar names.
-        ValueError: an argument is below the model's minimum.
+        ValueError: an argument is below the model's minimum, or the model does not take it.
     """
     entry = ZOO[name]
+    given = {"in_channels": in_channels, "classes": classes, "resolution": resolution}
+    arguments = {argument: value for argument, value in given.items() if value is not None}
+    entry.require(arguments)
     module, function = entry.build.split(":")
     builder = getattr(importlib.import_module(module), function)
-    model = builder(
-        in_channels=entry.in_channels if in_channels is None else in_channels,
-        classes=entry.classes if classes is None else classes,
-        resolution=entry.resolution if resolution is None else resolution,
-    )
-    return cast("nn.Module", model)
+    return cast("nn.Module", builder(**{**entry.arguments, **arguments}))
 
 
 def nearest(name: str) -> list[str]:
@@ -168,15 +232,12 @@ def nearest(name: str) -> list[str]:
 
 
 def check_arguments(name: str, *, in_channels: int, classes: int, resolution: int) -> None:
-    """Raise ValueError with the smallest valid value if the model cannot be built with these.
+    """Raise ValueError with what is valid if the model cannot be built with these.
 
     Every builder calls this first. A caller without torch can use it too.
     """
-    limits = {
-        "in_channels": (in_channels, 1),
-        "classes": (classes, 1),
-        "resolution": (resolution, ZOO[name].minimum_resolution),
-    }
-    for argument, (value, minimum) in limits.items():
-        if value < minimum:
-            raise ValueError(f"{name} needs {argument} of at least {minimum}, got {value}")
+    for argument, value in (("in_channels", in_channels), ("classes", classes)):
+        if value < 1:
+            raise ValueError(f"{name} needs {argument} of at least 1, got {value}")
+    if fault := ZOO[name].resolution_fault(resolution):
+        raise ValueError(fault)

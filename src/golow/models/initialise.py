@@ -36,6 +36,14 @@ def _small_normal(weight: Tensor, generator: Generator) -> None:
     nn.init.normal_(weight, 0.0, 0.01, generator=generator)
 
 
+def _standard_normal(weight: Tensor, generator: Generator) -> None:
+    nn.init.normal_(weight, generator=generator)
+
+
+def _transformer_normal(weight: Tensor, generator: Generator) -> None:
+    nn.init.normal_(weight, 0.0, 0.02, generator=generator)
+
+
 def _zero_gamma(module: nn.Module) -> None:
     """Set to 0 the weights of the last batch norm of each residual block."""
     for block in _residual_blocks(module, "zero_gamma"):
@@ -82,6 +90,7 @@ class _Rule:
     description: str
     convolution: Draw
     linear: Draw
+    embedding: Draw = _standard_normal
     uniform_bias: bool = False  # uniform(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), else 0
     finish: Callable[[nn.Module], None] | None = None  # applied to residual blocks afterwards
 
@@ -123,13 +132,20 @@ _RULES = {
         finish=_fixup,
     ),
     "normal": _Rule("weights normal(0, 0.01), biases 0", _small_normal, _small_normal),
+    # Devlin et al. 2019 (BERT, truncated there) and Radford et al. 2018 (GPT).
+    "transformer": _Rule(
+        "weights and embeddings normal(0, 0.02), biases 0 (Radford et al. 2018)",
+        _transformer_normal,
+        _transformer_normal,
+        embedding=_transformer_normal,
+    ),
 }
 
 INITIALISATIONS: dict[str, str] = {name: rule.description for name, rule in _RULES.items()}
 """Every name that `initialise` accepts, with a one-line description.
 
 They differ in convolutions and linear layers. In all of them norm layers start at weight 1, bias 0
-and fresh running statistics, embeddings at normal(0, 1).
+and fresh running statistics, embeddings at normal(0, 1) unless the description says otherwise.
 """
 
 
@@ -189,10 +205,10 @@ def _initialise_layer(layer: nn.Module, rule: _Rule, generator: Generator) -> No
             _weight_and_bias(layer, rule, rule.convolution, generator)
         case nn.Linear() if _owns_weight(layer):
             _weight_and_bias(layer, rule, rule.linear, generator)
-        case _NormBase() | nn.LayerNorm() | nn.GroupNorm():
+        case _NormBase() | nn.LayerNorm() | nn.GroupNorm() | nn.RMSNorm():
             _norm(layer)
         case nn.Embedding() if _owns_weight(layer):
-            _embedding(layer, generator)
+            _embedding(layer, rule, generator)
         case _:
             _own_reset(layer, generator)
 
@@ -222,8 +238,8 @@ def _norm(layer: nn.Module) -> None:
         parameter.fill_(1.0 if name == "weight" else 0.0)
 
 
-def _embedding(layer: nn.Embedding, generator: Generator) -> None:
-    _fill(layer.weight, lambda weight, g: nn.init.normal_(weight, generator=g), generator)
+def _embedding(layer: nn.Embedding, rule: _Rule, generator: Generator) -> None:
+    _fill(layer.weight, rule.embedding, generator)
     if layer.padding_idx is not None:
         layer.weight[layer.padding_idx].zero_()
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
-from golow.profiling.again import again
+from golow.comparison.again import again
 from golow.profiling.alignment import unaligned_sizes
 from golow.profiling.idle import CAUSES
 from golow.profiling.kernels import KernelTime

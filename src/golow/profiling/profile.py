@@ -13,8 +13,8 @@ import msgspec
 from golow.cache import open_cache
 from golow.comparison.compare import compare
 from golow.comparison.settings import ComparisonSettings
-from golow.levels.choices import choices
-from golow.levels.ladder import Choice
+from golow.levels.choosing import choices
+from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.lower.work import work_by_layer
 from golow.measure.peak import Peak, measured_peak
@@ -129,7 +129,7 @@ class _Profiler:
         self._folder = folder
         self.traces: dict[str, Trace] = {}
 
-    def profile(self, choice: Choice, run: Run) -> LevelProfile:
+    def profile(self, choice: ChosenLevel, run: Run) -> LevelProfile:
         """The level's profile; without one it says why."""
         found = LevelProfile(
             level=run.level,
@@ -155,10 +155,10 @@ class _Profiler:
         self.traces[run.level] = trace
         return self._described(found, trace, arena, file)
 
-    def _record(self, choice: Choice, name: str, file: Path) -> ArenaReport | None:
+    def _record(self, choice: ChosenLevel, name: str, file: Path) -> ArenaReport | None:
         """Write the level's trace; returns the plan of its memory, if it has one."""
         cache = open_cache(self._settings.cache)
-        launch = choice.level.prepare(self._bundle, choice.variant, cache)
+        launch = choice.prepare(self._bundle, cache)
         with self._starter.worker(name, launch, self._bundle) as worker:
             worker.load(self._bundle.folder)
             with self._starter.turn.alone():

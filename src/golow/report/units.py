@@ -8,9 +8,11 @@ MISSING = "-"
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Three digits with a fitting unit: ``41.2 ms``, ``2.10 s``, ``3.5 min``."""
+    """Three digits with a fitting unit: ``41.2 ms``, ``2.10 s``, ``3.5 min``, ``4.2 h``."""
     if seconds is None:
         return MISSING
+    if seconds >= 7200:
+        return f"{seconds / 3600:.1f} h"
     if seconds >= 120:
         return f"{seconds / 60:.1f} min"
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -56,6 +58,13 @@ def bytes_text(size: float | None) -> str:
     return f"{size:.0f} B"
 
 
+def bytes_change_text(size: float | None) -> str:
+    """Like `bytes_text` with a sign: ``+12.0 MiB``, ``-531 KiB``; ``0`` for no change."""
+    if not size:
+        return MISSING if size is None else "0"
+    return f"{'+' if size > 0 else '-'}{bytes_text(abs(size))}"
+
+
 def decimal_text(number: float | None, unit: str) -> str:
     """Three digits with a decimal prefix: ``1.23 TFLOP/s``, ``30.5 GB/s``."""
     if number is None:
@@ -86,6 +95,11 @@ def share_text(share: float | None) -> str:
     if share is None:
         return MISSING
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def ratio_text(ratio: float) -> str:
+    """Three decimals: ``0.912``; ``2.0e+09`` for what they cannot tell."""
+    return f"{ratio:.3f}" if 0.001 <= ratio < 1000 else f"{ratio:.1e}"
 
 
 def count_text(count: float) -> str:

@@ -141,12 +141,13 @@ class _Reader:
 
     def _require_models(self, study: Study) -> None:
         for name in study.model:
-            if name in models.ZOO:
-                least = models.ZOO[name].minimum_resolution
-                small = [side for side in study.resolution if side < least]
-                if small:
-                    message = f"{name} needs a resolution of at least {least}, got {small[0]}"
-                    self._fail("resolution", message)
+            if name in models.ZOO and not models.ZOO[name].takes_images:
+                if study.resolution:
+                    self._fail("resolution", f"{name} takes no images, so it has no resolution")
+            elif name in models.ZOO:
+                faults = [models.ZOO[name].resolution_fault(side) for side in study.resolution]
+                if any(faults):
+                    self._fail("resolution", next(filter(None, faults)))
             elif ":" not in name and not name.endswith(".pt2"):
                 near = models.nearest(name)
                 meant = f"did you mean {' or '.join(near)}? " if near else ""

@@ -19,14 +19,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from golow import models
 from golow.check.standard import moved_weights, working_rounding
-from golow.lower.capture import first_names
+from golow.lower.sharing import first_names
 from golow.record import GolowError, Mode, TensorType, Workload
 from golow.training.data import TrainingData
 from golow.training.record import TrainingPlan
 from golow.workload.batch import Batch
 from golow.workload.bundle import write_bundle, write_last
 from golow.workload.captured import write_graph
-from golow.workload.prepare import BATCHES, Prepared, prepare
+from golow.workload.inputs import BATCHES
+from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.weights import fresh_module
 
@@ -111,15 +112,16 @@ class TrainingBundles:
         plan, seed = self._plan, self._plan.seeds[0]
         batches = self._data.batches(BATCHES, plan.batch, seed)
         zoo = isinstance(self._model, str) and self._model in models.ZOO
-        facts = plan.dataset
+        facts, images = plan.dataset, len(plan.dataset.shape) == 3
         request = Request(
             self._model,
             batches[0].inputs,
             targets=batches[0].targets if mode == "train" else None,
             mode=mode,
-            channels=facts.shape[0] if zoo else None,
+            channels=facts.shape[0] if zoo and images else None,
             classes=len(facts.classes) if zoo else None,
-            resolution=facts.shape[1] if zoo else None,
+            resolution=facts.shape[1] if zoo and images else None,
+            loss="cross_entropy" if images else "token_cross_entropy",
             initialisation=_named(plan.initialisations[0]),
             seed=seed,
             optimizer=plan.optimizer,

@@ -20,17 +20,20 @@ class Evaluation(NamedTuple):
 def evaluate(
     outputs: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int
 ) -> Evaluation:
-    """outputs: [rows, scores], at least one score per class. labels: [rows], 0 to classes - 1.
+    """outputs: [rows, scores], at least one score per class. labels: [rows], 0 to classes - 1. Of a
+    text, [rows, sequence, scores] and [rows, sequence]: every token counts as a row.
 
     Everything is computed in float64. Among equal scores the first one counts. Raises ValueError
     if the outputs have another shape.
     """
-    rows = len(labels)
-    if outputs.ndim != 2 or outputs.shape[0] != rows or outputs.shape[1] < classes:
+    if outputs.shape[:-1] != labels.shape or outputs.shape[-1] < classes:
+        samples = "images" if labels.ndim == 1 else f"sequences of {labels.shape[1]} tokens"
         raise ValueError(
-            f"the model's output has the shape {list(outputs.shape)} for {rows} images of "
-            f"{classes} classes; it needs one score per class and image"
+            f"the model's output has the shape {list(outputs.shape)} for {len(labels)} {samples} "
+            f"of {classes} classes; it needs one score per class and {samples.split()[-1][:-1]}"
         )
+    outputs, labels = outputs.reshape(-1, outputs.shape[-1]), labels.ravel()
+    rows = len(labels)
     scores = log_softmax(outputs.astype(np.float64), axis=1)
     predicted = outputs.argmax(1)  # from the outputs: log_softmax may round close values to equal
     confusion = np.zeros((classes, outputs.shape[1]), np.int64)

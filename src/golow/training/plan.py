@@ -9,14 +9,14 @@ from pathlib import Path
 
 from golow import models
 from golow.levels import ladder
-from golow.levels.choices import choices, command_of
-from golow.levels.ladder import Choice
+from golow.levels.choosing import choices, command_of
+from golow.levels.ladder import ChosenLevel
 from golow.measure.cores import default_threads
 from golow.measure.environment import environment_of
 from golow.models.initialise import INITIALISATIONS
 from golow.record import Device, GolowError, Precision
 from golow.training.bundle import OWN
-from golow.training.record import FORMAT_VERSION, DatasetFacts, TrainingPlan
+from golow.training.record import FORMAT_VERSION, Augmentation, DatasetFacts, TrainingPlan
 from golow.training.request import TrainingRequest
 from golow.training.schedule import require_sense
 from golow.workload.request import require_optimizer
@@ -33,7 +33,7 @@ def choose(
     workers: Mapping[str, str | Sequence[str]],
     device: Device,
     precision: Precision,
-) -> list[Choice]:
+) -> list[ChosenLevel]:
     """The levels that train, eager first. By default those of `DEFAULT_LEVELS`, without any whose
     optional extra is not installed."""
     require_device(device, precision)
@@ -53,6 +53,13 @@ def require_possible(request: TrainingRequest) -> None:
     epochs, seeds, padding = request.epochs, request.seeds, request.augmentation.padding
     if epochs < 1:
         raise GolowError(f"{epochs} epochs train nothing", "use --epochs 1 or more.")
+    entry = models.ZOO.get(request.model) if isinstance(request.model, str) else None
+    if entry is not None and entry.per_pixel:
+        raise GolowError(
+            f"{request.model} gives a class for each pixel, and a data set has one for each image",
+            f"time its training step on made-up targets: golow compare {request.model} "
+            "--mode train.",
+        )
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**64:
         raise GolowError(
             f"the seeds {list(seeds)} must be different whole numbers from 0 to 2^64 - 1"
@@ -68,19 +75,22 @@ def require_possible(request: TrainingRequest) -> None:
 
 
 def initialisations_of(request: TrainingRequest) -> tuple[str, ...]:
-    """The requested initialisations. The default is PyTorch's for a model of the zoo, and that of
-    the constructor for any other model."""
+    """The requested initialisations. A model of the zoo has a default, that of any other model is
+    its constructor's."""
     if request.initialisations:
         return tuple(request.initialisations)
     model = request.model
-    return ("default",) if isinstance(model, str) and model in models.ZOO else (OWN,)
+    entry = models.ZOO.get(model) if isinstance(model, str) else None
+    return (entry.initialisation if entry is not None else OWN,)
 
 
 def make_plan(
-    request: TrainingRequest, dataset: DatasetFacts, chosen: Sequence[Choice]
+    request: TrainingRequest, dataset: DatasetFacts, chosen: Sequence[ChosenLevel]
 ) -> TrainingPlan:
     """The plan, with the current time and this machine's environment."""
     model, created = request.model, datetime.now(UTC)
+    if len(dataset.shape) == 1 and request.augmentation != Augmentation():
+        raise GolowError(f"{dataset.name} is a text", "--flip and --crop are for images.")
     threads = request.threads or default_threads()
     title = model if isinstance(model, str) else type(model).__name__
     name = re.sub(r"[^\w.-]+", "-", f"{Path(title).name}-{Path(dataset.name).name}")

@@ -35,12 +35,13 @@ CurveWord = Literal["same", "differs", "unclear"]
 class DatasetFacts(Record, frozen=True, kw_only=True):
     """A data set as it was prepared: what was read, and checksums that identify it.
 
-    shape: of one image, (C, H, W). source: where it came from and what was done to it.
+    shape: of one sample: an image (C, H, W), or a text (sequence,). source: where it came from and
+    what was done to it.
     """
 
     name: str
     classes: tuple[str, ...]
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     train_samples: int
     test_samples: int
     train_checksum: str

@@ -23,11 +23,11 @@ class TrainingRequest:
     model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module. dataset: a name
     that `golow data list` shows, or ``folder:PATH``. levels: names; None means the default levels.
     workers: commands of the user's own levels, by name. seeds: each decides the initial weights and
-    the order of the samples. batch: by default 128, or all samples if there are fewer.
-    resolution: side of the images. initialisations: names of golow's, or ``own``; None means the
-    model's default. threads: of every level; None means one per physical core. data_root: folder of
-    the data set's files; None means golow's own folder. allow_differs: also train levels that fail
-    the check.
+    the order of the samples. batch: by default 128, or all samples if there are fewer. resolution:
+    side of the images. sequence: tokens of a sample of a text. initialisations: names of golow's,
+    or ``own``; None means the model's default. threads: of every level; None means one per physical
+    core. data_root: folder of the data set's files; None means golow's own folder. allow_differs:
+    also train levels that fail the check.
     """
 
     model: str | nn.Module
@@ -38,6 +38,7 @@ class TrainingRequest:
     seeds: Sequence[int] = (0,)
     batch: int | None = None
     resolution: int | None = None
+    sequence: int | None = None
     initialisations: Sequence[str] | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)

@@ -12,7 +12,7 @@ import msgspec
 
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.levels.ladder import BASELINE, Choice
+from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.levels.starter import Starter
 from golow.measure.environment import environment_of, unlike
 from golow.measure.nvml import Card
@@ -47,7 +47,7 @@ class Session:
     observer: TrainingObserver
     notes: list[str] = field(default_factory=list)
 
-    def run(self, chosen: Sequence[Choice]) -> tuple[Training, bool]:
+    def run(self, chosen: Sequence[ChosenLevel]) -> tuple[Training, bool]:
         """Run the levels; returns the training, and whether Ctrl-C ended it."""
         interrupted = False
         with ExitStack() as stack:
@@ -133,7 +133,9 @@ class Session:
         twins = len(self.plan.initialisations) if self._rounding_tells else 0
         return len(list(starts(self.plan))) + twins
 
-    def _level(self, choice: Choice, card: Card | None, known: Mapping[str, Check]) -> CheckedLevel:
+    def _level(
+        self, choice: ChosenLevel, card: Card | None, known: Mapping[str, Check]
+    ) -> CheckedLevel:
         return CheckedLevel(
             choice,
             self.bundles.train,

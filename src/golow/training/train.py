@@ -16,7 +16,7 @@ from torch import nn
 
 from golow.cache import open_cache
 from golow.comparison.store import require_writable
-from golow.levels.ladder import Choice
+from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
 from golow.record import GolowError
 from golow.scratch import scratch_folder
@@ -63,6 +63,7 @@ def train(
         request.model if isinstance(request.model, str) else "",
         root=Path(request.data_root) if request.data_root else None,
         resolution=request.resolution,
+        sequence=request.sequence,
         voc_label=request.voc_label,
         cache=cache,
         progress=observer.counted,
@@ -96,6 +97,7 @@ def resume(
             f"{plan.model} was a module object in a running program, not in a file",
             f"in Python: golow.resume({str(folder)!r}, model=the_module).",
         )
+    shape = plan.dataset.shape
     named = [level for level in plan.levels if level not in plan.workers]
     chosen = choose(named, plan.workers, plan.device, plan.precision)
     observer.stage("preparing the data")
@@ -103,7 +105,8 @@ def resume(
         plan.dataset.name,
         plan.model,
         root=Path(plan.data_root) if plan.data_root else None,
-        resolution=plan.dataset.shape[1],
+        resolution=shape[1] if len(shape) == 3 else None,
+        sequence=shape[0] if len(shape) == 1 else None,
         voc_label=plan.voc_label,
         cache=cache,
         progress=observer.counted,
@@ -120,7 +123,7 @@ def resume(
 # ---------------------------------------------------------------- how it is done
 
 
-def _run(session: Session, chosen: Sequence[Choice]) -> TrainingOutcome:
+def _run(session: Session, chosen: Sequence[ChosenLevel]) -> TrainingOutcome:
     training, interrupted = session.run(chosen)
     return TrainingOutcome(training, session.folder, interrupted)
 

@@ -10,7 +10,6 @@ from typing import Self
 
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
-from golow.levels.ladder import Choice
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 
@@ -45,13 +44,10 @@ class Workers:
     def evaluator(self) -> Worker:
         """The worker that infers: the same variant, or the plain level if that only trains."""
         if self._evaluator is None:
-            level, variant = choice = self.level.choice
-            if "infer" not in choice.modes:
-                variant = ""
-            name = Choice(level, variant).name
-            self.level.observer.stage(f"{name}: starting the worker that evaluates")
-            launch = level.prepare(self._inference, variant, self.level.cache)
-            self._evaluator = self.level.starter.worker(name, launch, self._inference)
+            chosen = self.level.choice.inferring(self._inference.workload.device)
+            self.level.observer.stage(f"{chosen.name}: starting the worker that evaluates")
+            launch = chosen.prepare(self._inference, self.level.cache)
+            self._evaluator = self.level.starter.worker(chosen.name, launch, self._inference)
             self._evaluator.load(self._inference.folder)
         return self._evaluator
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from golow.record import LayerTime, Mode, Sample
+from golow.record import LayerTime, Mode, Sample, Unsupported
 from golow.worker import process
 from golow.worker.conversation import SETTLE_SECONDS, Conversation
 from golow.worker.limits import Limits
@@ -19,6 +19,7 @@ from golow.worker.protocol import (
     VERSION,
     ArenaReport,
     Challenge,
+    ChoicesReport,
     CopiesReport,
     CountReport,
     EpochReport,
@@ -57,8 +58,11 @@ class Worker(Conversation):
         environment: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         turn: Turn | None = None,
+        choices: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        """turn: this worker's comparison among those that share a GPU, if several do."""
+        """turn: this worker's comparison among those that share a GPU, if several do. choices: the
+        alternatives that it makes whenever it loads; by name, the choice that each belongs to and
+        the value that must then be in force."""
         super().__init__(
             name,
             command,
@@ -68,6 +72,7 @@ class Worker(Conversation):
             limits=limits,
             turn=turn,
         )
+        self._choices = dict(choices or {})
         self.last: float | None = 0.0  # of the last `time`; None if it was not finite
         self._seconds_per_iteration = 0.0  # unknown until measured
         self._meter = ContentionMeter(self.pid)
@@ -77,6 +82,12 @@ class Worker(Conversation):
         with contextlib.suppress(OSError):  # it has died: `load` reports how
             self.lines.write(line({"do": "wake", "mode": mode}))
         self.waiting = True
+
+    def import_all(self, mode: Mode) -> float:
+        """The same, and wait until it is done: seconds since the process was started."""
+        self.wake(mode)
+        self.read("wake", self.limits.load)
+        return time.perf_counter() - self.started
 
     def load(self, bundle: Path) -> LoadReport:
         """Load the bundle's workload."""
@@ -223,6 +234,14 @@ class Worker(Conversation):
             return None
         return self.convert(self.require_success(answer), CopiesReport)
 
+    def choices(self, names: Sequence[str]) -> dict[str, str]:
+        """The values in force of these choices, as far as the worker can read them; empty if it
+        does not know the request."""
+        answer = self.answer({"do": "choices", "names": list(names)}, self.limits.memory)
+        if answer.get("error") in ("unsupported", "unknown_request"):
+            return {}
+        return self.convert(self.require_success(answer), ChoicesReport).choices
+
     def epoch(
         self,
         data: Path,
@@ -299,7 +318,9 @@ class Worker(Conversation):
         # Any answer will do: a worker without `wake` imports everything when it loads.
         if self.waiting:
             self.read("wake", self.limits.load)
-        request = {"do": "load", "bundle": str(bundle)}
+        request: dict[str, Any] = {"do": "load", "bundle": str(bundle)}
+        if self._choices:
+            request["choices"] = list(self._choices)
         answer = self.answer(request, self.limits.load, gives_way=gives_way)
         report = self.convert(self.require_success(answer), LoadReport)
         if report.protocol != VERSION:
@@ -308,7 +329,19 @@ class Worker(Conversation):
                 f"it speaks version {report.protocol} of the worker protocol, this golow version "
                 f"{VERSION}: docs/protocol.md says what to change",
             )
+        self._require_choices()
         return report
+
+    def _require_choices(self) -> None:
+        """Raise `Unsupported` unless every alternative is in force: what was not set is not
+        measured."""
+        found = self.choices([choice for choice, _ in self._choices.values()])
+        for name, (choice, value) in self._choices.items():
+            if found.get(choice) != value:
+                now = f"it is {found[choice]!r}" if choice in found else "it cannot be read there"
+                raise Unsupported(
+                    self.name, f"{name} is not in force: {choice} should be {value!r}, and {now}"
+                )
 
     def _ask_patiently(self, do: str, fields: dict[str, Any], iterations: int) -> dict[str, Any]:
         """The answer to a request for iterations. Once their time is known, the limit is a multiple

@@ -38,7 +38,7 @@ def time_iterations(
 ) -> tuple[int, ...]:
     """Nanoseconds of each of ``iterations`` calls by the monotonic clock, after untimed calls."""
     samples = []
-    with _collector_kept_out():
+    with collector_as_timed():
         for index in range(warmup + iterations):
             around.before(index)
             start = time.perf_counter_ns()
@@ -61,7 +61,7 @@ def time_on_device(
     All are enqueued back to back, as in a user's loop, with one synchronisation at the end. cold:
     the L2 is emptied before each, outside the events.
     """
-    with _collector_kept_out():
+    with collector_as_timed():
         for index in range(warmup):
             around.before(index)
             iterate()
@@ -80,14 +80,32 @@ def time_on_device(
         return DeviceTimes(tuple(samples), stopwatch.nanoseconds())
 
 
+class Collector:
+    """What happens to Python's garbage collector while iterations are timed.
+
+    stays_on: it runs then, too, which a user may choose; otherwise it is disabled, as in timeit:
+    which iteration it hits is random. freezes: it leaves out what lives before a block.
+    """
+
+    stays_on = False
+    freezes = True
+
+
+def leave_collector_on(freezes: bool) -> None:
+    """Let the garbage collector run during timed iterations of this process."""
+    Collector.stays_on, Collector.freezes = True, freezes
+
+
 @contextmanager
-def _collector_kept_out() -> Iterator[None]:
-    """Disable the garbage collector, as in timeit: which iteration it hits is random. It runs once
-    before the untimed iterations, because it leaves the caches cold: after them it would slow down
-    the first timed one, and only in Python."""
+def collector_as_timed() -> Iterator[None]:
+    """The garbage collector as it is while iterations are timed. It runs once before the untimed
+    iterations, because it leaves the caches cold: after them it would slow down the first timed
+    one, and only in Python."""
     gc.collect()
-    gc.freeze()  # living objects need no further collection before the next block
-    gc.disable()
+    if Collector.freezes:
+        gc.freeze()  # living objects need no further collection before the next block
+    if not Collector.stays_on:
+        gc.disable()
     try:
         yield
     finally:

@@ -103,6 +103,16 @@ class Conversation:
             self._kill()
             self._log.close()
 
+    def end(self) -> float:
+        """Make the worker exit; seconds from the request until its process is gone."""
+        began = time.perf_counter()
+        self.dismiss()
+        if not process.wait_until_gone(self.pid, self.limits.quit):
+            raise self.fail("hung", f"it did not exit within {self.limits.quit:.0f} s of `quit`")
+        seconds = time.perf_counter() - began
+        self.close()
+        return seconds
+
     def log(self) -> str:
         """The last part of the worker's standard error."""
         return "" if self._log.closed else process.last_words(self._log.fileno())

@@ -1,7 +1,8 @@
 """The batches of an epoch, gathered from a prepared data set, and the arithmetic of an input.
 
-A prepared data set is one safetensors file, ``images`` uint8 [N, C, H, W] and ``labels`` int64 [N];
-an order is another, ``rows`` int64, and with augmentation ``shifts`` int8 [rows, 2] and ``flips``
+A prepared data set is one safetensors file: ``images`` uint8 [N, C, H, W] and ``labels`` int64 [N],
+or of a text ``tokens`` and ``labels``, both int64 [N, sequence], which are inputs as they are; an
+order is another, ``rows`` int64, and with augmentation ``shifts`` int8 [rows, 2] and ``flips``
 uint8 [rows]. Nothing here imports a framework: workers without one compute their inputs by the
 functions below, the others by the same arithmetic on their device.
 """
@@ -21,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from golow.record import GolowError
 
 Pixels = npt.NDArray[np.uint8]
+Stored = npt.NDArray[np.uint8] | npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int64]
 Shifts = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float32]
@@ -29,12 +31,13 @@ Floats = npt.NDArray[np.float32]
 class Fed(NamedTuple):
     """One batch as stored in the data set.
 
-    pixels: uint8 [n, C, H, W], before augmentation. labels: int64 [n]. shifts: int8 [n, 2], rows
+    pixels: uint8 [n, C, H, W], before augmentation, or tokens int64 [n, sequence]. labels: int64,
+    [n] or of the tokens' shape. shifts: int8 [n, 2], rows
     and columns by which each image is shifted, None without shifts. flips: uint8 [n], 1 for an
     image flipped left to right.
     """
 
-    pixels: Pixels
+    pixels: Stored
     labels: Labels
     shifts: Shifts | None = None
     flips: Pixels | None = None
@@ -66,7 +69,8 @@ class Feed:
         self.scale, self.shift = (np.array(given, np.float32) for given in (scale, shift))
         self.checksum = checksum
         self._images, self._labels = _map(data)
-        if not self.scale.shape == self.shift.shape == self._images.shape[1:2]:
+        channels = self._images.shape[1:2] if is_pixels(self._images) else (0,)
+        if not self.scale.shape == self.shift.shape == channels:
             raise GolowError(f"{data}: scale and shift need one number per channel")
         self._has_order = order is not None
         self._order = _order(order, len(self._labels)) if order else _own_order(len(self._labels))
@@ -95,10 +99,15 @@ class Feed:
 # ---------------------------------------------------------------- the arithmetic of an input
 
 
-def augmented(fed: Fed) -> Pixels:
+def is_pixels(stored: Stored) -> bool:
+    """Whether they are pixels, which become inputs by arithmetic; tokens are inputs already."""
+    return stored.dtype == np.uint8
+
+
+def augmented(fed: Fed) -> Stored:
     """The pixels, each image shifted, with zeros outside of it, then flipped.
 
-    out[y][x] = in[y + dy][x + dx]; uint8 [n, C, H, W].
+    out[y][x] = in[y + dy][x + dx]; uint8 [n, C, H, W]. Tokens are not augmented.
     """
     pixels = fed.pixels
     if fed.shifts is not None:
@@ -113,18 +122,21 @@ def augmented(fed: Fed) -> Pixels:
     return pixels
 
 
-def normalised(pixels: Pixels, scale: Floats, shift: Floats) -> Floats:
-    """``x * scale[c] + shift[c]`` in float32, rounded after the product and after the sum."""
+def normalised(pixels: Stored, scale: Floats, shift: Floats) -> Floats | Labels:
+    """``x * scale[c] + shift[c]`` in float32, rounded after the product and after the sum; tokens
+    as they are."""
+    if not is_pixels(pixels):
+        return pixels.astype(np.int64, copy=False)
     result = pixels.astype(np.float32)
     result *= scale[:, None, None]
     result += shift[:, None, None]
     return result
 
 
-def padded(pixels: Pixels, batch: int) -> Pixels:
+def padded(pixels: Stored, batch: int) -> Stored:
     """The pixels, padded to a whole batch with copies of the last image."""
     missing = batch - len(pixels)
-    return np.concatenate((pixels, pixels[-1:].repeat(missing, 0))) if missing else pixels
+    return pixels.take([*range(len(pixels)), *[-1] * missing], 0) if missing else pixels
 
 
 def _overlap(size: int, distance: int) -> tuple[slice, slice]:
@@ -164,12 +176,18 @@ def _order(file: Path, rows: int) -> _Order:
     return order
 
 
-def _map(file: Path) -> tuple[Pixels, Labels]:
-    """Images and labels; the images stay in the file until their pages are accessed."""
+def _map(file: Path) -> tuple[Stored, Labels]:
+    """Images or tokens, and labels; images stay in the file until their pages are accessed."""
     labels = _tensors(file, ("labels",))["labels"]
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
-        entry = msgspec.json.decode(opened.read(length), type=dict[str, Any]).get("images", {})
+        header = msgspec.json.decode(opened.read(length), type=dict[str, Any])
+    if "tokens" in header:
+        tokens: Labels = _tensors(file, ("tokens",))["tokens"]
+        _require(file, "tokens", tokens, np.int64, (len(labels), *tokens.shape[1:2]))
+        _require(file, "labels", labels, np.int64, tokens.shape)
+        return tokens, labels
+    entry = header.get("images", {})
     if entry.get("dtype") != "U8" or len(entry["shape"]) != 4:
         raise GolowError(f"{file}: it has no images uint8 [N, C, H, W]")
     images = np.memmap(

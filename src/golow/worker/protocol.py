@@ -192,6 +192,12 @@ class CountReport(Record, frozen=True, kw_only=True):
     frames: tuple[PythonFrame, ...] = ()
 
 
+class ChoicesReport(Record, frozen=True, kw_only=True):
+    """The answer to `choices`: the values in force, by the name of the choice."""
+
+    choices: dict[str, str]
+
+
 class EpochReport(Record, frozen=True, kw_only=True):
     """The answer to `epoch`: the loss of each batch, None if it is not finite; crc32 over the
     pixels and labels that were consumed; total nanoseconds."""
@@ -248,6 +254,17 @@ class VerifiableProgram(Program, Protocol):
 
     def write_result(self, file: Path) -> None:
         """Write the whole result of the last iteration to the file."""
+
+
+@runtime_checkable
+class ChoosingProgram(Program, Protocol):
+    """A program that takes alternatives to what is chosen by default, and says what is in force."""
+
+    def choose(self, names: Sequence[str]) -> None:
+        """Make these alternatives; called before each `load`."""
+
+    def choices(self, names: Sequence[str]) -> dict[str, str]:
+        """The values in force of the choices with these names, as far as it can read them."""
 
 
 @runtime_checkable

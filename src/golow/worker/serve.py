@@ -32,6 +32,7 @@ from golow.worker.counting import count
 from golow.worker.feed import Feed
 from golow.worker.protocol import (
     VERSION,
+    ChoosingProgram,
     CountedProgram,
     DeviceProgram,
     DividedProgram,
@@ -131,6 +132,11 @@ def _wake(program: Program, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    names = request.get("choices") or []
+    if isinstance(program, ChoosingProgram):
+        program.choose(names)
+    elif names:
+        raise Unsupported("", f"this worker does not know the choice {names[0]!r}")
     report: dict[str, Any] = msgspec.to_builtins(program.load(Path(request["bundle"])))
     return {**report, "protocol": VERSION}
 
@@ -236,6 +242,12 @@ def _copies(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _choices(program: Program, request: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(program, ChoosingProgram):
+        raise UnknownRequest("this worker does not say what was chosen")
+    return {"choices": program.choices(request["names"])}
+
+
 def _epoch(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     program = _trainable(program)
     rates = [float(rate) for rate in request["rates"]]
@@ -325,6 +337,7 @@ _HANDLERS: dict[str, Callable[[Program, dict[str, Any]], dict[str, Any]]] = {
     "profile": _profile,
     "arena": _arena,
     "count": _count,
+    "choices": _choices,
     "epoch": _epoch,
     "save": _save,
     "restore": _restore,

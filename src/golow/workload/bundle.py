@@ -113,10 +113,10 @@ def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
 
 
 def _is_named(loss: object, name: str) -> bool:
-    """Whether a worker can find the loss by its name in torch.nn.functional."""
-    from torch.nn import functional
+    """Whether a worker can find the loss by its name."""
+    from golow.workload.losses import named_loss
 
-    return getattr(functional, name, None) is loss
+    return named_loss(name) is loss
 
 
 def _pickle(live: object, what: str) -> bytes:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Loss = Callable[..., "Tensor"]
 
+CALLERS_INPUTS = "the caller's example inputs"  # what `Workload.data` says of them
+
 
 @dataclass(frozen=True)
 class Request:
@@ -23,10 +25,12 @@ class Request:
     model: a name of the zoo, ``file.py:Name``, ``package.module:name``, ``file.pt2`` or a module.
     example_inputs and targets: tensors with the batch dimension first, for models that do not take
     images; without them golow uses its own images and labels. batch: 8 by default. input_shape: of
-    one sample, without the batch. resolution: side of a square image. channels, classes: for a
-    model of the zoo. weights: a .safetensors file of the state dict. initialisation: a name of
-    `golow.models.initialise`. loss: a name of torch.nn.functional, or a function of the output and
-    the targets. seed: for weights and order of images. threads: for every level.
+    one sample, without the batch. resolution: side of a square image. sequence: tokens of a sample.
+    channels, classes: for a model of the zoo; the classes of a language model are its vocabulary.
+    weights: a .safetensors file of the state dict. initialisation: a name of
+    `golow.models.initialise`. loss: a name of torch.nn.functional or of `golow.workload.losses`,
+    or a function of the output and the targets. seed: for weights and order of images. threads:
+    for every level.
     """
 
     model: str | nn.Module
@@ -35,6 +39,7 @@ class Request:
     mode: Mode = "infer"
     batch: int | None = None
     resolution: int | None = None
+    sequence: int | None = None
     input_shape: tuple[int, ...] | None = None
     channels: int | None = None
     classes: int | None = None

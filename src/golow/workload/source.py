@@ -222,24 +222,42 @@ def _is_within(file: str, folder: Path) -> bool:
     return Path(file).is_relative_to(folder)
 
 
+# Layers of other packages that draw random numbers, and the attribute with the probability. At 0
+# they return their input.
+RANDOM_LAYERS = {
+    "torchvision.ops.stochastic_depth.StochasticDepth": "p",
+    "timm.layers.drop.DropPath": "drop_prob",
+}
+
+
 def random_layers(module: nn.Module) -> list[str]:
-    """Paths of the dropout layers with a probability above 0."""
+    """Paths of the layers that drop something with a probability above 0."""
     return [
         path
-        for path, child in module.named_modules()
-        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0
+        for path, layer in module.named_modules()
+        if (name := _probability(layer)) and getattr(layer, name) > 0
     ]
 
 
 @contextmanager
 def random_layers_off(module: nn.Module) -> Iterator[None]:
-    """Set the probability of all dropout layers to 0 within the block."""
-    layers = [m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    before = [layer.p for layer in layers]
-    for layer in layers:
-        layer.p = 0.0
+    """Set the probability of all layers that drop something to 0 within the block."""
+    layers = [(layer, name) for layer in module.modules() if (name := _probability(layer))]
+    before = [getattr(layer, name) for layer, name in layers]
+    for layer, name in layers:
+        setattr(layer, name, 0.0)
     try:
         yield
     finally:
-        for layer, probability in zip(layers, before, strict=True):
-            layer.p = probability
+        for (layer, name), probability in zip(layers, before, strict=True):
+            setattr(layer, name, probability)
+
+
+def _probability(layer: nn.Module) -> str:
+    """The attribute with the probability that the layer drops something; empty if it has none."""
+    match layer:
+        case nn.modules.dropout._DropoutNd():
+            return "p"
+        case nn.MultiheadAttention() | nn.RNNBase():
+            return "dropout"
+    return RANDOM_LAYERS.get(f"{type(layer).__module__}.{type(layer).__qualname__}", "")

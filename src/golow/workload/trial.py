@@ -86,7 +86,7 @@ def try_step(
 
 def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
-    hint = "give the shape of one sample with --input, or the size with --resolution."
+    hint = "give the shape of one sample with --input, or its size with --resolution or --sequence."
     try:
         with users_code(f"{name} does not accept an input of {shapes}", hint, 3), torch.no_grad():
             inputs = tuple(t.to(device) for t in batch.inputs)
@@ -95,13 +95,14 @@ def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
     except torch.OutOfMemoryError as error:
         raise GolowError(
             f"the GPU has too little memory for a forward pass of {name} on {shapes}",
-            "use a smaller --batch or --resolution.",
+            "use a smaller --batch, --resolution or --sequence.",
         ) from error
     if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
         raise GolowError(
             f"the output of {name} is not a tensor: it contains {kinds}",
-            "return a tensor, or a tuple, list or dict of tensors.",
+            "return a tensor, or a tuple, named tuple, list or dict of tensors; a dataclass needs "
+            "torch.export.register_dataclass in the file that defines it.",
         )
     for leaf in leaves:
         if kind := unusual(leaf):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from golow.files import require_file
+from golow.models import ZOO
 from golow.models.initialise import initialise
 from golow.record import GolowError, ModelSource
 from golow.workload.source import build_module
@@ -30,6 +33,22 @@ def fresh_module(
     torch.manual_seed(seed)
     module = _copy(model) if isinstance(model, nn.Module) else build_module(source)
     return module, _give_weights(module, source, weights, initialisation, seed)
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool = False) -> None:
+    """Load what the state dict of a module of the same code held.
+
+    A file of tensors has no versions, which PyTorch keeps beside a state dict's tensors and some
+    modules require (torchvision's MNASNet). The code is the same, so the versions are its own.
+    assign: take the tensors themselves instead of copying them.
+    """
+    state = OrderedDict(weights)
+    versions = {
+        path: {"version": layer._version}
+        for path, layer in module.named_modules(remove_duplicate=False)
+    }
+    state._metadata = versions  # type: ignore[attr-defined]
+    module.load_state_dict(state, assign=assign)
 
 
 def _copy(module: nn.Module) -> nn.Module:
@@ -55,7 +74,7 @@ def _give_weights(
         _load_weights(module, Path(weights))
         return f"weights of {Path(weights).name}"
     if initialisation is not None or source.kind == "zoo":
-        name = initialisation or "default"
+        name = initialisation or ZOO[source.name].initialisation
         try:
             initialise(module, name, seed)
         except (KeyError, ValueError) as error:
@@ -63,7 +82,7 @@ def _give_weights(
         except (RuntimeError, MemoryError) as error:
             raise GolowError(
                 f"the weights of {source.name} cannot be made: {str(error).partition(chr(10))[0]}",
-                "use a smaller --resolution.",
+                "use a smaller --resolution or --classes.",
             ) from error
         return f"{name}, seed {seed}"
     if source.kind in ("pickle", "program"):
@@ -84,7 +103,16 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     except (SafetensorError, OSError) as error:
         raise GolowError(f"{path} cannot be read: {error}") from error
     try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
+        _load_file(module, state)
+    except (RuntimeError, ValueError) as error:
         lines = "\n".join(str(error).splitlines()[:6])
         raise GolowError(f"{path} does not fit the model: {lines}") from error
+
+
+def _load_file(module: nn.Module, state: dict[str, Tensor]) -> None:
+    """Load tensors of unknown age. Without a version, modules accept what older ones of their kind
+    lack, as batch norm does its count of batches; one that refuses them gets its own version."""
+    try:
+        module.load_state_dict(state)
+    except ValueError:
+        load_weights(module, state)

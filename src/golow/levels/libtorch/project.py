@@ -25,6 +25,7 @@ STATIC_FILES = (
     "CMakeLists.txt",
     "main.cpp",
     "program.h",
+    "allocator.h",
     "bundle.h",
     "safetensors.h",
     "json.h",

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
+from golow.levels.choices.chooser import Chooser
 from golow.levels.peers.exported_program import VARIABLE, read_report
 from golow.record import GolowError, Workload
 from golow.worker.marking import marked_arrays
@@ -26,17 +27,19 @@ from golow.workload.bundle import Bundle
 Array = npt.NDArray[Any]
 
 
-class ArrayProgram:
+class ArrayProgram(Chooser):
     """A workload run by a runtime on numpy arrays; a level overrides the four methods below.
 
     The arrays of a batch stay where they are until the next load, as the tensors of `TorchProgram`
-    do, so that a runtime can be bound to them once.
+    do, so that a runtime can be bound to them once. settings: what the user chose otherwise than
+    the level does, by the runtime's names; None removes a setting of the level's.
     """
 
     workload: Workload
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.settings: dict[str, Any] = {}
         self.position = self._last = 0
         self._kept: list[float] = []
 

@@ -24,6 +24,7 @@ from golow.record import GolowError, Unsupported
 from golow.worker.serve import end_with_parent
 from golow.workload.bundle import Bundle
 from golow.workload.source import build_module
+from golow.workload.weights import load_weights
 
 
 class FlatOutputs(nn.Module):
@@ -61,7 +62,7 @@ def export(level: str, bundle: Bundle, folder: Path) -> ExportReport:
 
 def _module(bundle: Bundle) -> nn.Module:
     module = build_module(bundle.workload.source, bundle.folder)
-    module.load_state_dict(load_file(bundle.file("weights.safetensors")))
+    load_weights(module, load_file(bundle.file("weights.safetensors")))
     return FlatOutputs(module).eval()
 
 

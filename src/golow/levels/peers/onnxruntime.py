@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,9 @@ def program(variant: str) -> ArrayProgram:
             self.bindings: dict[int, Any] = {}
             try:
                 self.session = onnxruntime.InferenceSession(
-                    folder / MODEL, options(workload), providers=["CPUExecutionProvider"]
+                    folder / MODEL,
+                    options(workload, self.settings),
+                    providers=["CPUExecutionProvider"],
                 )
             except NoKernel as error:
                 reason = str(error).strip().splitlines()[0]
@@ -88,12 +91,19 @@ def program(variant: str) -> ArrayProgram:
             found: list[Array] = self.bindings[index].copy_outputs_to_cpu()
             return found
 
-    def options(workload: Workload) -> Any:
+    def options(workload: Workload, settings: Mapping[str, Any]) -> Any:
         chosen = onnxruntime.SessionOptions()
         chosen.intra_op_num_threads = workload.threads
         chosen.inter_op_num_threads = 1
         chosen.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         chosen.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        for name, value in settings.items():
+            if name.startswith("session."):
+                chosen.add_session_config_entry(name, value)
+            elif name == "graph_optimization_level":
+                setattr(chosen, name, getattr(onnxruntime.GraphOptimizationLevel, value))
+            else:
+                setattr(chosen, name, value)
         return chosen
 
     return OnnxRuntime()

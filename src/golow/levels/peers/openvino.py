@@ -92,7 +92,8 @@ def program(variant: str) -> ArrayProgram:
 
     class OpenVino(ArrayProgram):
         def open(self, folder: Path, workload: Workload) -> None:
-            settings = SETTINGS | {"INFERENCE_NUM_THREADS": str(workload.threads)}
+            own = SETTINGS | {"INFERENCE_NUM_THREADS": str(workload.threads)} | self.settings
+            settings = {name: value for name, value in own.items() if value is not None}
             self.requests: dict[int, Any] = {}
             self.compiled = openvino.Core().compile_model(folder / MODEL, "CPU", settings)
             taken = self.compiled.get_property("INFERENCE_NUM_THREADS")

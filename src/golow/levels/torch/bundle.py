@@ -8,8 +8,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from golow.lower.sharing import first_names
+from golow.record import GolowError
 from golow.workload.bundle import Bundle
+from golow.workload.losses import named_loss
 from golow.workload.source import build_module
+from golow.workload.weights import load_weights
 
 
 def tensors(bundle: Bundle, name: str) -> dict[str, Tensor]:
@@ -21,26 +25,37 @@ def module(bundle: Bundle) -> nn.Module:
     """The workload's module with the bundle's weights."""
     source = bundle.workload.source
     weights = {name: tensor.clone() for name, tensor in tensors(bundle, "weights").items()}
-    if source.kind != "zoo":
-        built = build_module(source, bundle.folder)
-        built.load_state_dict(weights)
-        return built
-    # The weights are known, so the zoo's modules need not draw random ones first.
-    with torch.device("meta"):
-        built = build_module(source, bundle.folder)
-    built.load_state_dict(weights, assign=True)
-    for parameter in built.parameters():
-        parameter.requires_grad_(True)
+    if source.kind == "zoo":
+        # The weights are known, so the zoo's modules need not draw random ones first.
+        with torch.device("meta"):
+            built = build_module(source, bundle.folder)
+        load_weights(built, _shared(built, weights), assign=True)
+        for parameter in built.parameters():
+            parameter.requires_grad_(True)
+        # A buffer outside the state dict has no numbers yet; only the constructor knows them.
+        if not any(buffer.is_meta for buffer in built.buffers()):
+            return built
+    built = build_module(source, bundle.folder)
+    load_weights(built, weights)
     return built
 
 
+def _shared(built: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights, with one parameter for all names of a parameter of the module."""
+    first = first_names(built)
+    parameters = {name: nn.Parameter(weights[name]) for name, _ in built.named_parameters()}
+    return {name: parameters.get(first[name], weights[name]) for name in weights}
+
+
 def loss(bundle: Bundle) -> Callable[..., Tensor]:
-    """The workload's loss: the caller's own, or the one with its name in torch.nn.functional."""
+    """The workload's loss: the caller's own, or the one of its name."""
     path = bundle.file("loss.pkl")
     if path.exists():
         import cloudpickle
 
         own: Callable[..., Tensor] = cloudpickle.loads(path.read_bytes())
         return own
-    named: Callable[..., Tensor] = getattr(nn.functional, bundle.workload.loss)
+    named = named_loss(bundle.workload.loss)
+    if named is None:
+        raise GolowError(f"there is no loss {bundle.workload.loss!r}")
     return named

@@ -4,6 +4,7 @@ kernels."""
 from __future__ import annotations
 
 import hashlib
+import importlib
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +14,7 @@ from golow.cache import discard_damaged
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.probe import Probe
 from golow.levels.torch import eager
+from golow.record import Mode
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -81,6 +83,10 @@ def program(variant: str) -> TorchProgram:
                 torch.compiler.reset()
             compiled: Lowered = torch.compile(module, **options)
             return compiled
+
+        def wake(self, mode: Mode) -> None:
+            super().wake(mode)
+            importlib.import_module("torch._inductor.compile_fx")  # else the first compilation does
 
         def allocated_peak(self) -> int | None:
             # A graph's memory is allocated when it is recorded; a replay does not show it.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from golow.levels.torch.habits import Habits
 from golow.record import Workload
 from golow.scratch import scratch_folder
 from golow.worker.protocol import CopiesReport
@@ -23,22 +24,35 @@ class Arithmetic(NamedTuple):
     storage: dtype of weights and activations. given: dtype of the input that an iteration gets; it
     casts the input to storage if they differ. autocast: dtype of the operations that autocast runs
     in lower precision. scaled: whether the loss is scaled, since gradients in half precision may
-    underflow.
+    underflow. casts_kept: whether autocast keeps the weights that it casts.
     """
 
     storage: torch.dtype
     given: torch.dtype
     autocast: torch.dtype | None = None
     scaled: bool = False
+    casts_kept: bool = True
 
     def casting(self, device: str) -> AbstractContextManager[object]:
         """The context for the forward pass and the loss."""
-        return torch.autocast(device, self.autocast) if self.autocast else nullcontext()
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(device, self.autocast, cache_enabled=self.casts_kept)
 
 
-def arithmetic(workload: Workload, dtype: torch.dtype) -> Arithmetic:
+def arithmetic(workload: Workload, dtype: torch.dtype, habits: Habits) -> Arithmetic:
     """The arithmetic of the workload's precision for a level that computes in float32; a level with
-    another dtype keeps it. Sets torch's flags for TF32 if the precision specifies them."""
+    another dtype keeps it. Sets torch's flags for TF32 if the precision specifies them, or if the
+    user chose otherwise."""
+    found = _of_precision(workload, dtype)
+    if habits.tf32_products is not None:
+        torch.backends.cuda.matmul.allow_tf32 = habits.tf32_products
+    if habits.tf32_convolutions is not None:
+        torch.backends.cudnn.allow_tf32 = habits.tf32_convolutions
+    return found._replace(casts_kept=habits.casts_kept)
+
+
+def _of_precision(workload: Workload, dtype: torch.dtype) -> Arithmetic:
     if dtype != torch.float32:
         return Arithmetic(dtype, dtype)
     if workload.precision in ("ieee", "tf32"):
@@ -97,6 +111,11 @@ def elapsed_ns(start: torch.cuda.Event, stop: torch.cuda.Event) -> int:
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def counts_memory() -> bool:
+    """Whether memory comes from an allocator of PyTorch's, which counts it."""
+    return torch.cuda.memory_reserved() > 0
 
 
 def allocated_peak(run: Callable[[], None]) -> int:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.worker.feed import Fed, Feed, padded
+from golow.worker.feed import Fed, Feed, is_pixels, padded
 
 
 def batches(feed: Feed, device: torch.device, least: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each batch the input, float32 [n, C, H, W], and the labels, int64 [n], on the device.
+    """For each batch the input, float32 [n, C, H, W], and the labels, int64 [n], on the device; of
+    a text both are int64 [n, sequence].
 
     On a GPU everything is enqueued and nothing waits. least: smaller batches are filled up to this
     many rows with copies of their last row.
@@ -22,8 +23,10 @@ def batches(feed: Feed, device: torch.device, least: int = 0) -> Iterator[tuple[
     scale, shift = (_send(array, device)[:, None, None] for array in (feed.scale, feed.shift))
     for fed in feed:
         pixels = _send(padded(fed.pixels, max(least, len(fed.pixels))), device)
-        inputs = _augment(pixels, fed).to(torch.float32)
-        yield inputs.mul_(scale).add_(shift), _send(fed.labels, device)
+        inputs = _augment(pixels, fed)
+        if is_pixels(fed.pixels):
+            inputs = inputs.to(torch.float32).mul_(scale).add_(shift)
+        yield inputs, _send(fed.labels, device)
 
 
 def _send(array: np.ndarray, device: torch.device) -> Tensor:

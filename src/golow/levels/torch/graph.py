@@ -71,9 +71,13 @@ class CapturedProgram(TorchProgram):
         self._static = self._static_batches()
         self._warm_up()
         self._capture()
+        captured = time.perf_counter() - start
         self._reset()
-        seconds = report.phases["load"] + time.perf_counter() - start
-        return msgspec.structs.replace(report, phases={**report.phases, "load": seconds})
+        phases = {
+            "load": report.phases["load"] + time.perf_counter() - start,
+            "capture": report.phases["capture"] + captured,
+        }
+        return msgspec.structs.replace(report, phases={**report.phases, **phases})
 
     def allocated_peak(self) -> int | None:
         """Bytes that the graph of a whole batch holds beyond weights, gradients and state; a
@@ -113,10 +117,11 @@ class CapturedProgram(TorchProgram):
             raise GolowError(f"there is no graph for a batch of {rows}, only {list(self._graphs)}")
         return self._graphs[rows]
 
-    def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
+    def _sgd(self) -> torch.optim.SGD:
         # Only the fused SGD reads the learning rate, and whether the scaler skips the step, on the
         # GPU. The others ask the host, which cannot be captured.
-        optimizer = super()._sgd(fused=True)
+        self.habits.optimizer = "fused"
+        optimizer = super()._sgd()
         rate = self.workload.optimizer.learning_rate
         optimizer.param_groups[0]["lr"] = torch.tensor(rate, device=self.device)
         return optimizer

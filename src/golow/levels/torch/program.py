@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,20 +17,22 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.utils import _pytree as pytree
 
+from golow.levels.choices.chooser import Chooser
 from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import feed as torch_feed
-from golow.levels.torch import known_memory
+from golow.levels.torch import feeding, known_memory
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
+from golow.levels.torch.habits import Habits
 from golow.record import LayerTime, Mode, Unsupported, Workload
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale
-from golow.worker.marking import marked_span
 from golow.worker.protocol import CopiesReport, LoadReport, Marks, Stopwatch
 from golow.worker.results import weights
 from golow.workload.bundle import Bundle
 from golow.workload.source import random_layers_off
+from golow.workload.weights import load_weights
 
 Lowered = Callable[..., Any]
 
@@ -48,7 +50,7 @@ class Parts(Protocol):
         """The optimizer."""
 
 
-class TorchProgram:
+class TorchProgram(Chooser):
     """A workload run by PyTorch; the level overrides ``lower`` and the settings below.
 
     constant_dropout, constant_weights: the lowered module contains them as constants, and is
@@ -71,6 +73,7 @@ class TorchProgram:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.habits = Habits()
 
     def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
         """The module as this level calls it; eager calls it as it is."""
@@ -84,6 +87,7 @@ class TorchProgram:
         self._read(Bundle(bundle))
         loaded = time.perf_counter()
         self._lower()
+        lowered = time.perf_counter()
         if self.builds_on_first_iteration:
             self.iterate()
             self._try_last_batch()
@@ -94,8 +98,11 @@ class TorchProgram:
         self._reset()
         ready = time.perf_counter()
         # A trace is made at every start; compiled code comes from a cache the next time.
-        build = built - loaded if self.builds_on_first_iteration else 0.0
+        builds = self.builds_on_first_iteration
+        build = built - loaded if builds else 0.0
         phases = {"load": ready - start - build, "build": build}
+        if not builds:
+            phases["capture"] = lowered - loaded if self.call is not self.module else 0.0
         return LoadReport(phases=phases, notes=tuple(self.notes))
 
     def wake(self, mode: Mode) -> None:
@@ -136,18 +143,13 @@ class TorchProgram:
     def seek(self, iteration: int) -> None:
         """Let the next iteration be that one."""
         self.position = iteration
+        self.source.seek(iteration % len(self.inputs))
 
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
         """A function that writes a value into the marked part of the next iteration's batch."""
-        flat = [batch[marks.input].view(len(batch[marks.input]), -1) for batch in self.inputs]
-        parts = [samples[:, marked_span(marks, samples.shape[1])] for samples in flat]
-        saved = [part.clone() for part in parts]
-        try:
-            yield lambda value: _fill(parts[self.position % len(parts)], value)
-        finally:
-            for part, values in zip(parts, saved, strict=True):
-                part.copy_(values)
+        with self.source.marked(marks) as write:
+            yield lambda value: write(self.position % len(self.inputs), value)
 
     def keep(self) -> None:
         """Keep the last loss, or the weighted sum of the last outputs, on the device."""
@@ -172,9 +174,10 @@ class TorchProgram:
 
     def allocated_peak(self) -> int | None:
         """Peak bytes that one iteration holds beyond those held before it, as reported by the
-        GPU's allocator, or on a CPU to the profiler."""
+        GPU's allocator, or on a CPU to the profiler; None where nobody counts."""
         if self.device.type == "cuda":
-            return torch_device.allocated_peak(self.iterate)
+            counted = torch_device.counts_memory()
+            return torch_device.allocated_peak(self.iterate) if counted else None
         return torch_memory.allocated_peak(self.iterate)
 
     def epoch(self, feed: Feed, rates: Sequence[float]) -> list[float]:
@@ -183,7 +186,7 @@ class TorchProgram:
         fed = torch_feed.batches(feed, self.device)
         for index, (rate, (inputs, labels)) in enumerate(zip(rates, fed, strict=True)):
             self._set_learning_rate(rate)
-            losses[index] = self._learn((inputs.to(self.arithmetic.given),), (labels,))[0]
+            losses[index] = self._learn((self._given(inputs),), (labels,))[0]
         self._set_learning_rate(self.workload.optimizer.learning_rate)
         return losses.tolist()
 
@@ -210,7 +213,7 @@ class TorchProgram:
         rows = iter(feed.sizes)
         found = []
         for inputs, _ in torch_feed.batches(feed, self.device, least=self.workload.batch):
-            output = pytree.tree_leaves(self._infer((inputs.to(self.arithmetic.given),)))[0]
+            output = pytree.tree_leaves(self._infer((self._given(inputs),)))[0]
             found.append(output[: next(rows)].to(torch.float32, copy=True))
         predicted: np.ndarray = torch.cat(found).cpu().numpy()
         return predicted
@@ -243,7 +246,7 @@ class TorchProgram:
     @contextmanager
     def bare_call(self) -> Iterator[Callable[[], object]]:
         """The lowered module's forward pass on the first batch."""
-        with torch.inference_mode():
+        with self._gradients():
             yield partial(self.call, *self._arrange(self.inputs[0]))
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
@@ -251,9 +254,12 @@ class TorchProgram:
         return torch_device.EventStopwatch(iterations) if self.device.type == "cuda" else None
 
     def copies(self, iterations: int) -> CopiesReport:
-        """The copies to the device when each batch comes from ordinary host memory."""
+        """The copies to the device when each batch comes from ordinary host memory, or from where
+        the user chose."""
         if self.device.type == "cpu":
             raise Unsupported("", "on a CPU nothing is copied to a device")
+        if self.habits.batches is not None:
+            return torch_device.copies(self.iterate, iterations)
         host = torch.device("cpu")
         inputs, targets = self._batches("input", host), self._batches("target", host)
 
@@ -269,18 +275,22 @@ class TorchProgram:
 
     def _read(self, bundle: Bundle) -> None:
         self.workload = bundle.workload
-        torch.set_num_threads(self.workload.threads)
+        torch.set_num_threads(self.habits.thread_count(self.workload.threads))
         self.train = self.workload.mode == "train"
         self.bundle = bundle
         self.device = torch.device(self.workload.device)
-        self.arithmetic = torch_device.arithmetic(self.workload, self.dtype)
+        self.arithmetic = torch_device.arithmetic(self.workload, self.dtype, self.habits)
         self.module = torch_bundle.module(bundle)
         self.module.to(  # type: ignore[call-overload]
             self.device, self.arithmetic.storage, memory_format=self.memory_format
         )
         self.module.train(self.train)
+        if self.habits.frozen and not self.train:
+            self.module.requires_grad_(False)
         self.inputs = self._batches("input", self.device)
         self.targets = self._batches("target", self.device)
+        batches = [feeding.Batch(*pair) for pair in zip(self.inputs, self.targets, strict=True)]
+        self.source = feeding.source(self.habits.batches, batches, self.device)
         if self.train:
             self.loss, self.optimizer = torch_bundle.loss(bundle), self._sgd()
         self.position = 0
@@ -308,14 +318,21 @@ class TorchProgram:
         )
         self._settled = {**scaler.state_dict(), "scale": scale, "_growth_tracker": 0}
 
-    def _sgd(self, fused: bool | None = None) -> torch.optim.SGD:
-        settings = self.workload.optimizer
+    def _gradients(self) -> AbstractContextManager[Any]:
+        """What surrounds a forward pass in inference."""
+        if self.habits.gradients == "inference_mode":
+            return torch.inference_mode()
+        return torch.set_grad_enabled(self.habits.gradients == "recorded")
+
+    def _sgd(self) -> torch.optim.SGD:
+        settings, kind = self.workload.optimizer, self.habits.optimizer
         return torch.optim.SGD(
             self.module.parameters(),
             lr=settings.learning_rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
-            fused=fused,
+            foreach=kind == "foreach" if kind else None,
+            fused=kind == "fused" if kind else None,
         )
 
     def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
@@ -324,16 +341,17 @@ class TorchProgram:
 
         def batch(prefix: str) -> Iterator[Tensor]:
             for position in range(sum(name.startswith(prefix) for name in tensors)):
-                tensor = tensors[f"{prefix}{position}"]
-                dtype = self.arithmetic.given if tensor.is_floating_point() else tensor.dtype
-                yield tensor.to(device, dtype, copy=True)
+                yield self._given(tensors[f"{prefix}{position}"]).to(device, copy=True)
 
         return [tuple(batch(f"{index}/{kind}/")) for index in range(self.workload.batches)]
 
+    def _given(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.arithmetic.given) if tensor.is_floating_point() else tensor
+
     def _reset(self) -> None:
         # Read again, not kept: a copy of the weights would count as the level's memory.
-        self.module.load_state_dict(torch_bundle.tensors(self.bundle, "weights"))
-        self.position = 0
+        load_weights(self.module, torch_bundle.tensors(self.bundle, "weights"))
+        self.seek(0)
         if self.train:
             self._forget_momentum(self.optimizer)
             self._set_learning_rate(self.workload.optimizer.learning_rate)
@@ -348,7 +366,7 @@ class TorchProgram:
 
     def _arrange(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Part of the iteration: at every level the input arrives contiguous and in float32.
-        storage, given, _, _ = self.arithmetic
+        storage, given = self.arithmetic.storage, self.arithmetic.given
         if self.memory_format is torch.contiguous_format and storage is given:
             return tensors
         return tuple(self._arrange_one(tensor, storage) for tensor in tensors)
@@ -365,18 +383,18 @@ class TorchProgram:
         return index
 
     def _forward(self, index: int) -> Any:
-        return self._infer(self.inputs[index])
+        return self._infer(self.source.take(index).inputs)
 
     def _step(self, index: int) -> tuple[Tensor, Any]:
-        return self._learn(self.inputs[index], self.targets[index])
+        return self._learn(*self.source.take(index))
 
     def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
-        with torch.inference_mode():
+        with self._gradients():
             return self.call(*self._arrange(inputs))
 
     def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
         """Run a training step; returns the loss and the output."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=self.habits.set_to_none)
         loss, output = self._loss_and_output(inputs, targets)
         self._backward(loss)
         self._update(self.optimizer)
@@ -408,9 +426,9 @@ class TorchProgram:
             self._last = self._forward(index)
             return
         parts.enter_update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=self.habits.set_to_none)
         parts.enter_forward()
-        loss, _ = self._loss_and_output(self.inputs[index], self.targets[index])
+        loss, _ = self._loss_and_output(*self.source.take(index))
         parts.enter_backward(loss)
         self._backward(loss)
         parts.enter_update()
@@ -480,10 +498,6 @@ class TorchProgram:
                 yield
             finally:
                 self.call = call
-
-
-def _fill(part: Tensor, value: float) -> None:
-    part.fill_(value)
 
 
 def _copy_for_check(tensor: Tensor) -> Tensor:

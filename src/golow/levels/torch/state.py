@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
+from golow.workload.weights import load_weights
+
 
 def read(
     module: nn.Module, optimizer: torch.optim.SGD, scaler: GradScaler | None
@@ -35,7 +37,7 @@ def write_weights(module: nn.Module, state: dict[str, Tensor]) -> None:
     """Copy the state's parameters and buffers into the module's."""
     kinds = ("parameter", "buffer")
     named = {name.partition("/"): tensor for name, tensor in state.items()}
-    module.load_state_dict({name: t for (kind, _, name), t in named.items() if kind in kinds})
+    load_weights(module, {name: t for (kind, _, name), t in named.items() if kind in kinds})
 
 
 def write_momentum(module: nn.Module, optimizer: torch.optim.SGD, state: dict[str, Tensor]) -> None:

@@ -31,32 +31,62 @@ def program(variant: str) -> TorchProgram:
 
     import torch
     from torch import Tensor, nn
+    from torch.utils import _pytree as pytree
 
     from golow.levels.torch.program import Lowered, TorchProgram
+
+    class Flat(nn.Module):
+        """The module with a flat tuple as output: a trace takes no dict of different types."""
+
+        structure: pytree.TreeSpec
+
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+            self.train(module.training)
+
+        def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+            leaves, self.structure = pytree.tree_flatten(self.module(*inputs))
+            return leaves[0] if self.structure.is_leaf() else tuple(leaves)
 
     class TorchScript(TorchProgram):
         # Dropout's probability is a constant of the trace, so switching it off needs a new trace.
         constant_dropout = True
         constant_weights = True  # in the frozen module, which inference runs
+        prepared = ""  # how far the trace is
         indivisible = (
             "TorchScript runs the whole graph in one call, and PyTorch's profiler does not say "
             "which layer an operation came from"
         )
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            flat = Flat(module)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch.jit warns that it is deprecated
                 traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-                    module, inputs, check_trace=False
+                    flat, inputs, check_trace=False
                 )
-                return traced if module.training else self.optimized(traced, inputs)
+                self.prepared = "traced"
+                if module.training or self.habits.script == "traced":
+                    call: Lowered = traced
+                else:
+                    call = self.optimized(traced, inputs)
+            structure = flat.structure
+            if structure.is_leaf():
+                return call
+            return lambda *given: pytree.tree_unflatten(call(*given), structure)
 
         def optimized(self, traced: torch.jit.ScriptModule, inputs: tuple[Tensor, ...]) -> Lowered:
+            self.prepared = "frozen"
+            if self.habits.script == "frozen":
+                frozen: Lowered = torch.jit.freeze(traced)
+                return frozen
             with torch.inference_mode():
                 optimized: Lowered = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
                 try:
                     for _ in range(PROFILING_RUNS):
                         optimized(*inputs)
+                    self.prepared = "optimized"
                 except RuntimeError as error:
                     # For example, oneDNN's adaptive pooling lacks sizes that do not divide evenly.
                     reason = str(error).strip().splitlines()[-1]

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from safetensors.numpy import save_file
 
+from golow.levels.choices.chooser import Chooser
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.arena import arena_report
 from golow.levels.vendor.bundle_arrays import STATE, Read
@@ -38,7 +39,7 @@ class Collector(Protocol):
         """Return all that was kept, in PyTorch's order, after everything has run."""
 
 
-class PlanProgram:
+class PlanProgram(Chooser):
     """Runs a workload by a plan. Each level builds its plan and overrides what runs it.
 
     execution is the plan of the workload's batch, in memory. tail is the plan of the smaller batch

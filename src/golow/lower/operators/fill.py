@@ -32,7 +32,7 @@ def full(call: Call) -> Fill:
 
 
 def ones(call: Call) -> Fill:
-    """``ones(size)``."""
+    """``ones(size)``, also with the shape or dtype of another tensor."""
     return _spelled(call, 1.0)
 
 
@@ -49,5 +49,7 @@ def _spelled(call: Call, value: float) -> Fill:
 SPELLINGS = {
     "aten.full.default": full,
     "aten.ones.default": ones,
+    "aten.new_ones.default": ones,
+    "aten.ones_like.default": ones,
     "aten.zeros.default": zeros,
 }

@@ -16,8 +16,8 @@ import msgspec
 from golow.cache import open_cache
 from golow.comparison.compare import compare
 from golow.comparison.settings import ComparisonSettings
-from golow.levels.choices import choices
-from golow.levels.ladder import Choice
+from golow.levels.choosing import choices
+from golow.levels.ladder import ChosenLevel
 from golow.levels.level import Launch
 from golow.levels.starter import Starter
 from golow.observer import Observer
@@ -117,14 +117,14 @@ class _Counter:
     folder: Path
     starter: Starter
 
-    def way(self, choice: Choice, run: Run) -> LevelWay:
+    def way(self, choice: ChosenLevel, run: Run) -> LevelWay:
         """The way of one level; without figures if the level does not match or cannot do this."""
         found = LevelWay(level=run.level, verdict=run.check.verdict, time=run.time)
         if run.check.verdict != "match":
             reason = f"{run.check.verdict}: {run.check.reason}"
             return msgspec.structs.replace(found, missing=reason)
         try:
-            launch = settled(choice.level.prepare(self.bundle, choice.variant, self.cache))
+            launch = settled(choice.prepare(self.bundle, self.cache))
             frames = self._frames(run.level, launch)
             counted = self._counted(run.level, launch)
         except Unsupported as error:

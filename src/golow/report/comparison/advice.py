@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from golow.record import Comparison, Run
 from golow.report.comparison.gpu import gpu_advice
+from golow.report.comparison.untried import untried_advice
 from golow.report.units import count_text, seconds_text
 
 
@@ -31,7 +32,8 @@ def _which_level(comparison: Comparison) -> str:
                 f"{', '.join(unclear)} stayed unclear: allow more time with --time-limit."
             )
         verb = "is" if len(others) == 1 else "are"
-        return f"Stay with eager for {what} at this size: {', '.join(others)} {verb} not faster."
+        stay = f"Stay with eager for {what} at this size: {', '.join(others)} {verb} not faster."
+        return " ".join([stay, *untried_advice(comparison, proven)])
     best = min(faster, key=lambda run: run.ratio.value if run.ratio else 1.0)
     return " ".join([_use(best, eager, what), *_costs(best), *_cheaper(best, faster)])
 

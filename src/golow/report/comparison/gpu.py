@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from rich import box
@@ -25,9 +25,13 @@ def is_on_gpu(comparison: Comparison) -> bool:
 def gpu_text(comparison: Comparison) -> str:
     """The GPU, the precision and, if it was emptied, the cache."""
     run = comparison.runs[0]
-    names = " or ".join(dict.fromkeys(run.environment.gpu)) or "a GPU"
     cold = ", L2 cold" if any(run.conditions.cache == "cold" for run in comparison.runs) else ""
-    return f"on {names}, precision {comparison.workload.precision}{cold}"
+    return f"on {names_text(run.environment.gpu)}, precision {comparison.workload.precision}{cold}"
+
+
+def names_text(gpus: Iterable[str]) -> str:
+    """Each GPU's name once."""
+    return " or ".join(dict.fromkeys(gpus)) or "a GPU"
 
 
 def is_waiting_for_host(run: Run) -> bool:

@@ -32,17 +32,32 @@ def levels_table(ladder: Sequence[Level]) -> Table:
 
 def models_table(zoo: Mapping[str, Entry]) -> Table:
     """One row per model, with its defaults."""
-    table = _table("model", "what it is", "parameters", "input", "classes", "min. resolution")
+    table = _table("model", "what it is", "parameters", "input", "classes", "sizes")
     for entry in zoo.values():
         table.add_row(
             entry.name,
             entry.summary,
             f"{entry.parameters:,}",
-            f"{entry.in_channels}x{entry.resolution}x{entry.resolution}",
-            str(entry.classes),
-            str(entry.minimum_resolution),
+            _input_text(entry),
+            str(entry.classes or "-"),
+            _limit_text(entry),
         )
     return table
+
+
+def _input_text(entry: Entry) -> str:
+    if entry.takes_images:
+        return f"{entry.in_channels}x{entry.resolution}x{entry.resolution}"
+    length = f", sequence {entry.sequence}" if entry.sequence else ""
+    return ", ".join(field.name for field in entry.fields) + length
+
+
+def _limit_text(entry: Entry) -> str:
+    """``from 29``, or ``16, 32, ...`` if only multiples are valid; of a text the longest."""
+    if not entry.takes_images:
+        return f"to {entry.longest} tokens" if entry.longest else "-"
+    least, step = entry.minimum_resolution, entry.resolution_step
+    return f"from {least}" if step == 1 else f"{least}, {least + step}, ..."
 
 
 def doctor_report(console: Console, ladder: Sequence[Level], machine: Environment) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from golow.lower.graph import Graph
-from golow.record import Comparison, Run
+from golow.record import Comparison, Run, Workload
 from golow.report.comparison.advice import advice
 from golow.report.comparison.gpu import (
     gpu_text,
@@ -65,12 +65,16 @@ def render(
 
 def heading(comparison: Comparison) -> str:
     """The workload in one line; on a GPU a second line about the GPU."""
-    workload = comparison.workload
+    text = workload_text(comparison.workload)
+    return f"{text}\n{gpu_text(comparison)}" if is_on_gpu(comparison) else text
+
+
+def workload_text(workload: Workload) -> str:
+    """The model, mode and input in one line."""
     shapes = ", ".join("x".join(map(str, t.shape)) for t in workload.inputs)
     what = {"infer": "inference", "train": "training step"}[workload.mode]
     dtype = workload.inputs[0].dtype
-    text = f"{workload.model}, {what}, input {shapes} {dtype}, {workload.parameters:,} parameters"
-    return f"{text}\n{gpu_text(comparison)}" if is_on_gpu(comparison) else text
+    return f"{workload.model}, {what}, input {shapes} {dtype}, {workload.parameters:,} parameters"
 
 
 def conditions(comparison: Comparison) -> str:

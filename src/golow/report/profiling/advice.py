@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,14 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from golow.profiling.record import Finding
+from golow.report.command import INDENT, command_lines
 from golow.report.console import visible
 from golow.report.units import bytes_text, count_text, seconds_text, share_text
 
 MOST = 5
 CAUTION = "profiler"
-INDENT = 3
-WORD = re.compile(r"--[\w-]+ (?!-)(?:'[^']*'|\S)+|(?:'[^']*'|\S)+")
-"""A word of a command, quoted or not; an option and its value stay together."""
 
 
 def render_advice(findings: Sequence[Finding], console: Console) -> None:
@@ -47,18 +44,7 @@ def _item(number: int, alike: Sequence[Finding], width: int) -> str:
     lines = textwrap.wrap(
         visible(f"{number}. {words}"), width, subsequent_indent=" " * INDENT, break_on_hyphens=False
     )
-    return "\n".join([*lines, *_command_lines(visible(first.command), width)])
-
-
-def _command_lines(command: str, width: int) -> list[str]:
-    """The command, so that a shell takes it as it stands on the screen."""
-    lines: list[str] = []
-    for word in WORD.findall(command):
-        if lines and len(lines[-1]) + len(word) + 3 <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(" " * (INDENT + (2 if lines else 0)) + word)
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+    return "\n".join([*lines, *command_lines(visible(first.command), width)])
 
 
 # ---------------------------------------------------------------- the texts

@@ -43,10 +43,12 @@ def conditions(plan: TrainingPlan) -> str:
     epochs = "epoch" if warm_up == 1 else "epochs"
     warming = f" with {warm_up:g} warm-up {epochs}" if warm_up else ""
     seeds = f"{len(plan.seeds)} seeds" if len(plan.seeds) != 1 else "one seed"
+    shape = "x".join(map(str, data.shape))
+    samples = f"images of {shape}" if len(data.shape) == 3 else f"sequences of {shape} tokens"
     return (
-        f"{data.train_samples:,} training and {data.test_samples:,} test images of "
-        f"{'x'.join(map(str, data.shape))}{source}{augmented}. Batch {plan.batch}, SGD, learning "
-        f"rate {sgd.learning_rate:g} ({plan.schedule.kind}{warming}), momentum {sgd.momentum:g}, "
+        f"{data.train_samples:,} training and {data.test_samples:,} test {samples}{source}"
+        f"{augmented}. Batch {plan.batch}, SGD, learning rate {sgd.learning_rate:g} "
+        f"({plan.schedule.kind}{warming}), momentum {sgd.momentum:g}, "
         f"weight decay {sgd.weight_decay:g}, precision {plan.precision}, {seeds}."
     )
 

@@ -28,6 +28,7 @@ from golow.training.record import Epoch, Training, TrainingRun
 from golow.training.store import run_folder
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
     from torch.utils.tensorboard import SummaryWriter
 
@@ -138,15 +139,20 @@ def _write_weights(writer: SummaryWriter, run: TrainingRun, files: Path) -> list
     return notes
 
 
-def _write_graph(writer: SummaryWriter, module: nn.Module, shape: Sequence[int]) -> list[str]:
-    """The graph of the model for one image; a note if it cannot be traced."""
+def _blank(shape: Sequence[int]) -> torch.Tensor:
+    """A sample of that shape: an image, or tokens."""
     import torch
 
+    return torch.zeros(1, *shape, dtype=torch.float32 if len(shape) == 3 else torch.int64)
+
+
+def _write_graph(writer: SummaryWriter, module: nn.Module, shape: Sequence[int]) -> list[str]:
+    """The graph of the model for one image; a note if it cannot be traced."""
     try:
         # torch prints the reason of a failure, which the note repeats, and warns about its tracer.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            writer.add_graph(copy.deepcopy(module), torch.zeros(1, *shape))
+            writer.add_graph(copy.deepcopy(module), _blank(shape))
     except Exception as error:  # whatever a user's module raises during tracing
         reason = str(error).strip().splitlines()[:1]
         return [f"no graph of the model: {type(error).__name__}: {' '.join(reason)}"]

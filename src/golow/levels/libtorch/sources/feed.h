@@ -26,7 +26,7 @@ inline std::string shape_text(at::IntArrayRef shape) {
 }
 
 /// Samples on the host, in memory from which they are sent to a device: uint8 pixels [n, channels,
-/// height, width] and int64 labels [n].
+/// height, width] and int64 labels [n], or of a text int64 tokens and labels [n, sequence].
 struct Samples {
   Tensor pixels, labels;
 
@@ -36,26 +36,29 @@ struct Samples {
   }
 };
 
-/// A prepared part of a data set: uint8 `images` [rows, channels, height, width], int64 `labels`.
+/// A prepared part of a data set: uint8 `images` [rows, channels, height, width] and int64 `labels`
+/// [rows], or of a text int64 `tokens` and `labels` [rows, sequence].
 class Data {
  public:
   explicit Data(const std::string& path)
-      : file_(path), images_(file_.tensor("images", at::kByte, 4)),
-        labels_(file_.tensor("labels", at::kLong, 1)) {
+      : file_(path), images_(file_.has("tokens") ? file_.tensor("tokens", at::kLong, 2)
+                                                 : file_.tensor("images", at::kByte, 4)),
+        labels_(file_.tensor("labels", at::kLong, file_.has("tokens") ? 2 : 1)) {
     if (images_.size(0) != labels_.size(0))
       throw std::runtime_error(path + " has " + std::to_string(images_.size(0)) + " images and " +
                                std::to_string(labels_.size(0)) + " labels");
   }
 
   std::int64_t rows() const { return images_.size(0); }
-  std::int64_t channels() const { return images_.size(1); }
+  /// Of images; 0 of a text, whose tokens are inputs as they are.
+  std::int64_t channels() const { return images_.dim() == 4 ? images_.size(1) : 0; }
   const std::string& path() const { return file_.path(); }
 
   /// Throws unless samples have that shape.
   void require_sample(at::IntArrayRef shape) const {
     const at::IntArrayRef found = images_.sizes().slice(1);
     if (found != shape)
-      throw std::runtime_error(path() + " has images of " + shape_text(found) +
+      throw std::runtime_error(path() + " has samples of " + shape_text(found) +
                                ", the workload takes " + shape_text(shape));
   }
 

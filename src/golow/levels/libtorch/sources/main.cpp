@@ -14,6 +14,7 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include "allocator.h"
 #include "bundle.h"
 #include "program.h"
 #include "safetensors.h"
@@ -86,6 +87,7 @@ void train(Program& program, const Example& example, const Rates& rates, std::si
 }
 
 int run(const std::string& folder, std::size_t count) {
+  keep_memory();
   const c10::InferenceMode no_autograd;
   const auto program = make_program();
   const Workload workload = read_workload(folder + "/workload.json");

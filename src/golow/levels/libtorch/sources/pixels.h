@@ -40,16 +40,17 @@ inline Tensor augmented(const Tensor& pictures, const Tensor& shifts, const Tens
   return at::index(source, {numbers(0, {-1, 1, 1, 1}), numbers(1, {1, -1, 1, 1}), rows, columns});
 }
 
-/// Pixels to float32: x * scale + shift, with one factor and one summand per channel.
+/// Pixels to float32: x * scale + shift, with one factor and one summand per channel. Tokens stay.
 class Normalisation {
  public:
   Normalisation(const std::vector<float>& scale, const std::vector<float>& shift,
                 const Placement& placement)
-      : scale_(placement.moved(at::tensor(scale)).view({-1, 1, 1})),
-        shift_(placement.moved(at::tensor(shift)).view({-1, 1, 1})) {}
+      : scale_(placement.moved(at::tensor(scale)).unsqueeze(1).unsqueeze(2)),
+        shift_(placement.moved(at::tensor(shift)).unsqueeze(1).unsqueeze(2)) {}
 
   /// Two operators, so that the product is rounded before the sum.
   Tensor operator()(const Tensor& pixels) const {
+    if (pixels.scalar_type() != at::kByte) return pixels;
     return pixels.to(at::kFloat).mul_(scale_).add_(shift_);
   }
 

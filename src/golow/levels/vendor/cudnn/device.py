@@ -47,15 +47,15 @@ class GpuError(RuntimeError):
     """A call of the driver failed; the message has the call and the driver's error name."""
 
 
-def _keep_no_stack() -> None:
-    """Free the stacks that the context reserves for all threads that can run at once.
+def _reserve_stacks(size: int) -> None:
+    """Let the context reserve a stack of that many bytes for all threads that can run at once.
 
-    They take 1 KiB for each thread: 264 MiB on an H200, half of an empty context. The driver
-    allocates stacks again for a kernel that needs them.
+    Those that it has by itself take 1 KiB for each thread: 264 MiB on an H200, half of an empty
+    context. The driver allocates stacks again for a kernel that needs them.
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX.html (cuCtxSetLimit)
     """
     limit = driver.CUlimit.CU_LIMIT_STACK_SIZE
-    checked(driver.cuCtxSetLimit(limit, 0), "cuCtxSetLimit")
+    checked(driver.cuCtxSetLimit(limit, size), "cuCtxSetLimit")
 
 
 def _wait_for_ends(graph: Any) -> None:
@@ -117,12 +117,13 @@ class Pinned:
 
 class Gpu:
     """The first visible device, with two streams: the main stream, and a side stream for work that
-    the main one need not wait for. cache: folder for compiled kernels."""
+    the main one need not wait for. cache: folder for compiled kernels. stack_bytes: what the
+    context reserves for each thread; the driver gives more to a kernel that needs it."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, stack_bytes: int = 0) -> None:
         self._device = Device(0)
         self._device.set_current()
-        _keep_no_stack()
+        _reserve_stacks(stack_bytes)
         self._main, self._side = self._device.create_stream(), self._device.create_stream()
         self.stream, self.side = int(self._main.handle), int(self._side.handle)
         major, minor = self._device.compute_capability

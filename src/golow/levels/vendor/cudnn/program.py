@@ -49,9 +49,10 @@ Altered = tuple[str | int, ...]
 
 
 class CuDnn(PlanProgram):
-    """A workload run by direct calls of NVIDIA's libraries."""
+    """A workload run by direct calls of NVIDIA's libraries. stack_bytes: see `Gpu`."""
 
     execution: Execution
+    stack_bytes = 0
 
     def __init__(self, *folders: Path, autotune: bool = False) -> None:
         self._home, self._autotune = folders[0].parent, autotune
@@ -62,7 +63,7 @@ class CuDnn(PlanProgram):
         smaller last batch, with the engines that the libraries suggest first."""
         start = time.perf_counter()
         (_, graph), *tails = self.begin(bundle, self._graphs)
-        self.gpu = Gpu(self._home / "kernels")
+        self.gpu = Gpu(self._home / "kernels", self.stack_bytes)
         self._intakes: dict[Execution, Intake] = {}
         self._altered: Altered = ()
         self._aside: Aside | None = None
@@ -151,20 +152,26 @@ class CuDnn(PlanProgram):
         marks; not between two blocks with the same marked part, since that upload takes longer than
         a block of large batches."""
         tensor = self.execution.built.inputs["input", str(marks.input)]
-        if tensor.dtype != "float32":
-            raise GolowError(f"marks are float32, and input {marks.input} is {tensor.dtype}")
+        size = np.dtype(tensor.dtype).itemsize
+        if size % 4:
+            raise GolowError(f"input {marks.input} is {tensor.dtype}, which golow does not mark")
         rows, batches = self.workload.batch, self.workload.batches
         pitch = tensor.layout.bytes(tensor.shape) // batches // rows
-        part = marked_span(marks, pitch // 4)
+        part = marked_span(marks, pitch // size)
         place = (marks.input, part.start, part.stop)
         if self._altered != place:
             self._put_back()
         self._altered = ()
 
         def write(value: float) -> None:
-            first = self.execution.place(tensor, self._position % batches) + 4 * part.start
-            bits = int(np.float32(value).view(np.uint32))
-            self.gpu.write_columns(first, pitch, marks.length, rows, bits)
+            first = self.execution.place(tensor, self._position % batches) + size * part.start
+            words = np.array([value]).astype(tensor.dtype).view(np.uint32).tolist()
+            if len(words) == 1:
+                self.gpu.write_columns(first, pitch, marks.length, rows, words[0])
+                return
+            for word in range(len(words) * marks.length):
+                bits = words[word % len(words)]
+                self.gpu.write_columns(first + 4 * word, pitch, 1, rows, bits)
 
         try:
             yield write

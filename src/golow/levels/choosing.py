@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from golow.levels import ladder
-from golow.levels.ladder import BASELINE, Choice, Launch, Level, Probe
+from golow.levels.ladder import BASELINE, ChosenLevel, Launch, Level, Probe
 from golow.record import Device, GolowError, Mode
 from golow.workload.bundle import Bundle
 
@@ -21,7 +21,7 @@ def choices(
     workers: Mapping[str, str | Sequence[str]],
     mode: Mode,
     device: Device,
-) -> list[Choice]:
+) -> list[ChosenLevel]:
     """The levels to run, each once, the baseline first.
 
     levels: names, or None for the default ones; workers: commands by name. Raises `GolowError` for
@@ -40,7 +40,7 @@ def command_of(given: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
 
 
-def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> Choice:
+def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -> ChosenLevel:
     """A level that runs the user's own program."""
     command = command_of(given)
     if not command:
@@ -61,4 +61,4 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
         return Launch(command)
 
     summary = f"your own: {' '.join(command)}"
-    return Choice(Level(name, summary, "", probe, start, devices=("cpu", "cuda")), "")
+    return ChosenLevel(Level(name, summary, "", probe, start, devices=("cpu", "cuda")), "")

@@ -1,6 +1,6 @@
-"""The public API: what Python users call, and what they hold afterwards.
+"""Comparisons, profiles, trainings and studies, as Python users call them.
 
-The programs return plain records. Only this module and the commands join them with reports, and
+The programs return plain records. Only this package and the commands join them with reports, and
 import what a call needs when it is called: PyTorch is not needed to read a record.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from golow.api.frame import frame
 from golow.comparison import store
 from golow.measure.cores import default_threads
 from golow.observer import Observer, Silent
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from golow.data.voc import VocLabel
+    from golow.levels.choices import Choice
+    from golow.life.record import LifeCycle
     from golow.profiling.difference import ProfileDifference
     from golow.profiling.record import Profile
     from golow.training.train import TrainingOutcome
@@ -44,24 +47,58 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- comparisons
 
 
-class Result(NamedTuple):
-    """What `compare` returns: the record, and ways to look at it."""
+class LifeResult(NamedTuple):
+    """The life cycle of `compare` with ``life=True``: the record, and ways to look at it."""
 
-    comparison: Comparison
+    cycle: LifeCycle
 
     def table(self) -> None:
-        """Print the table and the advice."""
+        """Print the stages, the level to use for so many iterations, and what was tried."""
+        from golow.report.life.table import render
+
+        render(self.cycle)
+
+    def figures(self, folder: str | Path) -> list[Path]:
+        """Draw the figure into the folder. Needs ``pip install golow[figures]``."""
+        from golow.report.life.figure import write_figures
+
+        return write_figures(self.cycle, Path(folder))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a life; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        from golow.report.life.export import life_rows
+
+        return frame(life_rows(self.cycle))
+
+
+class Result(NamedTuple):
+    """What `compare` returns: the record, and ways to look at it. life: if it was asked for."""
+
+    comparison: Comparison
+    life: LifeResult | None = None
+
+    def table(self) -> None:
+        """Print the table and the advice, and the life cycle if there is one."""
         from golow.report.comparison.table import render
 
         render(self.comparison)
+        if self.life is not None:
+            self.life.table()
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
-        return _frame(store.to_rows(self.comparison))
+        return frame(store.to_rows(self.comparison))
 
     def save(self, folder: str | Path) -> Path:
         """Write the records into a new folder under this one; returns that folder."""
-        return store.save(self.comparison, Path(folder))
+        written = store.save(self.comparison, Path(folder))
+        if self.life is not None:
+            from golow.life import store as life_store
+            from golow.report.life.export import write_tables
+
+            life_store.save(self.life.cycle, written)
+            write_tables(self.life.cycle, written)
+        return written
 
     def run(self, level: str) -> Run:
         """The record of one level; raises KeyError for one that did not take part."""
@@ -88,6 +125,7 @@ def compare(
     mode: Mode = "infer",
     batch: int | None = None,
     resolution: int | None = None,
+    sequence: int | None = None,
     input_shape: tuple[int, ...] | None = None,
     channels: int | None = None,
     classes: int | None = None,
@@ -106,6 +144,9 @@ def compare(
     allow_differs: bool = False,
     by_layer: bool = False,
     brief: bool = False,
+    life: bool = False,
+    life_rounds: int = 3,
+    life_cold: bool = True,
     cache: Path | None = None,
     limits: Limits | None = None,
     turn: Turn | None = None,
@@ -122,14 +163,17 @@ def compare(
     one a physical core unless given. device and precision: of every level; a GPU is ``cuda``. cold:
     empty the GPU's L2 before each timed iteration. by_layer: after the race, time each level step
     by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
-    to it are not looked at. turn: where several comparisons share a GPU, this one's place among
-    them.
+    to it are not looked at. life: afterwards, measure the life cycle of every level that matches,
+    in so many rounds; life_cold: also from empty caches, which builds everything again. turn: where
+    several comparisons share a GPU, this one's place among them.
 
     Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
     Ctrl-C. What goes wrong in a level is that level's result.
     """
     from golow.comparison.compare import compare as run
     from golow.comparison.settings import ComparisonSettings
+    from golow.life.cycle import life_cycle
+    from golow.life.settings import LifeSettings, require_rounds
     from golow.workload.request import Request
 
     request = Request(
@@ -138,6 +182,7 @@ def compare(
         mode=mode,
         batch=batch,
         resolution=resolution,
+        sequence=sequence,
         input_shape=input_shape,
         channels=channels,
         classes=classes,
@@ -164,15 +209,51 @@ def compare(
         limits=limits,
         turn=turn,
     )
+    living = LifeSettings(
+        levels=levels,
+        workers=workers or {},
+        rounds=life_rounds,
+        cold=life_cold,
+        cache=cache,
+        limits=limits,
+    )
+    if life:
+        require_rounds(life_rounds)
+        if turn is not None and turn.is_shared:
+            raise GolowError("lives cannot be measured while others use the GPU", "leave out turn.")
     result = Result(run(request, settings, observer or Silent()))
     if result.comparison.race.stopped_because == "interrupted":
         raise Interrupted(result)
+    if life:
+        cycle = life_cycle(request, living, result.comparison, observer or Silent())
+        result = result._replace(life=LifeResult(cycle))
+        if cycle.interrupted:
+            raise Interrupted(result)
     return result
+
+
+def choices(
+    *, level: str | None = None, mode: Mode | None = None, device: Device | None = None
+) -> tuple[Choice, ...]:
+    """What frameworks, libraries and the system decide unless the user does, with the alternatives.
+
+    level, mode, device: only the choices in force there. Raises `GolowError` for an unknown word.
+    """
+    from golow.levels.choices.listing import listed
+
+    return listed(level=level, mode=mode, device=device)
 
 
 def load(place: str | Path) -> Comparison:
     """The comparison of a folder, or of its ``comparison.json``; older formats are brought up."""
     return store.load(place)
+
+
+def load_life(place: str | Path) -> LifeResult:
+    """The life cycle in the folder of a comparison, or in its ``life.json``."""
+    from golow.life import store as life_store
+
+    return LifeResult(life_store.load(Path(place)))
 
 
 # ---------------------------------------------------------------- profiles
@@ -246,6 +327,7 @@ def profile(
     mode: Mode = "infer",
     batch: int | None = None,
     resolution: int | None = None,
+    sequence: int | None = None,
     input_shape: tuple[int, ...] | None = None,
     channels: int | None = None,
     classes: int | None = None,
@@ -293,6 +375,7 @@ def profile(
             mode=mode,
             batch=batch,
             resolution=resolution,
+            sequence=sequence,
             input_shape=input_shape,
             channels=channels,
             classes=classes,
@@ -379,7 +462,7 @@ class TrainingResult(NamedTuple):
         """A row an epoch; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
         from golow.report.training.export import epoch_rows
 
-        return _frame(epoch_rows(self.training))
+        return frame(epoch_rows(self.training))
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -400,6 +483,7 @@ def train(
     seeds: Sequence[int] = (0,),
     batch: int | None = None,
     resolution: int | None = None,
+    sequence: int | None = None,
     initialisations: Sequence[str] | None = None,
     optimizer: Optimizer | None = None,
     schedule: Schedule | None = None,
@@ -418,13 +502,15 @@ def train(
     """Train the model at every level on the same batches; say whether they trained the same.
 
     model: a name of the zoo, ``file.py:Name``, ``package.module:name`` or a module that takes
-    [N, C, H, W] and gives one score a class. dataset: a name that `golow data list` shows, or
+    [N, C, H, W] and gives one score a class; for a text it takes token ids [N, sequence] and gives
+    [N, sequence, 256]. dataset: a name that `golow data list` shows, or
     ``folder:PATH``. levels: eager, torchscript, libtorch and the vendor's unless given; eager is
     always first. workers: commands of your own that speak the protocol, by name. seeds: each
     decides the initial weights and the order of the samples. batch: 128 unless given, or all
     samples where there are fewer. resolution: side of the pictures, the data set's own unless given
-    or too small for the model. initialisations: names of golow's, or ``own`` for what the model's
-    constructor does. out: the folder in which the training gets a folder of its own.
+    or too small for the model. sequence: tokens of a sample of a text. initialisations: names of
+    golow's, or ``own`` for what the model's constructor does. out: the folder in which the training
+    gets a folder of its own.
 
     Raises `GolowError` for what the caller can mend, `TrainingInterrupted` on Ctrl-C. What goes
     wrong in a level is that level's result.
@@ -440,6 +526,7 @@ def train(
         seeds=seeds,
         batch=batch,
         resolution=resolution,
+        sequence=sequence,
         initialisations=initialisations,
         optimizer=optimizer or Optimizer(),
         schedule=schedule or Schedule(),
@@ -549,14 +636,3 @@ def load_study(folder: str | Path, environment: str | None = None) -> StudyResul
     given. Raises `GolowError` where there is no such study or environment.
     """
     return StudyResult(*read_state(Path(folder), environment))
-
-
-# ---------------------------------------------------------------- what they share
-
-
-def _frame(rows: Sequence[Mapping[str, object]]) -> pandas.DataFrame:
-    try:
-        import pandas
-    except ImportError as error:
-        raise GolowError("pandas is not installed", "pip install 'golow[pandas]'") from error
-    return pandas.DataFrame(rows)

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from golow.comparison.again import again
 from golow.profiling import advice, store
-from golow.profiling.again import again
 from golow.record import ModelSource
-from golow.report.profiling import advice as texts
+from golow.report.command import command_lines
 from golow.report.profiling.table import render
-from golow.workload.prepare import CALLERS_INPUTS
+from golow.workload.request import CALLERS_INPUTS
 from profiles import level, profile
 from saved_profile import saved_profile
 
@@ -35,7 +35,7 @@ def test_a_command_names_the_whole_workload() -> None:
         "golow profile '/a b/net.py:Net' --mode train --input 3x64x64 --loss mse_loss --batch 16 "
         "--init kaiming --device cuda --precision bf16 --threads 4000 --levels eager --by kernel"
     )
-    lines = texts._command_lines(again("profile", workload, levels=("eager",)), 60)
+    lines = command_lines(again("profile", workload, levels=("eager",)), 60)
     assert max(map(len, lines)) <= 60
     joined = " ".join(line.removesuffix("\\") for line in lines)
     assert shlex.split(joined) == shlex.split(again("profile", workload, levels=("eager",)))

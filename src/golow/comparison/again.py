@@ -1,17 +1,17 @@
-"""The command that runs a profile's workload again, with something changed."""
+"""The command that runs a recorded workload again, with something changed. Importing this imports
+no torch, which a report needs only for what is unusual."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from torch.nn import functional
-
 from golow.levels.ladder import LADDER
 from golow.measure.cores import default_threads
-from golow.models.initialise import INITIALISATIONS
-from golow.record import Workload
-from golow.workload.prepare import CALLERS_INPUTS
+from golow.models import ZOO, Entry
+from golow.record import ModelSource, Workload
+from golow.workload.request import CALLERS_INPUTS
 
 
 def again(
@@ -24,19 +24,19 @@ def again(
 ) -> str:
     """The command for ``golow PROGRAM``, with the arguments in ``more`` at its end.
 
-    program: compare, profile, emit or lower. batch, precisions: instead of the workload's. Empty if
-    a command line cannot name the workload or a level: a live module, inputs or a loss from Python,
-    a worker of the user's own.
+    program: compare, audit, profile, emit or lower. batch, precisions: instead of the workload's.
+    Empty if a command line cannot name the workload or a level: a live module, inputs or a loss
+    from Python, a worker of the user's own.
     """
     known = {level.name for level in LADDER}
-    if not _has_name(workload) or any(name.partition(":")[0] not in known for name in levels):
+    if not _has_name(workload) or any(re.split("[:+]", name)[0] not in known for name in levels):
         return ""
     words = ["golow", program, *_model(workload), "--batch", str(batch or workload.batch)]
     if program != "lower":
         words += _weights(workload)
     if program != "emit":
         words += _arithmetic(workload, precisions or (workload.precision,))
-    if program in ("compare", "profile") and workload.threads != default_threads():
+    if program in ("compare", "audit", "profile") and workload.threads != default_threads():
         words += ["--threads", str(workload.threads)]
     if levels:
         words += ["--levels", ",".join(dict.fromkeys(levels))]
@@ -47,9 +47,21 @@ def _has_name(workload: Workload) -> bool:
     return (
         workload.source.kind != "pickle"
         and workload.data != CALLERS_INPUTS
-        and len(workload.inputs) == 1
-        and (not workload.loss or hasattr(functional, workload.loss))
+        and _has_named_inputs(workload)
+        and (not workload.loss or _is_named(workload.loss))
     )
+
+
+def _is_named(loss: str) -> bool:
+    from golow.workload.losses import named_loss  # imports torch
+
+    return named_loss(loss) is not None
+
+
+def _has_named_inputs(workload: Workload) -> bool:
+    """Whether options describe the inputs: one image a sample, or what a model of the zoo takes."""
+    entry = _entry(workload.source)
+    return len(workload.inputs) == (1 if entry is None else max(1, len(entry.fields)))
 
 
 def _model(workload: Workload) -> Iterator[str]:
@@ -58,19 +70,35 @@ def _model(workload: Workload) -> Iterator[str]:
     yield f"{source.name}:{source.attribute}" if source.attribute else source.name
     if workload.mode == "train":
         yield from ("--mode", "train")
-    yield from ("--input", "x".join(map(str, workload.inputs[0].shape[1:])))
+    entry = _entry(source)
+    if entry is None or entry.takes_images:
+        yield from ("--input", "x".join(map(str, workload.inputs[0].shape[1:])))
+    elif entry.sequence:
+        yield from ("--sequence", str(workload.inputs[0].shape[1]))
     if "classes" in source.arguments:
         yield from ("--classes", str(source.arguments["classes"]))
-    if workload.loss not in ("", "cross_entropy"):
+    if workload.loss not in ("", entry.loss if entry is not None else "cross_entropy"):
         yield from ("--loss", workload.loss)
+
+
+def _entry(source: ModelSource) -> Entry | None:
+    return ZOO.get(source.name) if source.kind == "zoo" else None
 
 
 def _weights(workload: Workload) -> Iterator[str]:
     drawn = workload.initialisation.partition(",")[0]
+    entry = _entry(workload.source)
+    usual = entry.initialisation if entry is not None else "default"
     if workload.weights:
         yield from ("--weights", workload.weights)
-    elif drawn in INITIALISATIONS and drawn != "default":
+    elif drawn != usual and _is_drawn(drawn):
         yield from ("--init", drawn)
+
+
+def _is_drawn(initialisation: str) -> bool:
+    from golow.models.initialise import INITIALISATIONS
+
+    return initialisation in INITIALISATIONS
 
 
 def _arithmetic(workload: Workload, precisions: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,154 @@
+"""Audits of choices, as Python users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.api.frame import frame
+from golow.auditing import store
+from golow.auditing.observer import AuditObserver, SilentAudit
+from golow.auditing.record import Audit, AuditedLevel
+from golow.measure.cores import default_threads
+from golow.record import Device, Mode, Optimizer, Precision
+from golow.worker.limits import Limits
+from golow.worker.turn import Turn
+
+if TYPE_CHECKING:
+    import pandas
+    from torch import Tensor, nn
+
+    from golow.workload.request import Loss
+
+
+class AuditResult(NamedTuple):
+    """What `audit` returns: the record, and ways to look at it."""
+
+    audit: Audit
+
+    def table(self) -> None:
+        """Print the choices that differ between levels, the price of each, and how to set what is
+        faster."""
+        from golow.report.audit.table import render
+
+        render(self.audit)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row an alternative; times in seconds, sizes in bytes. Needs
+        ``pip install golow[pandas]``."""
+        from golow.report.audit.export import rows
+
+        return frame(rows(self.audit))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the record and its table into a new folder under this one; returns that folder."""
+        from golow.report.audit.export import write_tables
+
+        saved = store.save(self.audit, Path(folder))
+        write_tables(self.audit, saved)
+        return saved
+
+    def figures(self, folder: str | Path) -> list[Path]:
+        """Draw all figures into the folder. Needs ``pip install golow[figures]``."""
+        from golow.report.audit.figure import write_figures
+
+        return write_figures(self.audit, Path(folder))
+
+    def level(self, name: str) -> AuditedLevel:
+        """The record of one level; raises KeyError for one that was not audited."""
+        for level in self.audit.levels:
+            if level.level == name:
+                return level
+        raise KeyError(name)
+
+
+class AuditInterrupted(KeyboardInterrupt):
+    """Ctrl-C came; ``result`` holds what had been measured by then."""
+
+    def __init__(self, result: AuditResult) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+def audit(
+    model: str | nn.Module,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    sequence: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    weights: str | Path | None = None,
+    initialisation: str | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    optimizer: Optimizer | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: Device = "cpu",
+    precision: Precision = "default",
+    quick: bool = False,
+    best: bool = False,
+    seconds: float = 5.0,
+    cache: Path | None = None,
+    limits: Limits | None = None,
+    turn: Turn | None = None,
+    observer: AuditObserver | None = None,
+) -> AuditResult:
+    """Try, at each level, every alternative to what is chosen by default, and say what it brings.
+
+    The workload and levels are those of `compare`; the levels' variants are choices here. quick:
+    only the likeliest choices. best: also search the best combination of what makes a level faster,
+    and race it against the defaults from the beginning. seconds: of a race for each of its
+    entrants.
+
+    Raises `GolowError` for what the caller can mend, `AuditInterrupted` (with what was measured) on
+    Ctrl-C. What goes wrong at a level, or with an alternative, is its result.
+    """
+    from golow.auditing.audit import AuditSettings
+    from golow.auditing.audit import audit as run
+    from golow.workload.request import Request
+
+    request = Request(
+        model,
+        example_inputs,
+        mode=mode,
+        batch=batch,
+        resolution=resolution,
+        sequence=sequence,
+        input_shape=input_shape,
+        channels=channels,
+        classes=classes,
+        weights=weights,
+        initialisation=initialisation,
+        loss=loss,
+        targets=targets,
+        optimizer=optimizer or Optimizer(),
+        seed=seed,
+        threads=threads or default_threads(),
+        device=device,
+        precision=precision,
+    )
+    settings = AuditSettings(
+        levels=levels,
+        quick=quick,
+        best=best,
+        seconds=seconds,
+        cache=cache,
+        limits=limits,
+        turn=turn,
+    )
+    result = AuditResult(run(request, settings, observer or SilentAudit()))
+    if result.audit.interrupted:
+        raise AuditInterrupted(result)
+    return result
+
+
+def load_audit(place: str | Path) -> AuditResult:
+    """The audit in a folder that ``golow audit`` wrote. Raises `GolowError` for any other."""
+    return AuditResult(store.load(Path(place)))

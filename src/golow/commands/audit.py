@@ -1,0 +1,158 @@
+"""``golow audit``: what every choice that nobody made costs."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from golow.commands.options import (
+    Batch,
+    Channels,
+    Classes,
+    DeviceName,
+    DeviceOption,
+    Init,
+    Input,
+    JsonFile,
+    LearningRate,
+    LevelNames,
+    LossOption,
+    Model,
+    ModeName,
+    ModeOption,
+    Momentum,
+    Out,
+    PrecisionName,
+    PrecisionOption,
+    Resolution,
+    Seed,
+    Sequence,
+    Threads,
+    WeightDecay,
+    Weights,
+    names,
+    shape,
+)
+from golow.record import GolowError, Optimizer
+from golow.report.console import WIDTH, PlainConsole
+
+if TYPE_CHECKING:
+    from golow.api import AuditResult
+
+BEST = "best"
+
+
+def audit(
+    model: Model,
+    mode: ModeOption = ModeName.infer,
+    batch: Batch = None,
+    resolution: Resolution = None,
+    sequence: Sequence = None,
+    input: Input = None,
+    levels: LevelNames = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Try only the likeliest choices.")] = False,
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            help="best: also search the best combination of choices at each level, and race it "
+            "against the defaults.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds of a race for each level and alternative in it.")
+    ] = 5.0,
+    channels: Channels = None,
+    classes: Classes = None,
+    weights: Weights = None,
+    init: Init = None,
+    loss: LossOption = None,
+    learning_rate: LearningRate = 0.001,
+    momentum: Momentum = 0.9,
+    weight_decay: WeightDecay = 0.0,
+    seed: Seed = 0,
+    threads: Threads = None,
+    device: DeviceOption = DeviceName.cpu,
+    precision: PrecisionOption = PrecisionName.default,
+    out: Out = Path("runs"),
+    json: JsonFile = None,
+) -> None:
+    """Price the choices that nobody made: try every alternative at every level.
+
+    Every alternative is checked, then raced against its level's defaults. The exit status is 1 when
+    a level differs or fails with its defaults.
+    """
+    from golow import api
+    from golow.comparison import store
+    from golow.files import require_place
+    from golow.report.audit.progress import AuditProgressDisplay
+
+    if apply not in (None, BEST):
+        raise GolowError(f"--apply {apply} is not known", f"use --apply {BEST}.")
+    store.require_writable(out)
+    if json not in (None, "-"):
+        require_place(Path(json))
+    with AuditProgressDisplay(PlainConsole(stderr=True)) as display:
+        try:
+            result = api.audit(
+                model,
+                levels=names(levels),
+                mode=mode.value,
+                batch=batch,
+                resolution=resolution,
+                sequence=sequence,
+                input_shape=shape(input),
+                channels=channels,
+                classes=classes,
+                weights=weights,
+                initialisation=init,
+                loss=loss,
+                optimizer=Optimizer(
+                    learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+                ),
+                seed=seed,
+                threads=threads,
+                device=device.value,
+                precision=precision.value,
+                quick=quick,
+                best=apply == BEST,
+                seconds=seconds,
+                observer=display,
+            )
+        except api.AuditInterrupted as stopped:
+            display.close()
+            _show_and_save(stopped.result, out, json)
+            raise typer.Exit(130) from None
+    _show_and_save(result, out, json, searched=apply == BEST)
+    verdicts = {level.run.check.verdict for level in result.audit.levels}
+    raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
+
+
+def _show_and_save(
+    result: AuditResult, out: Path, json: str | None, *, searched: bool = False
+) -> None:
+    """Show the results, then save them: a full disk must not hide the results."""
+    from golow.files import write_whole, writing
+    from golow.record import encode
+    from golow.report.audit.table import render
+
+    to_pipe = json == "-"
+    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    render(result.audit, console)
+    told = sys.stderr if to_pipe else sys.stdout
+    if searched and all(level.best is None for level in result.audit.levels):
+        print("There is no best combination: no alternative makes a level faster.", file=told)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(result.audit))
+        sys.stdout.flush()
+    elif json is not None:
+        with writing(json, "name another file."):
+            write_whole(Path(json), encode(result.audit))
+    folder = result.save(out)
+    if find_spec("matplotlib") is not None:
+        result.figures(folder)
+    print(f"record: {folder}", file=told)

@@ -1,0 +1,32 @@
+"""``golow choices``: what frameworks, libraries and the system decide unless the user does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from golow.report.console import wide_console
+
+
+def choices(
+    name: Annotated[
+        str | None, typer.Argument(help="A choice or an alternative: everything about it.")
+    ] = None,
+    level: Annotated[str | None, typer.Option(help="Only those in force at this level.")] = None,
+    mode: Annotated[str | None, typer.Option(help="Only those in this mode: infer, train.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Only those on this device: cpu, cuda.")
+    ] = None,
+) -> None:
+    """List the choices that are made unless you make them, with their alternatives.
+
+    An alternative's name after a level sets it: --levels eager,eager+fused_sgd.
+    """
+    from golow.levels.choices.listing import listed, named
+    from golow.report.choices import choice_page, choices_table
+
+    if name is not None:
+        choice_page(wide_console(), named(name))
+    else:
+        wide_console().print(choices_table(listed(level=level, mode=mode, device=device)))

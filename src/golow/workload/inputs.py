@@ -1,0 +1,223 @@
+"""The batches of a workload: images, made-up inputs of a model of the zoo, or the caller's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import psutil
+import torch
+from torch import Generator, Tensor
+
+from golow import models
+from golow.data import images
+from golow.models import Entry, Field
+from golow.record import GolowError, ModelSource
+from golow.workload.batch import Batch
+from golow.workload.request import CALLERS_INPUTS, Request
+from golow.workload.source import locate
+from golow.workload.trial import unusual
+
+BATCHES = 4
+DIGITS = "handwritten digits (UCI), resized, mean 0 and variance 1"
+MADE_UP = "made up from the seed: {}"
+
+
+class Inputs(NamedTuple):
+    """Where the model comes from, its batches, made lazily, and what they are, for the record."""
+
+    source: ModelSource
+    batches: Iterator[Batch]
+    data: str
+
+
+def make_inputs(request: Request) -> Inputs:
+    """The batches that a request describes; raises `GolowError` for options that do not fit the
+    model."""
+    source = locate(
+        request.model,
+        channels=request.channels,
+        classes=request.classes,
+        resolution=request.resolution,
+    )
+    entry = models.ZOO[source.name] if source.kind == "zoo" else None
+    takes_images = entry is None or entry.takes_images
+    if takes_images and request.sequence is not None:
+        raise GolowError(
+            f"--sequence is for models of the zoo that take text; {source.name} does not",
+            "use --resolution or --input; `golow models` says what each model takes.",
+        )
+    if entry is not None and not takes_images:
+        _refuse_image_options(entry, request)
+    if request.example_inputs is not None:
+        return Inputs(source, _example_batches(request), CALLERS_INPUTS)
+    batch = request.batch or 8
+    if entry is not None and not takes_images:
+        made = _made_up_batches(entry, request, batch)
+        return Inputs(source, made, MADE_UP.format(", ".join(entry.inputs())))
+    shape = _sample_shape(source, request)
+    return Inputs(_fit(source, shape), _image_batches(shape, batch, request.seed), DIGITS)
+
+
+# ---------------------------------------------------------------- text and recommendations
+
+
+def _refuse_image_options(entry: Entry, request: Request) -> None:
+    given = {
+        "--resolution": request.resolution,
+        "--input": request.input_shape,
+        "--channels": request.channels,
+        "--classes": None if entry.classes else request.classes,
+    }
+    for option, value in given.items():
+        if value is not None:
+            raise GolowError(
+                f"{entry.name} takes {', '.join(entry.inputs())}; {option} does not apply to it",
+                f"leave it out, or use --sequence {entry.sequence}."
+                if entry.sequence
+                else "leave it out.",
+            )
+
+
+def _made_up_batches(entry: Entry, request: Request, batch: int) -> Iterator[Batch]:
+    """Seeded random inputs: ids below the vocabulary, masks of sequences of different lengths."""
+    sequence = request.sequence or entry.sequence
+    if request.sequence is not None:
+        try:
+            entry.require_sequence(request.sequence)
+        except ValueError as error:
+            hint = (
+                f"use --sequence {entry.sequence}." if entry.sequence else "leave out --sequence."
+            )
+            raise GolowError(str(error), hint) from error
+    vocabulary = request.classes or entry.classes
+    _require_memory(batch * max(1, sequence) * len(entry.fields), f"{batch} samples")
+
+    def made() -> Iterator[Batch]:
+        generator = Generator().manual_seed(request.seed)
+        for _ in range(BATCHES):
+            yield Batch(
+                tuple(_made_up(f, batch, sequence, vocabulary, generator) for f in entry.fields)
+            )
+
+    return made()
+
+
+def _made_up(
+    field: Field, batch: int, sequence: int, vocabulary: int, generator: Generator
+) -> Tensor:
+    shape = (batch, *(sequence if size == "sequence" else size for size in field.shape))
+    if field.kind == "numbers":
+        return torch.randn(shape, generator=generator)
+    if field.kind == "mask":
+        # At least half of each sequence is tokens, the rest is padding after them.
+        lengths = torch.randint((sequence + 1) // 2, sequence + 1, (batch, 1), generator=generator)
+        return torch.arange(sequence) < lengths
+    below = torch.tensor(field.below or (vocabulary,))
+    # The remainder of a large number: each column has a limit of its own.
+    return torch.randint(2**62, shape, generator=generator) % below
+
+
+# ---------------------------------------------------------------- images
+
+
+def _sample_shape(source: ModelSource, request: Request) -> tuple[int, ...]:
+    input_shape, resolution = request.input_shape, request.resolution
+    if input_shape is not None and resolution is not None:
+        raise GolowError("--input and --resolution both give the shape", "use only one of them.")
+    if input_shape is not None:
+        if not input_shape or any(size < 1 for size in input_shape):
+            raise GolowError(f"the input shape {input_shape} is empty", "write it as 3x224x224.")
+        return input_shape
+    if resolution is not None and resolution < 1:
+        raise GolowError(f"a resolution of {resolution} has no pixel", "use --resolution 32 or so.")
+    if source.kind == "zoo":
+        entry = models.ZOO[source.name]
+        size = resolution or entry.resolution
+        return (source.arguments.get("in_channels", entry.in_channels), size, size)
+    if resolution is not None:
+        return (3, resolution, resolution)
+    raise GolowError(
+        f"golow cannot guess the input of {source.attribute or source.name}",
+        "give one sample's shape: --input 3x224x224 (or example_inputs= in Python).",
+    )
+
+
+def _fit(source: ModelSource, shape: tuple[int, ...]) -> ModelSource:
+    """The source of a zoo model, with the arguments for the input that it will get."""
+    if source.kind != "zoo":
+        return source
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise GolowError(
+            f"{source.name} takes square images, not {'x'.join(map(str, shape))}",
+            "write --input 3x224x224 or --resolution 224.",
+        )
+    arguments = {**source.arguments, "in_channels": shape[0], "resolution": shape[1]}
+    return ModelSource(kind="zoo", name=source.name, arguments=arguments)
+
+
+def _image_batches(shape: tuple[int, ...], batch: int, seed: int) -> Iterator[Batch]:
+    text = f"samples of {'x'.join(map(str, shape))}"
+    _require_memory(batch * math.prod(shape), f"{batch} {text}")
+    try:
+        for x, y in images.batches(BATCHES, batch, shape, seed):
+            yield Batch((torch.from_numpy(x),), (torch.from_numpy(y),))
+    except MemoryError as error:
+        raise _too_large(f"{batch} {text}") from error
+    except ValueError as error:
+        raise GolowError(str(error), "give another --input.") from error
+
+
+def _require_memory(elements: int, text: str) -> None:
+    """Raise `GolowError` if batches of so many elements do not fit into memory."""
+    if BATCHES * elements * 4 > psutil.virtual_memory().total:
+        raise _too_large(text)
+
+
+def _too_large(text: str) -> GolowError:
+    return GolowError(
+        f"{BATCHES} batches of {text} do not fit into memory",
+        "use a smaller --batch, --resolution or --sequence.",
+    )
+
+
+# ---------------------------------------------------------------- the caller's
+
+
+def _example_batches(request: Request) -> Iterator[Batch]:
+    """The caller's batch, and more made from it, because a level must not see only one batch.
+
+    Samples are rotated (or the elements of a single one), and floating-point inputs are scaled
+    slightly, so that every batch has a different correct output.
+    """
+    given, batch = _tensors(request.example_inputs, "example_inputs"), request.batch
+    wanted = _tensors(request.targets, "targets")
+    if not given:
+        raise GolowError("example_inputs is empty")
+    rows = given[0].shape[0] if given[0].dim() else 0
+    if rows == 0 or any(t.dim() == 0 or t.shape[0] != rows for t in (*given, *wanted)):
+        raise GolowError(
+            "example_inputs and targets need the same first dimension, the batch",
+            f"their shapes are {[tuple(t.shape) for t in (*given, *wanted)]}.",
+        )
+    if batch is not None and batch != rows:
+        raise GolowError(f"batch={batch}, but the example inputs hold {rows} samples")
+
+    def rotated(tensor: Tensor, index: int, scaled: bool) -> Tensor:
+        if scaled and tensor.is_floating_point():
+            return tensor.detach().roll(index, 0) * (1 - index / 16)
+        return tensor.detach().roll(index, 0 if rows > 1 else -1)
+
+    for index in range(BATCHES):
+        inputs = tuple(rotated(t, index, True) for t in given)
+        yield Batch(inputs, tuple(rotated(t, index, False) for t in wanted))
+
+
+def _tensors(given: Tensor | Sequence[Tensor] | None, name: str) -> tuple[Tensor, ...]:
+    items = (given,) if isinstance(given, Tensor) else tuple(given or ())
+    if not all(isinstance(item, Tensor) for item in items):
+        raise GolowError(f"{name} must be a tensor or a tuple of tensors")
+    if wrong := [kind for item in items if (kind := unusual(item))]:
+        raise GolowError(f"{name} contains a {wrong[0]} tensor", "give dense tensors with values.")
+    return tuple(item.cpu() for item in items)
