@@ -58,8 +58,8 @@ def test_there_is_no_such_model(model: str, message: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("Nett", "has no 'Nett'", "modules defined there: Net, Needy"),
-        ("", "has no ''", "modules defined there: Net, Needy"),
+        ("Nett", "has no 'Nett'", "modules defined there: Net, Versioned, Needy"),
+        ("", "has no ''", "modules defined there: Net, Versioned, Needy"),
         ("Needy", "missing 1 required positional argument: 'classes'", "without arguments"),
         ("Broken", "no weights at /data/weights", "without arguments"),
         ("number", "'int' object is not callable", "without arguments"),
