@@ -24,7 +24,7 @@ def read(program: Any) -> str:
     # The weights are on the device: a cache that holds no memory is none.
     if torch.cuda.memory_reserved() == 0:
         return UNCACHED
-    settings = str(torch._C._accelerator_getAllocatorSettings())
+    settings = _settings()
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     expandable = any(segment.get("is_expandable") for segment in segments)
     if expandable != ("expandable_segments:True" in settings):
@@ -33,6 +33,17 @@ def read(program: Any) -> str:
     if share < 1:
         settings += f", at most {share:.0%} of the memory"
     return f"{CACHED}, {settings}" if settings else CACHED
+
+
+def _settings() -> str:
+    """The settings as PyTorch has parsed them."""
+    import torch
+
+    if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
+        return str(torch._C._accelerator_getAllocatorSettings())
+    # torch 2.11 shows them in the record of its memory alone.
+    snapshot = torch.cuda.memory._snapshot()  # type: ignore[no-untyped-call]
+    return str(snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"])
 
 
 def _share(program: Any) -> None:
