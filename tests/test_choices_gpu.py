@@ -255,7 +255,7 @@ def test_a_comparison_of_choices(workshop: Path) -> None:
         time_limit=3,
         cache=workshop / "cache",
     )
-    verdicts: dict[str, Any] = {run.level: run.check.verdict for run in compared.runs}
+    verdicts: dict[str, Any] = {run.level: run.check.verdict for run in compared.comparison.runs}
     assert set(verdicts.values()) == {"match"}, verdicts
 
 
