@@ -1,7 +1,7 @@
 """A block of ConvNeXt and one of a vision transformer: small networks for `golow audit`.
 
-    golow audit examples/blocks.py:ConvNeXtBlock --input 96x64x64 --batch 4
-    golow audit examples/blocks.py:TransformerBlock --input 197x192 --batch 8
+golow audit examples/blocks.py:ConvNeXtBlock --input 96x64x64 --batch 4
+golow audit examples/blocks.py:TransformerBlock --input 197x192 --batch 8
 """
 
 from torch import Tensor, nn
