@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
 SCRIPTS = ("compare_in_a_notebook.py", "own_model.py", "own_training_loss.py")
+BLOCKS = "blocks.py"
 OWN_RUNTIME = ("own_runtime/README.md", "own_runtime/linear.py")
 
 
@@ -49,13 +50,24 @@ def test_every_example_is_run() -> None:
         for file in EXAMPLES.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert files == {*SCRIPTS, *OWN_RUNTIME}
+    assert files == {*SCRIPTS, *OWN_RUNTIME, BLOCKS}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
     printed = run([sys.executable, EXAMPLES / name], tmp_path)
+    assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("block", "size"), [("ConvNeXtBlock", "96x8x8"), ("TransformerBlock", "5x192")]
+)
+def test_a_block_is_compared(block: str, size: str, tmp_path: Path) -> None:
+    model = f"{EXAMPLES / BLOCKS}:{block}"
+    options = ["--input", size, "--batch", "2", "--levels", "eager,torchscript", "--rounds", "2"]
+    printed = run(["golow", "compare", model, *options], tmp_path)
     assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
 
 

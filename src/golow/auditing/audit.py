@@ -161,10 +161,15 @@ class _Auditor:
     # ------------------------------------------------------------ races
 
     def _race(
-        self, tried: Sequence[Candidate], what: str, against: Mapping[str, str] | None = None
+        self,
+        tried: Sequence[Candidate],
+        what: str,
+        against: Mapping[str, str] | None = None,
+        longer: float = 0.0,
     ) -> tuple[dict[str, Run], Raced]:
-        """Race the level and these in new processes; their runs by name. KeyboardInterrupt if it
-        was interrupted before it could say anything."""
+        """Race the level and these in new processes; their runs by name. longer: how much more of
+        the level's time than one share each they are known to take together. KeyboardInterrupt if
+        it was interrupted before it could say anything."""
         bench, level = self._bench, self._level
         self._observer.left(self._pace.left())
         bench.observer.stage(f"{level.name} ({self._place}): {what}")
@@ -172,7 +177,9 @@ class _Auditor:
         chosen = {one.name: one for one in (baseline, level, *(c.level for c in tried))}
         pairs = {one.level.name: level.name for one in tried} | dict(against or {})
         bench.settings = replace(
-            bench.settings, time_limit=self._settings.seconds * len(chosen), interval=0.01
+            bench.settings,
+            time_limit=self._settings.seconds * (len(chosen) + longer),
+            interval=0.01,
         )
         raced = bench.race(
             list(chosen.values()), against=pairs, necessary=stats.rounds_for(len(tried))
@@ -187,7 +194,10 @@ class _Auditor:
     def _confirmed(self, audited: AuditedLevel, named: Sequence[Candidate]) -> AuditedLevel:
         """Race those that the first race named again, in new processes."""
         self._pace.more(len(named) + BASES)
-        runs, _ = self._race(named, f"{len(named)} of them again, in new processes")
+        # An alternative that takes 12 times as long would leave the others too few rounds.
+        longer = sum(max(0.0, _effect(_of(audited, one)) - 1) for one in named)
+        what = f"{len(named)} of them again, in new processes"
+        runs, _ = self._race(named, what, longer=longer)
         again = {one.level.name: runs[one.level.name].ratio for one in named}
         prices = [
             _seen_twice(price, again[price.run.level]) if price.run.level in again else price
@@ -259,9 +269,11 @@ def _priced(
 
 
 def _seen_twice(price: Price, again: Ratio | None) -> Price:
-    """The price with the ratio of its second race, which must say the same as the first."""
-    agrees = again is not None and again.word == price.finding
-    finding: Finding = price.finding if agrees else "refuted"
+    """The price with the ratio of its second race, which must say the same as the first. A second
+    race of too few rounds neither agrees nor refutes."""
+    finding: Finding = "refuted"
+    if again is None or stats.word(again.low, again.high) == price.finding:
+        finding = price.finding if again and again.word == price.finding else "unclear"
     return msgspec.structs.replace(price, confirmed=again, finding=finding)
 
 

@@ -33,7 +33,9 @@ def candidates(
         if in_force.get(choice.name) == alternative.value:
             continue
         reason, probe = "", alternative.probe()
-        if not probe.available:
+        if nothing_new := alternative.redundant(workload):
+            reason = nothing_new
+        elif not probe.available:
             reason = f"{probe.missing}; {probe.fix}"
         elif quick and not choice.likely:
             reason = "not among the likeliest, which --quick tries"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from golow.levels.probe import Probe
-from golow.record import Device, Mode
+from golow.record import Device, Mode, Workload
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 MODES: tuple[Mode, ...] = ("infer", "train")
@@ -25,6 +25,11 @@ def always_there() -> Probe:
     return Probe(True)
 
 
+def never_redundant(_workload: Workload) -> str:
+    """For an alternative that is something new for every workload."""
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
     """Another value of a choice; the user names it after a level: ``eager+fused_sgd``.
@@ -38,8 +43,9 @@ class Alternative:
 
     levels, modes, devices: where it can be set; those of the choice if empty. rebuilds: whether
     what a level builds depends on it; built_by: of which levels that is true, of all if empty.
-    shell, python, cpp: a line to paste that sets it for the user's own program. probe: whether what
-    it needs is installed here; imports nothing heavy.
+    redundant: why it would change nothing for a workload, or nothing that another alternative does
+    not; empty if it would. shell, python, cpp: a line to paste that sets it for the user's own
+    program. probe: whether what it needs is installed here; imports nothing heavy.
     """
 
     name: str
@@ -57,6 +63,7 @@ class Alternative:
     python: str = ""
     cpp: str = ""
     probe: Callable[[], Probe] = always_there
+    redundant: Callable[[Workload], str] = never_redundant
 
     def rebuilt_by(self, level: str) -> bool:
         """Whether that level builds again for it."""

@@ -42,7 +42,7 @@ def _settings() -> str:
     if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
         return str(torch._C._accelerator_getAllocatorSettings())
     # torch 2.11 shows them in the record of its memory alone.
-    snapshot = torch.cuda.memory._snapshot()  # type: ignore[no-untyped-call]
+    snapshot = torch.cuda.memory._snapshot()
     return str(snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from golow.levels.choices.process_libraries import (
     present,
     provider,
 )
+from golow.record import Workload
 
 WITH_OPENMP = (*WITH_TORCH, "onednn")
 LIBRARIES = ("libgomp", "libiomp5", "libomp")
@@ -76,7 +78,35 @@ def _one_interop(program: Any) -> None:
         torch.set_num_interop_threads(1)
 
 
-def _threads(name: str, value: str, summary: str, count: str) -> Alternative:
+def _as_given(count: Callable[[int], int]) -> Callable[[Workload], str]:
+    """Why so many threads are nothing new; count: of the threads that a workload asks for."""
+
+    def redundant(workload: Workload) -> str:
+        given = workload.threads
+        if count(given) == given:
+            return "the workload has as many threads"
+        return ""
+
+    return redundant
+
+
+def _half_redundant(workload: Workload) -> str:
+    return (
+        "half of its threads is one" if workload.threads // 2 == 1 else _as_given(_half)(workload)
+    )
+
+
+def _half(given: int) -> int:
+    return max(1, given // 2)
+
+
+def _logical(_given: int) -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _threads(
+    name: str, value: str, summary: str, count: str, redundant: Callable[[Workload], str]
+) -> Alternative:
     def call(program: Any) -> None:
         program.habits.threads = value
 
@@ -90,6 +120,7 @@ def _threads(name: str, value: str, summary: str, count: str) -> Alternative:
         shell=f"OMP_NUM_THREADS={count}",
         python=f"torch.set_num_threads({count})",
         cpp=f"at::set_num_threads({count});",
+        redundant=redundant,
     )
 
 
@@ -127,9 +158,21 @@ CHOICES = (
         likely=True,
         changes_results=True,
         alternatives=(
-            _threads("threads_one", ONE, "one thread", "1"),
-            _threads("threads_half", HALF, "half of the threads that the workload has", "N/2"),
-            _threads("threads_all", ALL, "one thread for each logical CPU", "$(nproc)"),
+            _threads("threads_one", ONE, "one thread", "1", _as_given(lambda given: 1)),
+            _threads(
+                "threads_half",
+                HALF,
+                "half of the threads that the workload has",
+                "N/2",
+                _half_redundant,
+            ),
+            _threads(
+                "threads_all",
+                ALL,
+                "one thread for each logical CPU",
+                "$(nproc)",
+                _as_given(_logical),
+            ),
         ),
     ),
     Choice(
