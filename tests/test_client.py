@@ -343,3 +343,19 @@ def test_a_shell_script_can_be_a_worker(tmp_path: Path) -> None:
         assert worker.time(2, 0).host_ns == (1000, 2000)
         assert worker.allocated_peak() == 64
     assert subprocess.run([script], input=b"", check=False).returncode == 0
+
+
+def test_a_worker_whose_threads_would_spin_is_paused_between_requests(bundle: Bundle) -> None:
+    """With OMP_WAIT_POLICY=active its threads would take cores from those that are timed."""
+    environment = {"OMP_WAIT_POLICY": "active"}
+    command = [sys.executable, str(FAULTY), "none"]
+    with Worker("spinning", command, threads=1, environment=environment) as worker:
+        worker.load(bundle.folder)
+        assert process.is_stopped(worker.pid)
+        assert worker.time(2, 0).host_ns
+        assert process.is_stopped(worker.pid)
+        worker.dismiss()
+        assert process.wait_until_gone(worker.pid, 30)
+    with Worker("calm", command, threads=1) as worker:
+        worker.load(bundle.folder)
+        assert not process.is_stopped(worker.pid)

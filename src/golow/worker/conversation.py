@@ -59,6 +59,8 @@ class Conversation:
         self._log = tempfile.TemporaryFile(prefix="golow-log-")  # noqa: SIM115 (closed in close)
         self._out_of_memory_kills = process.out_of_memory_kills()
         self.waiting = self._dismissed = self._ended = False
+        # With OMP_WAIT_POLICY=active its threads would spin during the blocks of the others.
+        self._restless, self._paused = process.is_restless(environment or {}), False
         self.stood_aside = 0.0  # seconds
         self.on_delay: Callable[[str], None] = _ignore
         self.started = time.perf_counter()
@@ -88,6 +90,7 @@ class Conversation:
         A worker that still owes an answer (after Ctrl-C) would not read the request.
         """
         if not (self.waiting or self._dismissed or self._ended):
+            self._go_on()
             with contextlib.suppress(OSError):
                 self.lines.write(line({"do": "quit"}))
             self._dismissed = True
@@ -147,6 +150,7 @@ class Conversation:
         """The answer to a request, also if it is a refusal."""
         with self._turn.beside():
             self._require_silence()
+            self._go_on()
             try:
                 self.lines.write(line(request))
             except OSError:
@@ -205,6 +209,7 @@ class Conversation:
                 deadline += self._stand_aside()
         text = self.lines.take()
         self.waiting = False
+        self._pause()
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError:
@@ -227,6 +232,19 @@ class Conversation:
         seconds = time.monotonic() - began
         self.stood_aside += seconds
         return seconds
+
+    def _pause(self) -> None:
+        """Stop a restless worker until it is asked something."""
+        if self._restless:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGSTOP)
+                self._paused = True
+
+    def _go_on(self) -> None:
+        if self._paused:
+            self._paused = False
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
 
     def convert(self, answer: dict[str, Any], kind: type[Report]) -> Report:
         """The answer as a report; a malformed one ends the worker."""

@@ -69,6 +69,13 @@ def thread_settings(threads: int) -> dict[str, str]:
     }
 
 
+def is_restless(environment: Mapping[str, str]) -> bool:
+    """Whether a worker's threads keep cores busy while it has nothing to do, with these variables
+    beside golow's own."""
+    policy = environment.get("OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY", ""))
+    return policy.strip().lower() == "active"
+
+
 @contextlib.contextmanager
 def stopped(process: int) -> Iterator[None]:
     """Pause the process meanwhile."""
