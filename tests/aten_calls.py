@@ -383,7 +383,278 @@ def loss_backward(draw: st.DrawFn) -> Drawn:
     return Drawn(named | more)
 
 
+# ---------------------------------------------------------------- functions of elements
+
+
+@st.composite
+def of_numbers(draw: st.DrawFn) -> Tensor:
+    """Numbers, whole numbers or truths."""
+    x = draw(elements())
+    kind = draw(st.sampled_from(["float", "int", "bool"]))
+    return x if kind == "float" else x.long() if kind == "int" else x > 0
+
+
+def whole(x: Tensor) -> Tensor:
+    """Whole numbers by which one can divide."""
+    return torch.where(x.long() == 0, 1, x.long())
+
+
+@st.composite
+def of_two(draw: st.DrawFn, scalar: bool, kinds: str = "float int", other: str = "other") -> Drawn:
+    x = draw(elements())
+    spread = [draw(st.sampled_from([1, n])) for n in x.shape][draw(st.integers(0, x.dim())) :]
+    kind = draw(st.sampled_from(kinds.split()))
+    y: Tensor | float = draw(numbers) if scalar else tensor(*spread, seed=5) * 2
+    if kind != "float":
+        x = whole(x) if kind == "int" else x > 0
+        if isinstance(y, Tensor):
+            y = whole(y) if kind == "int" else y > 0
+        else:
+            y = int(y) or 1 if kind == "int" else y > 0
+    if not scalar and draw(some):
+        x, y = y, x  # the first is repeated
+    return Drawn({"self": x, other: y})
+
+
+@st.composite
+def power(draw: st.DrawFn, first: bool, second: bool) -> Drawn:
+    x = draw(elements()).abs() + 0.1
+    y: Any = tensor(*x.shape, seed=1) if second else draw(st.sampled_from([2, 0.5, -1, 3]))
+    return Drawn({"self": x if first else 1.5, "exponent": y})
+
+
+@st.composite
+def choice(draw: st.DrawFn, first: bool, second: bool) -> Drawn:
+    x = draw(elements())
+    other = tensor(*x.shape[draw(st.integers(0, x.dim())) :], seed=1)
+    return Drawn({
+        "condition": x > 0, "self": other if first else 1.5, "other": x if second else -2.0
+    })  # fmt: skip
+
+
+@st.composite
+def masked(draw: st.DrawFn, scalar: bool) -> Drawn:
+    x = draw(elements())
+    value = float("-inf") if scalar else torch.tensor(2.5, dtype=x.dtype)
+    return Drawn({"self": x, "mask": tensor(*x.shape[1:], seed=1) > 0, "value": value})
+
+
+def of_some(name: str = "self", positive: bool = False) -> st.SearchStrategy[Drawn]:
+    shift = 20 if positive else 0
+    return elements().map(lambda x: Drawn({name: x + shift}))
+
+
+def converted(name: str, **further: Any) -> st.SearchStrategy[Drawn]:
+    kinds = st.sampled_from([torch.float32, torch.int64, torch.int32, torch.bool])
+    return st.tuples(of_numbers(), kinds).map(
+        lambda pair: Drawn({name: pair[0], "dtype": pair[1], **further})
+    )
+
+
+# ---------------------------------------------------------------- indices
+
+
+@st.composite
+def taken(draw: st.DrawFn, name: str, axis: bool) -> Drawn:
+    x = draw(elements()) if axis else tensor(5, 3)
+    dim = axis_of(draw, x) if axis else 0
+    rank = 1 if axis else draw(st.integers(0, 3))
+    places = draw(index_below(x.shape[dim], (2,) * rank))
+    if axis:
+        return Drawn({"self": x, "dim": dim, "index": places})
+    return Drawn({"weight": x, "indices": places, "padding_idx": draw(st.sampled_from([-1, 1]))})
+
+
+@st.composite
+def index_below(draw: st.DrawFn, size: int, shape: tuple[int, ...]) -> Tensor:
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 9)))
+    return torch.randint(0, size, shape, generator=generator)
+
+
+@st.composite
+def embedding_backward(draw: st.DrawFn) -> Drawn:
+    places = draw(index_below(5, (2, 3)))
+    return Drawn({
+        "grad_output": tensor(2, 3, 4), "indices": places, "num_weights": 5,
+        "padding_idx": draw(st.sampled_from([-1, 2])), "scale_grad_by_freq": False,
+    })  # fmt: skip
+
+
+@st.composite
+def gathered(draw: st.DrawFn, source: str = "", add: bool = False) -> Drawn:
+    x = draw(elements())
+    axis = axis_of(draw, x)
+    shape = list(x.shape)
+    places = torch.argsort(tensor(*shape, seed=3), axis)  # each place once
+    if add:
+        places = draw(index_below(shape[axis], tuple(shape)))
+    named: Named = {"self": x, "dim": axis, "index": places}
+    if source:
+        named[source] = 1.5 if source == "value" else tensor(*shape, seed=4)
+    return Drawn(named)
+
+
+@st.composite
+def indexed(draw: st.DrawFn, put: bool = False) -> Drawn:
+    x = tensor(3, 4, 5)
+    pattern = draw(st.sampled_from([(1,), (0, 1), (1, 2), (0, 2), (2,)]))
+    whole = (2, 3)
+    indices: list[Any] = [None] * 3
+    for axis in pattern:
+        shape = whole if draw(some) else whole[1:]
+        indices[axis] = draw(index_below(x.shape[axis], shape)) - (3 if axis == 1 else 0)
+    indices = indices[: pattern[-1] + 1]
+    if not put:
+        return Drawn({"self": x, "indices": indices})
+    complete = tuple(slice(None) if item is None else item for item in indices)
+    values = tensor(*x[complete].shape, seed=1)
+    # Where two indices name one place, only a sum has a defined result.
+    return Drawn({"self": x, "indices": indices, "values": values, "accumulate": True})
+
+
+@st.composite
+def extreme(draw: st.DrawFn, keep: bool = True) -> Drawn:
+    x = draw(elements())
+    return Drawn({"self": x, "dim": axis_of(draw, x), "keepdim": draw(some)})
+
+
+@st.composite
+def sorted_elements(draw: st.DrawFn, **further: Any) -> Drawn:
+    x = draw(elements()).round()  # some are equal
+    named = {"self": x, "dim": axis_of(draw, x), "descending": draw(some)}
+    return Drawn(named | further, None if further else 1)
+
+
+@st.composite
+def flipped(draw: st.DrawFn) -> Drawn:
+    x = draw(elements())
+    axes = draw(st.lists(st.integers(0, x.dim() - 1), unique=True))
+    return Drawn({"self": x, "dims": [a - x.dim() if draw(some) else a for a in axes]})
+
+
+@st.composite
+def steps(draw: st.DrawFn, *names: str) -> Drawn:
+    whole = draw(some)
+    given = {"start": 1 if whole else 0.5, "end": 7 if whole else 6.25, "step": draw(
+        st.sampled_from([1, 2]) if whole else st.sampled_from([0.5, 1.25])
+    )}  # fmt: skip
+    named = {name: given[name] for name in names}
+    return Drawn(named | {"dtype": torch.int64 if whole else torch.float64})
+
+
+# ---------------------------------------------------------------- layer norm
+
+
+@st.composite
+def layer_norm(draw: st.DrawFn) -> Drawn:
+    x, axes = tensor(2, 3, 4), draw(st.integers(1, 2))
+    shape = list(x.shape[3 - axes :])
+    return Drawn({
+        "input": x, "normalized_shape": shape,
+        "weight": tensor(*shape) if draw(some) else None,
+        "bias": tensor(*shape, seed=1) if draw(some) else None,
+        "eps": draw(st.sampled_from([1e-5, 1e-2])),
+    })  # fmt: skip
+
+
+@st.composite
+def layer_norm_backward(draw: st.DrawFn) -> Drawn:
+    named = draw(layer_norm()).named
+    _, mean, deviation = torch.ops.aten.native_layer_norm.default(**named)
+    named.pop("eps")
+    mask = [True, named["weight"] is not None, named["bias"] is not None]
+    further = {"grad_out": tensor(2, 3, 4, seed=1), "mean": mean, "rstd": deviation}
+    return Drawn(named | further | {"output_mask": mask})
+
+
 # ---------------------------------------------------------------- all of them
+
+
+NO_ZERO = "float int"
+COMPARED = "float int bool"
+_TWO = {
+    "remainder": NO_ZERO, "fmod": NO_ZERO, "eq": COMPARED, "ne": COMPARED, "lt": NO_ZERO,
+    "le": NO_ZERO, "gt": NO_ZERO, "ge": NO_ZERO, "bitwise_and": "int bool",
+    "bitwise_or": "int bool", "bitwise_xor": "int bool",
+}  # fmt: skip
+_ONE_OVERLOAD = {
+    "minimum": NO_ZERO, "maximum": NO_ZERO, "logical_and": COMPARED, "logical_or": COMPARED,
+    "logical_xor": COMPARED, "atan2": "float",
+}  # fmt: skip
+_POSITIVE = ("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
+_ANY = (
+    "abs sign floor ceil trunc exp expm1 exp2 sin cos tan atan sinh cosh erf isnan isinf "
+    "logical_not round"
+).split()
+
+FUNCTIONS: dict[str, st.SearchStrategy[Drawn]] = {
+    **{f"aten.{name}.Tensor": of_two(False, kinds) for name, kinds in _TWO.items()},
+    **{f"aten.{name}.Scalar": of_two(True, kinds) for name, kinds in _TWO.items()},
+    **{f"aten.{name}.default": of_two(False, kinds) for name, kinds in _ONE_OVERLOAD.items()},
+    **{f"aten.{name}.default": of_some(positive=True) for name in _POSITIVE},
+    **{f"aten.{name}.default": of_some() for name in _ANY},
+    "aten.floor_divide.default": of_two(False, NO_ZERO),
+    "aten.floor_divide.Scalar": of_two(True, NO_ZERO),
+    "aten.bitwise_not.default": of_numbers()
+    .filter(lambda x: x.dtype != torch.float64)
+    .map(lambda x: Drawn({"self": x})),
+    "aten.__and__.Tensor": of_two(False, "int bool"),
+    "aten.__or__.Tensor": of_two(False, "int bool"),
+    "aten.div.Tensor_mode": of_two(False, NO_ZERO).map(
+        lambda d: Drawn(d.named | {"rounding_mode": "floor"})
+    ),
+    "aten.div.Scalar_mode": of_two(True, NO_ZERO).map(
+        lambda d: Drawn(d.named | {"rounding_mode": "floor"})
+    ),
+    "aten.pow.Tensor_Tensor": power(True, True),
+    "aten.pow.Tensor_Scalar": power(True, False),
+    "aten.pow.Scalar": power(False, True),
+    "aten.clamp_min.default": of_some().map(lambda d: Drawn(d.named | {"min": -0.5})),
+    "aten.clamp_max.default": of_some().map(lambda d: Drawn(d.named | {"max": 0.5})),
+    "aten.clamp_min.Tensor": of_two(False, "float", "min"),
+    "aten.clamp_max.Tensor": of_two(False, "float", "max"),
+    "aten.where.self": choice(True, True),
+    "aten.where.ScalarSelf": choice(False, True),
+    "aten.where.ScalarOther": choice(True, False),
+    "aten.where.Scalar": choice(False, False),
+    "aten.masked_fill.Scalar": masked(True),
+    "aten.masked_fill.Tensor": masked(False),
+    "aten.rsub.Scalar": of_two(True, NO_ZERO).map(lambda d: Drawn(d.named | {"alpha": 1})),
+    "aten.rsub.Tensor": of_two(False, NO_ZERO).map(lambda d: Drawn(d.named | {"alpha": 1})),
+    "aten.to.dtype": converted("self"),
+    "aten._to_copy.default": converted("self"),
+    "prims.convert_element_type.default": converted("a"),
+    "aten.type_as.default": of_numbers().map(
+        lambda x: Drawn({"self": x, "other": torch.ones(2, dtype=torch.int64)})
+    ),
+}
+
+INDICES: dict[str, st.SearchStrategy[Drawn]] = {
+    "aten.embedding.default": taken("weight", axis=False),
+    "aten.index_select.default": taken("self", axis=True),
+    "aten.embedding_dense_backward.default": embedding_backward(),
+    "aten.gather.default": gathered(),
+    "aten.scatter.src": gathered("src"),
+    "aten.scatter.value": gathered("value"),
+    "aten.scatter_add.default": gathered("src", add=True),
+    "aten.index.Tensor": indexed(),
+    "aten._unsafe_index.Tensor": indexed(),
+    "aten.index_put.default": indexed(put=True),
+    "aten._unsafe_index_put.default": indexed(put=True),
+    "aten.arange.default": steps("end"),
+    "aten.arange.start": steps("start", "end"),
+    "aten.arange.start_step": steps("start", "end", "step"),
+    "prims.iota.default": st.just(Drawn({
+        "length": 5, "start": 2, "step": 3, "dtype": torch.int64, "device": torch.device("cpu"),
+        "requires_grad": False,
+    })),
+    "aten.flip.default": flipped(),
+    "aten.cumsum.default": elements().map(lambda x: Drawn({"self": x, "dim": -1})),
+    "aten.sort.default": sorted_elements().map(lambda d: Drawn(d.named)),
+    "aten.sort.stable": sorted_elements(stable=True),
+    "aten.argmax.default": extreme(),
+    "aten.argmin.default": extreme(),
+}  # fmt: skip
 
 
 def _binary(name: str, alpha: bool) -> dict[str, st.SearchStrategy[Drawn]]:
@@ -401,6 +672,10 @@ slopes = st.sampled_from([0.01, 0.3, 0, 1.5])
 approximation = st.sampled_from(["none", "tanh"])
 
 CALLS: dict[str, st.SearchStrategy[Drawn]] = {
+    **FUNCTIONS,
+    **INDICES,
+    "aten.native_layer_norm.default": layer_norm(),
+    "aten.native_layer_norm_backward.default": layer_norm_backward(),
     # layers
     "aten.conv2d.default": convolution(),
     "aten.convolution.default": convolution(whole=True),
@@ -495,6 +770,7 @@ CALLS: dict[str, st.SearchStrategy[Drawn]] = {
     "aten.transpose.int": transpose(),
     "aten.t.default": matrix_transpose(),
     "aten.expand.default": expand(),
+    "aten.expand_as.default": st.just(Drawn({"self": tensor(3, 1), "other": tensor(2, 3, 4)})),
     "aten.cat.default": concatenation(),
     "aten.slice.Tensor": range_of(),
     "aten.constant_pad_nd.default": padded(),
@@ -507,6 +783,16 @@ CALLS: dict[str, st.SearchStrategy[Drawn]] = {
     ),
     "aten.ones.default": filled(),
     "aten.zeros.default": filled(),
+    "aten.empty.memory_format": st.just(Drawn({"size": [0, 3], "dtype": torch.float64})),
+    "aten.empty_like.default": st.just(Drawn({"self": torch.zeros(0, 3, dtype=torch.float64)})),
+    "aten.new_empty.default": st.just(Drawn({"self": tensor(2), "size": [0]})),
+    "aten.zeros_like.default": st.just(Drawn({"self": tensor(2, 3)})),
+    "aten.new_zeros.default": st.just(Drawn({"self": tensor(2), "size": [3, 4]})),
+    "aten.full_like.default": st.just(Drawn({"self": tensor(2, 3), "fill_value": 2.5})),
+    "aten.new_full.default": st.just(Drawn({"self": tensor(2), "size": [3], "fill_value": 2})),
+    "aten.scalar_tensor.default": st.sampled_from([2.5, -1]).map(
+        lambda number: Drawn({"s": number, "dtype": torch.float64})
+    ),
     "aten.new_ones.default": st.sampled_from([torch.float64, None]).map(
         lambda dtype: Drawn({"self": tensor(2), "size": [3, 4], "dtype": dtype})
     ),
@@ -514,6 +800,12 @@ CALLS: dict[str, st.SearchStrategy[Drawn]] = {
     # sums
     "aten.sum.dim_IntList": reduction(),
     "aten.mean.dim": reduction(),
+    "aten.amax.default": reduction().filter(lambda d: d.named["dim"] is not None),
+    "aten.amin.default": reduction().filter(lambda d: d.named["dim"] is not None),
+    "aten.max.default": of_one(),
+    "aten.min.default": of_one(),
+    "aten.prod.default": of_one(),
+    "aten.prod.dim_int": extreme(),
     "aten.sum.default": of_one(),
     "aten.mean.default": of_one(),
     # the loss

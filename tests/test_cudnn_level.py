@@ -22,6 +22,7 @@ from cudnn_in_process import OnGpu, Running, compute, lowered
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
+from many_operators import NETWORKS
 
 pytestmark = pytest.mark.gpu
 
@@ -63,6 +64,13 @@ def residual_network(mode: Mode, optimizer: Optimizer = OPTIMIZER) -> Network:
 @pytest.mark.parametrize("name", CASES)
 def test_a_network_is_right(on: OnGpu, name: str, mode: Mode) -> None:
     network = lowered(CASES[name].make(), torch.randn(CASES[name].shape), mode)
+    assert_right(network, compute(network, on))
+
+
+@both_modes
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_further_operators_is_right(on: OnGpu, name: str, mode: Mode) -> None:
+    network = lowered(NETWORKS[name].make(), torch.randn(NETWORKS[name].shape), mode)
     assert_right(network, compute(network, on))
 
 

@@ -23,7 +23,7 @@ from golow.levels.vendor.cudnn.layouts import Layout, packed, same_memory, to_bf
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import Convolution
-from golow.levels.vendor.cudnn.steps import Built, FlatCall
+from golow.levels.vendor.cudnn.steps import Built, FlatCall, KernelCall
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.plan import Operand
@@ -31,7 +31,9 @@ from golow.record import Mode, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from kernel_compilation import assert_compile
 from many_networks import CASES, Two, same
+from many_operators import NETWORKS
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -106,6 +108,18 @@ def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
     module = CASES[name].make()
     for precision in ("default", "bf16", "fp16"):
         assert_sound(built(module, mode, precision, *CASES[name].shape)[0])  # type: ignore[arg-type]
+
+
+@both_modes
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> None:
+    """And kernels that compile, where there is a compiler."""
+    kernels = []
+    for precision in ("default", "bf16"):
+        made = built(NETWORKS[name].make(), mode, precision, *NETWORKS[name].shape)[0]  # type: ignore[arg-type]
+        assert_sound(made)
+        kernels += [call.kernel for call in made.calls if isinstance(call, KernelCall)]
+    assert_compile(kernels)
 
 
 @both_modes

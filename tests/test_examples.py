@@ -66,7 +66,16 @@ def test_a_script_runs(name: str, tmp_path: Path) -> None:
 )
 def test_a_block_is_compared(block: str, size: str, tmp_path: Path) -> None:
     model = f"{EXAMPLES / BLOCKS}:{block}"
-    options = ["--input", size, "--batch", "2", "--levels", "eager,torchscript", "--time-limit", "1"]
+    options = [
+        "--input",
+        size,
+        "--batch",
+        "2",
+        "--levels",
+        "eager,torchscript",
+        "--time-limit",
+        "1",
+    ]
     printed = run(["golow", "compare", model, *options], tmp_path)
     assert verdict("eager", printed) == verdict("torchscript", printed) == "match"
 

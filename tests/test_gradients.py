@@ -21,9 +21,11 @@ from golow.lower.operators.average_pool import AveragePoolBackward
 from golow.lower.operators.batch_norm import BatchNormBackward
 from golow.lower.operators.convolution import ConvolutionBackward
 from golow.lower.operators.dropout import DropoutBackward
+from golow.lower.operators.layer_norm import LayerNormBackward
 from golow.lower.operators.max_pool import MaxPoolBackward
 from golow.lower.operators.nll_loss import NllLossBackward
 from golow.lower.operators.softmax import SoftmaxBackward
+from golow.lower.operators.take import TakeBackward
 from one_call import tensor
 
 Fields = dict[str, Any]
@@ -181,6 +183,35 @@ def dropouts(draw: st.DrawFn) -> Case:
     return Case({"x": tensor(4, 5), "probability": probability}, ("x",), backward)
 
 
+@st.composite
+def taken(draw: st.DrawFn) -> Case:
+    index = torch.tensor(draw(st.sampled_from([[0, 2, 2], [1, 1, 1], [3, 0, 4]])))
+    axis = draw(st.integers(0, 1))
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"gradient": gradient, "index": index, "axis": axis, "size": 5, "skipped": -1}
+
+    return Case({"x": tensor(5, 5), "index": index, "axis": axis}, ("x",), backward)
+
+
+@st.composite
+def layer_norms(draw: st.DrawFn) -> Case:
+    axes = draw(st.integers(1, 2))
+    shape = (2, 3, 4)[3 - axes :]
+    affine = draw(some)
+    weight, bias = (tensor(*shape), tensor(*shape, seed=1)) if affine else (None, None)
+    x = tensor(2, 3, 4)
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {
+            "gradient": gradient, "x": x, "mean": results[1], "deviation": results[2],
+            "weight": weight, "bias": bias, "axes": axes,
+        }  # fmt: skip
+
+    given = {"x": x, "weight": weight, "bias": bias, "axes": axes, "epsilon": 1e-3}
+    return Case(given, ("x", "weight", "bias"), backward, (True, affine, affine))
+
+
 GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     ActivateBackward: activations(),
     AdaptiveAveragePoolBackward: adaptive_pools(),
@@ -188,9 +219,11 @@ GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     BatchNormBackward: norms(),
     ConvolutionBackward: convolutions(),
     DropoutBackward: dropouts(),
+    LayerNormBackward: layer_norms(),
     MaxPoolBackward: pools(maximum=True),
     NllLossBackward: losses(),
     SoftmaxBackward: softmaxes(),
+    TakeBackward: taken(),
 }
 
 

@@ -22,6 +22,7 @@ if not probe().available:
 
 from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
+from many_operators import NETWORKS
 from onednn_in_process import LAYOUTS, Running, compute, lower
 
 MODES = ("infer", "train")
@@ -55,6 +56,13 @@ def test_a_network_is_right_in_every_layout(name: str, mode: Mode) -> None:
     network = lower(CASES[name].make(), torch.randn(CASES[name].shape), mode)
     for tag in LAYOUTS.values():
         assert_right(network, compute(network, lambda _, tag=tag: tag))
+
+
+@both_modes
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_further_operators_is_right(name: str, mode: Mode) -> None:
+    network = lower(NETWORKS[name].make(), torch.randn(NETWORKS[name].shape), mode)
+    assert_right(network, compute(network))
 
 
 @both_modes

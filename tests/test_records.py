@@ -59,6 +59,7 @@ def examples() -> dict[str, Node]:
         "average_pool_backward": {
             "gradient": x, "x": x, "with_padding": True, "divisor": None, **window
         },
+        "arg_reduce": {"function": "maximum", "x": x, "axis": 1, "keep": True},
         "batch_norm": {
             "x": x, "scale": x, "shift": None, "running_mean": x, "running_variance": x,
             "momentum": 0.1, "epsilon": 1e-5, "residual": x, "activation": relu,
@@ -83,6 +84,7 @@ def examples() -> dict[str, Node]:
             "dilation": pair, "groups": 1, "wanted": (True, True, False),
         },
         "copy": {"x": x},
+        "cumulative_sum": {"x": x, "axis": 0, "dtype": "int64"},
         "dropout": {"x": x, "probability": 0.5},
         "dropout_backward": {"gradient": x, "mask": x, "scale": 2.0},
         "expand": {"x": x, "shape": (2, 3)},
@@ -91,6 +93,15 @@ def examples() -> dict[str, Node]:
             "bias": None, "scale": x, "shift": x, "mean": x, "variance": x, "epsilon": 1e-5
         },
         "folded_weight": {"weight": x, "scale": None, "variance": x, "epsilon": 1e-5},
+        "flip": {"x": x, "axes": (0, 1)},
+        "gather": {"x": x, "index": x, "axis": 0},
+        "index": {"x": x, "indices": (None, x)},
+        "index_put": {"x": x, "indices": (x,), "values": x, "add": True},
+        "iota": {"start": 0, "step": 1.5, "count": 3, "dtype": "int64"},
+        "layer_norm": {"x": x, "weight": x, "bias": None, "axes": 1, "epsilon": 1e-5},
+        "layer_norm_backward": {
+            "gradient": x, "x": x, "mean": x, "deviation": x, "weight": x, "bias": None, "axes": 1
+        },
         "linear": {"x": x, "weight": x, "bias": x, "residual": None, "activation": relu},
         "loss_gradient": {"dtype": "float32"},
         "matrix_product": {"a": x, "b": x},
@@ -104,8 +115,10 @@ def examples() -> dict[str, Node]:
         "pad": {"x": x, "before": (0, 1), "after": (1, 0), "value": float("-inf")},
         "permute": {"x": x, "order": (1, 0)},
         "pixel_unshuffle": {"x": x, "factor": 2},
+        "pointwise": {"function": "power", "operands": (x, 2.0, True), "dtype": "float32"},
         "reduce": {"function": "sum", "x": x, "axes": (0, 1), "keep": False},
         "reshape": {"x": x, "shape": (6,)},
+        "scatter": {"x": x, "index": x, "source": x, "axis": 0, "add": True},
         "sgd_update": {
             "parameter": x, "momentum": x, "gradient": x, "learning_rate": x, "factor": 0.9,
             "weight_decay": 0.0,
@@ -113,6 +126,9 @@ def examples() -> dict[str, Node]:
         "slice": {"x": x, "axis": 0, "start": 0, "stop": 2, "step": 1},
         "softmax": {"x": x, "axis": 1, "log": True},
         "softmax_backward": {"gradient": x, "result": x, "axis": 0, "log": False},
+        "sort": {"x": x, "axis": 0, "descending": True},
+        "take": {"x": x, "index": x, "axis": 0},
+        "take_backward": {"gradient": x, "index": x, "axis": 0, "size": 5, "skipped": 1},
         "trimmed_weight": {"weight": x, "rows": (0, 1), "columns": pair},
     }  # fmt: skip
     empty = Node(name="y", op="", arguments=())

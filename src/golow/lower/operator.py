@@ -66,8 +66,19 @@ def read(node: Node, kind: type[Kind]) -> Kind:
     return msgspec.convert({name: _number(item) for name, item in node.keywords.items()}, kind)
 
 
+def _argument(item: Argument) -> Argument:
+    """The field of a record as nodes hold it: infinities and NaN as symbols."""
+    if isinstance(item, tuple):
+        return tuple(as_number(i) if isinstance(i, float) else i for i in item)
+    return as_number(item) if isinstance(item, float) else item
+
+
 def _number(item: Argument) -> Argument:
     """The argument as a record holds it; nodes hold infinities as symbols."""
+    if isinstance(item, tuple):
+        return tuple(
+            float(i.name) if isinstance(i, Symbol) and i.kind == "float" else i for i in item
+        )
     if isinstance(item, Symbol) and item.kind == "float":
         return float(item.name)
     return item
@@ -86,10 +97,7 @@ def written(node: Node, operator: Operator, **changes: Any) -> Node:
         node,
         op=operator.op(),
         arguments=(),
-        keywords={
-            name: as_number(item) if isinstance(item, float) else item
-            for name, item in fields.items()
-        },
+        keywords={name: _argument(item) for name, item in fields.items()},
         several=operator.results > 1,
         **changes,
     )

@@ -109,6 +109,10 @@ class Call:
         """Shape and dtype of an argument that is a value."""
         return self._links.values[self.ref(name).name]
 
+    def dtype(self, reference: Ref) -> str:
+        """The dtype of a value."""
+        return self._links.values[reference.name].dtype
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of an argument that is a value."""
         return self.value(name).shape
@@ -131,6 +135,12 @@ class Call:
         maker = self._links.made_by(self._given[name], "aten.t.default")
         source = None if maker is None else self._links.nodes[maker].arguments[0]
         return source if isinstance(source, Ref) else None
+
+    def made_by_or_given(self, name: str, op: str) -> bool:
+        """Whether the argument is a value of this operation, or an input of the graph."""
+        item = self._given[name]
+        made = isinstance(item, Ref) and item.name in self._links.maker
+        return not made or self._links.made_by(item, op) is not None
 
     def _typed(self, name: str, kind: type[Item]) -> Item:
         item = self._given[name]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from golow.lower.canonical import canonicalise
+from golow.lower.decomposition import decompose
 from golow.lower.folding import fold_batch_norm, trim_kernels
 from golow.lower.functional import make_functional
 from golow.lower.fusion import drop_copies, fuse_activation, fuse_padding, fuse_residual
@@ -18,7 +19,7 @@ from golow.lower.training import (
 from golow.record import Mode, Optimizer
 
 # From ATen's calls, which may change values in place, to the vocabulary, which does not.
-CANONICAL: tuple[Pass, ...] = (make_functional, canonicalise, drop_copies)
+CANONICAL: tuple[Pass, ...] = (make_functional, decompose, canonicalise, drop_copies)
 
 
 def vendor_passes(

@@ -171,9 +171,13 @@ def training(call: Call) -> BatchNorm | None:
     )
 
 
+FORWARD = "aten._native_batch_norm_legit_functional.default"
+
+
 def backward(call: Call) -> BatchNormBackward | None:
-    """``native_batch_norm_backward`` with the batch's statistics."""
-    if not call.flag("train"):
+    """``native_batch_norm_backward`` with the batch's statistics, of a batch norm that the
+    vocabulary knows: without running statistics (instance norm) it does not."""
+    if not call.flag("train") or not call.made_by_or_given("save_mean", FORWARD):
         return None
     of_x, of_scale, of_shift = call.flags("output_mask")
     return BatchNormBackward(
@@ -190,6 +194,6 @@ def backward(call: Call) -> BatchNormBackward | None:
 SPELLINGS = {
     "aten.batch_norm.default": inference,
     "aten._native_batch_norm_legit_no_training.default": no_training,
-    "aten._native_batch_norm_legit_functional.default": training,
+    FORWARD: training,
     "aten.native_batch_norm_backward.default": backward,
 }

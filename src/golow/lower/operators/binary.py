@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from golow.lower.graph import Activation, Ref
 from golow.lower.operator import Operator
 from golow.lower.operators.activation import activated
+from golow.lower.operators.pointwise import Pointwise, of_two
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,21 +43,41 @@ class Binary(Operator, frozen=True, kw_only=True):
         return activated(operation(a, b), activation)
 
 
-def arithmetic(call: Call, function: Function) -> Binary | None:
-    """``add``, ``sub``, ``mul``, ``div`` of tensors, or of a tensor and a number."""
+def arithmetic(call: Call, function: Function) -> Binary | Pointwise | None:
+    """``add``, ``sub``, ``mul``, ``div`` of tensors, or of a tensor and a number. What converts
+    types, computes with integers or repeats its first argument is a `Pointwise`."""
     if "alpha" in call.names and call.number("alpha") != 1:
         return None
     other = call.given("other")
-    names = ("self", "other") if isinstance(other, Ref) else ("self",)
-    if not call.same_dtype(*names):
-        return None
+    if not _is_plain(call, function):
+        return of_two(call, function)
     if not isinstance(other, Ref) and type(other) is not int:
         other = call.number("other")
     return Binary(function=function, a=call.ref("self"), b=other)
 
 
-def negative(call: Call) -> Binary:
+def _is_plain(call: Call, function: Function) -> bool:
+    other, output = call.given("other"), call.output()
+    if not isinstance(other, Ref):
+        counts = output.dtype == "int64" and function == "add" and other == 1
+        by_zero = function == "divide" and other == 0
+        return call.same_dtype("self") and (_is_floating(call) or counts) and not by_zero
+    if not call.same_dtype("self", "other") or not _is_floating(call):
+        return False
+    if call.shape("self") == output.shape:
+        return True
+    return function in ("add", "multiply") and call.shape("other") == output.shape
+
+
+def _is_floating(call: Call) -> bool:
+    return call.output().dtype in ("float32", "float64")
+
+
+def negative(call: Call) -> Binary | Pointwise:
     """``neg``, which equals the product with -1 exactly."""
+    if not _is_floating(call):
+        operands = (call.ref("self"), -1)
+        return Pointwise(function="multiply", operands=operands, dtype=call.output().dtype)
     return Binary(function="multiply", a=call.ref("self"), b=-1)
 
 

@@ -29,4 +29,4 @@ def expand(call: Call) -> Expand:
     return Expand(x=call.ref("self"), shape=call.output().shape)
 
 
-SPELLINGS = {"aten.expand.default": expand}
+SPELLINGS = {"aten.expand.default": expand, "aten.expand_as.default": expand}

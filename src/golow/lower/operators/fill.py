@@ -28,7 +28,12 @@ class Fill(Operator, frozen=True, kw_only=True):
 
 def full(call: Call) -> Fill:
     """``full(size, fill_value)``."""
-    return _spelled(call, call.number("fill_value"))
+    return _spelled(call, _truth_or_number(call, "fill_value"))
+
+
+def scalar(call: Call) -> Fill:
+    """``scalar_tensor(s)``."""
+    return _spelled(call, _truth_or_number(call, "s"))
 
 
 def ones(call: Call) -> Fill:
@@ -39,6 +44,11 @@ def ones(call: Call) -> Fill:
 def zeros(call: Call) -> Fill:
     """``zeros(size)``."""
     return _spelled(call, 0.0)
+
+
+def _truth_or_number(call: Call, name: str) -> float:
+    item = call.given(name)
+    return float(item) if isinstance(item, bool) else call.number(name)
 
 
 def _spelled(call: Call, value: float) -> Fill:
@@ -52,4 +62,13 @@ SPELLINGS = {
     "aten.new_ones.default": ones,
     "aten.ones_like.default": ones,
     "aten.zeros.default": zeros,
+    "aten.zeros_like.default": zeros,
+    # What they hold before something is written over it may be anything.
+    "aten.empty.memory_format": zeros,
+    "aten.empty_like.default": zeros,
+    "aten.new_empty.default": zeros,
+    "aten.new_zeros.default": zeros,
+    "aten.full_like.default": full,
+    "aten.new_full.default": full,
+    "aten.scalar_tensor.default": scalar,
 }

@@ -1,4 +1,4 @@
-"""Sums and means over axes."""
+"""Sums, means, products and extremes over axes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ if TYPE_CHECKING:
     from golow.lower.spelling import Call
 
 
-class Reduce(Operator, frozen=True, kw_only=True):
-    """The sum or mean of x over these axes, in ascending order. keep: they stay, with size 1."""
+Function = Literal["sum", "mean", "maximum", "minimum", "product"]
 
-    function: Literal["sum", "mean"]
+
+class Reduce(Operator, frozen=True, kw_only=True):
+    """The sum, mean, largest or smallest element or product of x over these axes, in ascending
+    order. keep: they stay, with size 1."""
+
+    function: Function
     x: Ref
     axes: tuple[int, ...]
     keep: bool
 
     @staticmethod
-    def meaning(
-        function: Literal["sum", "mean"], x: Tensor, axes: tuple[int, ...], keep: bool
-    ) -> Tensor:
+    def meaning(function: Function, x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
         if not axes:
             return x.clone()
-        return x.sum(axes, keep) if function == "sum" else x.mean(axes, keep)
+        if function == "product":
+            for axis in reversed(axes):
+                x = x.prod(axis, keep)
+            return x
+        names = {"maximum": "amax", "minimum": "amin"}
+        result: Tensor = getattr(x, names.get(function, function))(tuple(axes), keep)
+        return result
 
 
-def over_axes(call: Call, function: Literal["sum", "mean"]) -> Reduce | None:
+def over_axes(call: Call, function: Function) -> Reduce | None:
     """``sum`` and ``mean`` over some axes, or over all if none is named."""
     if not call.same_dtype("self"):
         return None
@@ -40,7 +48,7 @@ def over_axes(call: Call, function: Literal["sum", "mean"]) -> Reduce | None:
     )
 
 
-def over_all(call: Call, function: Literal["sum", "mean"]) -> Reduce | None:
+def over_all(call: Call, function: Function) -> Reduce | None:
     """``sum`` and ``mean`` over all axes."""
     if not call.same_dtype("self"):
         return None
@@ -48,9 +56,23 @@ def over_all(call: Call, function: Literal["sum", "mean"]) -> Reduce | None:
     return Reduce(function=function, x=call.ref("self"), axes=axes, keep=False)
 
 
+def over_one(call: Call) -> Reduce | None:
+    """``prod`` over one axis."""
+    if not call.same_dtype("self") or not call.rank("self"):
+        return None
+    axes = (call.axis("dim"),)
+    return Reduce(function="product", x=call.ref("self"), axes=axes, keep=call.flag("keepdim"))
+
+
 SPELLINGS = {
     "aten.sum.dim_IntList": partial(over_axes, function="sum"),
     "aten.mean.dim": partial(over_axes, function="mean"),
     "aten.sum.default": partial(over_all, function="sum"),
     "aten.mean.default": partial(over_all, function="mean"),
+    "aten.amax.default": partial(over_axes, function="maximum"),
+    "aten.amin.default": partial(over_axes, function="minimum"),
+    "aten.max.default": partial(over_all, function="maximum"),
+    "aten.min.default": partial(over_all, function="minimum"),
+    "aten.prod.default": partial(over_all, function="product"),
+    "aten.prod.dim_int": over_one,
 }

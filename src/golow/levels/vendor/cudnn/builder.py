@@ -11,8 +11,8 @@ import msgspec
 
 from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.kernels.counting import count
+from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
 from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
-from golow.levels.vendor.cudnn.kernels.strided import strided_copy
 from golow.levels.vendor.cudnn.layouts import Layout, same_memory
 from golow.levels.vendor.cudnn.precision import Types
 from golow.levels.vendor.cudnn.products import Convolution
@@ -130,6 +130,7 @@ class Builder(StepList):
             value = self._all_values[reference.name]
             item = self._sources.get(reference.name)
             image = len(value.shape) == 4 and (item is None or item.kind == "input")
+            image = image and value.dtype == "float32"
             dtype = self.types.computed if value.dtype == "float32" else value.dtype
             if item is not None and item.kind not in ("input", "parameter"):
                 dtype = value.dtype
@@ -170,8 +171,8 @@ class Builder(StepList):
         if target.elements != source.elements and target.layout.order == "channels_last":
             raise self.unsupported("a copy into padded channels")
         shape = source.shape
-        strides = source.layout.strides(shape), target.layout.strides(shape)
-        self.kernel(strided_copy(source.dtype, target.dtype, shape, *strides), [source], [target])
+        here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
+        self.kernel(strided_copy(here, there, shape), [source], [target])
 
     def repeated(self, tensor: Tensor, like: Tensor) -> Tensor:
         """Return a copy with the shape and layout of ``like``, broadcast as in PyTorch: repeated
@@ -181,7 +182,8 @@ class Builder(StepList):
         strides = [*[0] * lack, *(0 if size == 1 else stride for size, stride in pairs)]
         result = self.new(f"{self.node.name}.repeated", like.shape, like.layout)
         target = like.layout.strides(like.shape)
-        kernel = strided_copy(tensor.dtype, like.dtype, like.shape, strides, target)
+        source = View(tensor.dtype, tuple(strides))
+        kernel = strided_copy(source, View(like.dtype, target), like.shape)
         self.kernel(kernel, [tensor], [result], "repeat")
         return result
 

@@ -16,8 +16,8 @@ from golow.levels.vendor.cudnn.branches import joins, runs_beside
 from golow.levels.vendor.cudnn.device import Gpu, Graph, Region
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.delay import delay
+from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
 from golow.levels.vendor.cudnn.kernels.layout import cast
-from golow.levels.vendor.cudnn.kernels.strided import strided_copy
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.steps import (
     POSITION,
@@ -198,7 +198,7 @@ class Execution:
 
     def _copy(self, other: Execution, source: Tensor, target: Tensor) -> None:
         here, there = (tensor.layout.strides(tensor.shape) for tensor in (source, target))
-        kernel = strided_copy(source.dtype, target.dtype, target.shape, here, there)
+        kernel = strided_copy(View(source.dtype, here), View(target.dtype, there), target.shape)
         self.gpu.launch(kernel, [other.address(source), self.address(target)])
 
     @property

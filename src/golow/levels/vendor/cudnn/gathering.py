@@ -1,14 +1,13 @@
-"""Steps that copy part of a tensor, or all of it with its axes permuted."""
+"""Steps that copy tensors, or compute from their elements, as strides say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.kernels.strided import AXES, strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.levels.vendor.implementation import Question
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
@@ -16,17 +15,54 @@ if TYPE_CHECKING:
 
 def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 0) -> None:
     """Define the current node's value: a row-major copy, read with these strides."""
-    shape, layout = build.output().shape, Layout(tensor.dtype)
-    result = build.new(build.output().name, shape, layout)
-    target = layout.strides(shape)
-    kernel = strided_copy(tensor.dtype, tensor.dtype, shape, strides, target, start)
-    build.kernel(kernel, [tensor], [result])
+    result = new_rows(build, tensor.dtype)
+    source = View(tensor.dtype, tuple(strides), start)
+    build.kernel(strided_copy(source, whole(result), result.shape), [tensor], [result])
     build.define(0, result)
 
 
-def refuse_many_axes(arguments: object, question: Question) -> str:
-    """A copy has at most as many axes as its kernel has strides."""
-    value = question.output()
-    if value is None or len(value.shape) <= AXES:
-        return ""
-    return f"{question.node.op} of {len(value.shape)} axes; the limit is {AXES}"
+def new_rows(build: Builder, dtype: str, index: int = 0) -> Tensor:
+    """Row-major memory of this type for the current node's value of that index."""
+    value = build.output(index)
+    return build.result(index, Layout(dtype)) if index == 0 else build.new(
+        value.name, value.shape, Layout(dtype)
+    )  # fmt: skip
+
+
+def whole(tensor: Tensor) -> View:
+    """The tensor at its own indices."""
+    return View(tensor.dtype, tensor.layout.strides(tensor.shape))
+
+
+def repeated(tensor: Tensor, shape: Sequence[int]) -> View:
+    """The tensor at the indices of a shape to which it broadcasts."""
+    own = zip(tensor.shape, tensor.layout.strides(tensor.shape), strict=True)
+    strides = [0 if size == 1 else stride for size, stride in own]
+    return View(tensor.dtype, (*[0] * (len(shape) - len(strides)), *strides))
+
+
+def axis_last(build: Builder, tensor: Tensor, axis: int) -> Tensor:
+    """A row-major copy with an axis moved to the end; the tensor itself if that is its order."""
+    return axes_last(build, tensor, (axis,))
+
+
+def axes_last(build: Builder, tensor: Tensor, axes: Sequence[int]) -> Tensor:
+    """The same for several axes."""
+    order = [*(i for i in range(len(tensor.shape)) if i not in axes), *axes]
+    shape = tuple(tensor.shape[i] for i in order)
+    strides = tensor.layout.strides(tensor.shape)
+    turned = tuple(strides[i] for i in order)
+    layout = Layout(tensor.dtype)
+    if turned == layout.strides(shape):
+        return tensor._replace(shape=shape, layout=layout)
+    result = build.new(f"{build.node.name}.turned", shape, layout)
+    view = View(tensor.dtype, turned)
+    build.kernel(strided_copy(view, whole(result), shape), [tensor], [result], "turn")
+    return result
+
+
+def turned_back(result: Tensor, axis: int) -> View:
+    """A result with an axis at the end, as the indices with the axis in its place see it."""
+    strides = list(result.layout.strides(result.shape))
+    strides.insert(axis, strides.pop())
+    return View(result.dtype, tuple(strides))

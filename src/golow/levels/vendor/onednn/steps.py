@@ -12,7 +12,13 @@ from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.lower.plan import Plan
 
-DTYPES = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}  # types of values
+DTYPES = {  # types of values
+    "float32": np.float32,
+    "int64": np.int64,
+    "int32": np.int32,
+    "uint8": np.uint8,
+    "bool": np.bool_,
+}
 
 
 class Tensor(NamedTuple):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.elementwise import apply, in_place_or_new, with_activation
+from golow.levels.vendor.cudnn.gathering import whole
+from golow.levels.vendor.cudnn.kernels.elements import elements
 from golow.levels.vendor.cudnn.kernels.pointwise import number
-from golow.levels.vendor.cudnn.kernels.strided import AXES
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
-from golow.lower.graph import Ref
+from golow.lower.graph import Graph, Ref
 from golow.lower.operators.binary import Binary
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def binary(build: Builder, arguments: Binary) -> None:
     """activation(a op b), where b may be a number; shapes broadcast as in PyTorch."""
     sign = SIGNS[arguments.function]
     if build.output().dtype == "int64":
-        build.count(arguments.a)
+        _of_integers(build, arguments)
     elif isinstance(arguments.b, Ref):
         _of_tensors(build, arguments, arguments.b, sign)
     else:
@@ -34,6 +35,18 @@ def binary(build: Builder, arguments: Binary) -> None:
         expression = with_activation(f"a {sign} {number(arguments.b)}", arguments.activation)
         apply(build, expression, [x], result)
         build.define(0, result)
+
+
+def _of_integers(build: Builder, arguments: Binary) -> None:
+    """One more: a counter of the state, or any other integers."""
+    if is_counter(arguments, build.graph):
+        build.count(arguments.a)
+        return
+    x = build.rows(arguments.a)
+    result = build.new(build.output().name, x.shape, x.layout)
+    kernel = elements("a + 1LL", [whole(x)], whole(result), x.shape, "int64")
+    build.kernel(kernel, [x], [result])
+    build.define(0, result)
 
 
 def _of_tensors(build: Builder, arguments: Binary, b: Ref, sign: str) -> None:
@@ -66,7 +79,7 @@ def _long_axes(shape: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
 
 
 def _refuse(arguments: Binary, question: Question) -> str:
-    if question.value(arguments.a).dtype == "int64" and _counts(arguments, question):
+    if question.value(arguments.a).dtype == "int64" and arguments.b == 1:
         return ""
     second = arguments.b if isinstance(arguments.b, Ref) else None
     return (
@@ -83,26 +96,22 @@ def _refuse_shapes(a: Ref, b: Ref | None, question: Question) -> str:
         return ""
     if output.shape not in given:
         return f"{question.node.op} that broadcasts both arguments"
-    narrow = [shape for shape in given if shape != output.shape]
-    rank = len(output.shape)
-    if rank > AXES and any(_long_axes(s, output.shape) not in ([], [rank - 1]) for s in narrow):
-        return f"{question.node.op} that repeats along {rank} axes; the limit is {AXES}"
     return ""
 
 
-def _counts(arguments: Binary, question: Question) -> bool:
+def is_counter(arguments: Binary, graph: Graph) -> bool:
     """Whether it adds one to a counter of the state, or to the result of such an addition."""
     if arguments.function != "add" or type(arguments.b) is not int or arguments.b != 1:
         return False
     name = arguments.a.name
-    if question.graph.mode == "train":
-        counters = (i.value.name for i in question.graph.inputs if i.kind == "buffer")
+    if graph.mode == "train":
+        counters = (i.value.name for i in graph.inputs if i.kind == "buffer")
         if name in counters:
             return True
-    for node in question.graph.nodes:
+    for node in graph.nodes:
         before = Binary.of(node)
         if before is not None and any(v is not None and v.name == name for v in node.outputs):
-            return _counts(before, question)
+            return is_counter(before, graph)
     return False
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import refuse_many_axes
-from golow.levels.vendor.cudnn.kernels.strided import strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.concatenate import Concatenate
@@ -27,7 +26,9 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
         tensor = build.tensor(part)
         source = tensor.layout.strides(tensor.shape)
         build.kernel(
-            strided_copy(tensor.dtype, first.dtype, tensor.shape, source, target, 0, start),
+            strided_copy(
+                View(tensor.dtype, source), View(first.dtype, target, start), tensor.shape
+            ),
             [tensor],
             [result],
         )
@@ -39,7 +40,7 @@ def _refuse(arguments: Concatenate, question: Question) -> str:
     dtypes = {question.value(part).dtype for part in arguments.parts}
     if len(dtypes) > 1:
         return f"{question.node.op} of {' and '.join(sorted(dtypes))}"
-    return refuse_many_axes(arguments, question)
+    return ""
 
 
 IMPLEMENTATIONS = (Implementation(Concatenate, concatenate, _refuse),)

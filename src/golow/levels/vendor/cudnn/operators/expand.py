@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import gather, refuse_many_axes
+from golow.levels.vendor.cudnn.gathering import gather
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.expand import Expand
 
@@ -20,4 +20,4 @@ def expand(build: Builder, arguments: Expand) -> None:
     gather(build, tensor, [0] * (len(arguments.shape) - len(own)) + own)
 
 
-IMPLEMENTATIONS = (Implementation(Expand, expand, refuse_many_axes),)
+IMPLEMENTATIONS = (Implementation(Expand, expand),)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from golow.levels.vendor.cudnn.gathering import new_rows, whole
+from golow.levels.vendor.cudnn.kernels.elements import elements
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.fill import Fill
 
 if TYPE_CHECKING:
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 def fill(build: Builder, arguments: Fill) -> None:
     """A number in GPU memory, copied to every element if there are several."""
+    if arguments.dtype != "float32":
+        result = new_rows(build, arguments.dtype)
+        value = f"{int(arguments.value)}LL"
+        build.kernel(elements(value, [], whole(result), result.shape, "int64"), [], [result])
+        build.define(0, result)
+        return
     scalar = build.number(arguments.value)
     if math.prod(arguments.shape) == 1:
         build.define(0, scalar)
@@ -26,8 +34,4 @@ def fill(build: Builder, arguments: Fill) -> None:
     build.define(0, result)
 
 
-def _refuse(arguments: Fill, question: Question) -> str:
-    return "" if arguments.dtype == "float32" else f"{question.node.op} of {arguments.dtype}"
-
-
-IMPLEMENTATIONS = (Implementation(Fill, fill, _refuse),)
+IMPLEMENTATIONS = (Implementation(Fill, fill),)

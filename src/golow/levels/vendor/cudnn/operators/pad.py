@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import refuse_many_axes
-from golow.levels.vendor.cudnn.kernels.pointwise import Operand, number, pointwise
-from golow.levels.vendor.cudnn.kernels.strided import strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View, elements, strided_copy
+from golow.levels.vendor.cudnn.kernels.pointwise import number
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.implementation import Implementation, Question
-from golow.levels.vendor.refusing import not_floating
+from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.pad import Pad
 
 if TYPE_CHECKING:
@@ -22,9 +20,11 @@ def pad(build: Builder, arguments: Pad) -> None:
     tensor, shape = build.tensor(arguments.x), build.output().shape
     layout = Layout(tensor.dtype)
     result = build.new(build.output().name, shape, layout)
-    fill = pointwise([number(arguments.value)], [Operand(tensor.dtype, "scalar")], [tensor.dtype],
-                     result.elements)  # fmt: skip
-    build.kernel(fill, [tensor], [result])
+    floating = build.output().dtype == "float32"
+    value = number(arguments.value) if floating else f"{int(arguments.value)}LL"
+    kind = "float32" if floating else "int64"
+    fill = elements(value, [], View(tensor.dtype, (1,)), (result.elements,), kind)
+    build.kernel(fill, [], [result])
     inner = [max(0, -before) for before in arguments.before]
     outer = [max(0, before) for before in arguments.before]
     sizes = [
@@ -37,13 +37,10 @@ def pad(build: Builder, arguments: Pad) -> None:
         for pair in ((inner, source), (outer, target))
     ]
     if math.prod(sizes):
-        kernel = strided_copy(tensor.dtype, tensor.dtype, sizes, source, target, *starts)
+        here = View(tensor.dtype, source, starts[0])
+        kernel = strided_copy(here, View(tensor.dtype, target, starts[1]), sizes)
         build.kernel(kernel, [tensor], [result])
     build.define(0, result)
 
 
-def _refuse(arguments: Pad, question: Question) -> str:
-    return not_floating(question, arguments.x) or refuse_many_axes(arguments, question)
-
-
-IMPLEMENTATIONS = (Implementation(Pad, pad, _refuse),)
+IMPLEMENTATIONS = (Implementation(Pad, pad),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import gather, refuse_many_axes
+from golow.levels.vendor.cudnn.gathering import gather
 from golow.levels.vendor.cudnn.layouts import Order
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.permute import Permute
@@ -25,4 +25,4 @@ def permute(build: Builder, arguments: Permute) -> None:
     gather(build, tensor, [strides[axis] for axis in arguments.order])
 
 
-IMPLEMENTATIONS = (Implementation(Permute, permute, refuse_many_axes),)
+IMPLEMENTATIONS = (Implementation(Permute, permute),)

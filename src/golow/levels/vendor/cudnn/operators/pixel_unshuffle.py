@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.strided import strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 
 if TYPE_CHECKING:
@@ -15,34 +15,22 @@ if TYPE_CHECKING:
 
 
 def pixel_unshuffle(build: Builder, arguments: PixelUnshuffle) -> None:
-    """Copy the even and then the odd rows; an input is read from its batch in this form."""
+    """A copy; an input is read from its batch in blocks of 2x2 pixels."""
     images, depth, height, width = build.output().shape
-    if build.is_input(arguments.x):
+    if build.is_input(arguments.x) and arguments.factor == 2:
         # Tensor cores load multiples of this many channels.
         each = 16 // ITEM_BYTES[build.types.computed]
         build.define(0, build.fetched_blocks(arguments.x, -(-depth // each) * each))
         return
-    tensor = build.tensor(arguments.x)
+    tensor, factor = build.tensor(arguments.x), arguments.factor
     n, c, h, w = tensor.layout.strides(tensor.shape)
-    layout = Layout(tensor.dtype)
-    result = build.new(build.output().name, build.output().shape, layout)
-    area = height * width
-    for row in (0, 1):
-        kernel = strided_copy(
-            tensor.dtype,
-            tensor.dtype,
-            (images, depth // 4, 2, height, width),
-            (n, c, w, 2 * h, 2 * w),
-            (depth * area, 4 * area, area, width, 1),
-            row * h,
-            2 * row * area,
-        )
-        build.kernel(kernel, [tensor], [result])
+    result = build.new(build.output().name, build.output().shape, Layout(tensor.dtype))
+    area, block = height * width, factor * factor
+    source = View(tensor.dtype, (n, c, h, w, factor * h, factor * w))
+    target = View(tensor.dtype, (depth * area, block * area, factor * area, area, width, 1))
+    shape = (images, depth // block, factor, factor, height, width)
+    build.kernel(strided_copy(source, target, shape), [tensor], [result])
     build.define(0, result)
 
 
-def _refuse(arguments: PixelUnshuffle, question: Question) -> str:
-    return "" if arguments.factor == 2 else f"{question.node.op} by {arguments.factor}"
-
-
-IMPLEMENTATIONS = (Implementation(PixelUnshuffle, pixel_unshuffle, _refuse),)
+IMPLEMENTATIONS = (Implementation(PixelUnshuffle, pixel_unshuffle),)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from golow.levels.vendor.cudnn.gathering import axes_last
+from golow.levels.vendor.cudnn.kernels.lines import fold
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
+from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import beyond_kernel
 from golow.levels.vendor.cudnn.sums import add_up
 from golow.levels.vendor.implementation import Implementation, Question
@@ -22,15 +25,39 @@ PIXELS, ALL_BUT_CHANNELS = (2, 3), (0, 2, 3)  # of an image
 def reduce(build: Builder, arguments: Reduce) -> None:
     """Over adjacent axes in memory order; for images also over all axes except the channels."""
     tensor, shape = build.tensor(arguments.x), build.value(arguments.x).shape
+    if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
+        _folded(build, arguments)
+        return
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
         tensor = build.image(arguments.x)
         sizes = (1, math.prod(shape) // shape[1], shape[1])
     elif arguments.axes == PIXELS and tensor.layout.order == "channels_last":
         sizes = (shape[0], shape[2] * shape[3], shape[1])
+    elif not _adjacent(arguments.axes):
+        tensor = axes_last(build, tensor, arguments.axes)
+        count = math.prod(shape[axis] for axis in arguments.axes)
+        sizes = (math.prod(shape) // count, count, 1)
     else:
         tensor = build.rows(arguments.x)
         sizes = _around(shape, arguments.axes)
     add_up(build, tensor, sizes, 0, 1 / sizes[1] if arguments.function == "mean" else 1.0)
+
+
+def _folded(build: Builder, arguments: Reduce) -> None:
+    """Products, extremes, and sums of integers: a block for each of them."""
+    shape = build.value(arguments.x).shape
+    tensor = axes_last(build, build.tensor(arguments.x), arguments.axes)
+    length = math.prod(shape[axis] for axis in arguments.axes)
+    floating = build.output().dtype == "float32"
+    result = build.result(0, Layout(tensor.dtype if floating else build.output().dtype))
+    lines = math.prod(shape) // length
+    kernel = fold(tensor.dtype, result.dtype, lines, length, arguments.function)
+    build.kernel(kernel, [tensor], [result])
+    build.define(0, result)
+
+
+def _adjacent(axes: Shape) -> bool:
+    return not axes or axes == tuple(range(axes[0], axes[-1] + 1))
 
 
 def _around(shape: Shape, axes: Shape) -> tuple[int, int, int]:
@@ -45,13 +72,16 @@ def _is_image(shape: Shape) -> bool:
 
 def _refuse(arguments: Reduce, question: Question) -> str:
     shape, axes = question.value(arguments.x).shape, arguments.axes
-    if integers := not_floating(question, arguments.x):
-        return integers
+    if arguments.function not in ("sum", "mean"):
+        return ""
+    if question.value(arguments.x).dtype != "float32":
+        return not_floating(question, arguments.x) if arguments.function == "mean" else ""
     if _is_image(shape) and axes in (PIXELS, ALL_BUT_CHANNELS):
         outer = shape[0] if axes == PIXELS else 1
         return beyond_kernel(question, lambda: reduction("float32", "float32", outer, 1, 1))
-    if axes and axes != tuple(range(axes[0], axes[-1] + 1)):
-        return f"{question.node.op} over axes that are not adjacent"
+    if not _adjacent(axes):
+        count = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
+        return beyond_kernel(question, lambda: reduction("float32", "float32", count, 1, 1))
     sizes = _around(shape, axes)
     return beyond_kernel(question, lambda: reduction("float32", "float32", *sizes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import gather, refuse_many_axes
+from golow.levels.vendor.cudnn.gathering import gather
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.slice import Slice
 
@@ -21,4 +21,4 @@ def take_range(build: Builder, arguments: Slice) -> None:
     gather(build, tensor, strides, start)
 
 
-IMPLEMENTATIONS = (Implementation(Slice, take_range, refuse_many_axes),)
+IMPLEMENTATIONS = (Implementation(Slice, take_range),)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from golow.levels.vendor.cudnn.gathering import axis_last, new_rows, turned_back, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.elements import strided_copy
 from golow.levels.vendor.cudnn.kernels.geometry import require_floating, require_positive
 from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
@@ -25,7 +27,15 @@ FILE = Path(__file__).with_suffix(".cu")
 
 
 def softmax(build: Builder, arguments: Softmax) -> None:
-    """Over an axis whose elements are contiguous in memory."""
+    """Over an axis whose elements are contiguous in memory; another one is moved to the end."""
+    shape, axis = build.value(arguments.x).shape, arguments.axis
+    if not _is_contiguous(shape, axis):
+        x = axis_last(build, build.tensor(arguments.x), axis)
+        rows, columns = math.prod(shape) // shape[axis], shape[axis]
+        turned = build.new(f"{build.node.name}.turned", x.shape, Layout("float32"))
+        build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [turned])
+        _turn_back(build, turned, axis)
+        return
     x, rows, columns = _lines(build, arguments.x, arguments.axis)
     result = build.new(build.output().name, x.shape, x.layout._replace(dtype="float32"))
     build.kernel(forward_kernel(x.dtype, rows, columns, arguments.log), [x], [result])
@@ -34,6 +44,18 @@ def softmax(build: Builder, arguments: Softmax) -> None:
 
 def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
     """The gradient of the argument, in the type of activations."""
+    shape, axis = build.value(arguments.result).shape, arguments.axis
+    if not _is_contiguous(shape, axis):
+        given = [
+            axis_last(build, build.wanted(item, Layout("float32")), axis)
+            for item in (arguments.gradient, arguments.result)
+        ]
+        rows, columns = math.prod(shape) // shape[axis], shape[axis]
+        dtype = build.types.computed
+        turned = build.new(f"{build.node.name}.gradient", given[0].shape, Layout(dtype))
+        build.kernel(backward_kernel(dtype, rows, columns, arguments.log), given, [turned])
+        _turn_back(build, turned, axis)
+        return
     y, rows, columns = _lines(build, arguments.result, arguments.axis)
     outer = build.wanted(arguments.gradient, y.layout)
     layout = y.layout._replace(dtype=build.types.computed)
@@ -52,16 +74,19 @@ def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]
     return build.wanted(reference, layout), math.prod(shape) // shape[axis], shape[axis]
 
 
+def _turn_back(build: Builder, turned: Tensor, axis: int) -> None:
+    result = new_rows(build, turned.dtype)
+    kernel = strided_copy(turned_back(turned, axis), whole(result), result.shape)
+    build.kernel(kernel, [turned], [result], "turn")
+    build.define(0, result)
+
+
+def _is_contiguous(shape: tuple[int, ...], axis: int) -> bool:
+    return _is_of_channels(shape, axis) or axis == len(shape) - 1
+
+
 def _is_of_channels(shape: tuple[int, ...], axis: int) -> bool:
     return len(shape) == 4 and axis == 1
-
-
-def _refuse(arguments: Softmax | SoftmaxBackward, question: Question) -> str:
-    output, axis = question.output(), arguments.axis
-    shape = () if output is None else output.shape
-    if not _is_of_channels(shape, axis) and axis != len(shape) - 1:
-        return f"{question.node.op} over an axis in the middle"
-    return refuse_integers(arguments, question)
 
 
 # ---------------------------------------------------------------- kernels
@@ -87,6 +112,6 @@ def _of_rows(name: str, dtype: str, rows: int, columns: int, logarithm: bool) ->
 
 
 IMPLEMENTATIONS = (
-    Implementation(Softmax, softmax, _refuse),
-    Implementation(SoftmaxBackward, softmax_backward, _refuse),
+    Implementation(Softmax, softmax, refuse_integers),
+    Implementation(SoftmaxBackward, softmax_backward, refuse_integers),
 )

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from golow.levels.vendor.implementation import Implementation
+from typing import Any
+
+import numpy as np
+
+from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, MULTIPLE_SRC
 from golow.levels.vendor.onednn.library import Descriptor, array
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.concatenate import Concatenate
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
     """In the layout that the library prefers; row-major if a part has a blocked layout."""
     output = build.output()
+    if output.dtype != "float32":
+        _of_integers(build, arguments)
+        return
     sources = [build.tensor(part) for part in arguments.parts]
     if any(source.layout.blocks for source in sources):
         sources = [build.plain(part) for part in arguments.parts]
@@ -28,4 +35,21 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     build.define(0, result)
 
 
-IMPLEMENTATIONS = (Implementation(Concatenate, concatenate, refuse_integers),)
+def _of_integers(build: Builder, arguments: Concatenate) -> None:
+    axis = arguments.axis
+
+    def run(*arrays: Any) -> None:
+        *parts, y = arrays
+        np.concatenate(parts, axis=axis, out=y, casting="unsafe")
+
+    of_arrays(build, run, *arguments.parts)
+
+
+def _refuse(arguments: Concatenate, question: Question) -> str:
+    dtypes = {question.value(part).dtype for part in arguments.parts}
+    if len(dtypes) > 1:
+        return f"{question.node.op} of {' and '.join(sorted(dtypes))}"
+    return ""
+
+
+IMPLEMENTATIONS = (Implementation(Concatenate, concatenate, _refuse),)

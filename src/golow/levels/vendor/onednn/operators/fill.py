@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
 from golow.lower.operators.fill import Fill
 
@@ -14,16 +16,17 @@ LARGEST = 1_000_000  # most elements that a plan stores for such a tensor
 
 
 def fill(build: Builder, arguments: Fill) -> None:
-    """Add a constant to the plan."""
+    """Add a constant to the plan; what is large, or no float32, is filled by a step."""
+    if arguments.dtype != "float32" or math.prod(arguments.shape) > LARGEST:
+        value = arguments.value
+
+        def run(y: Any) -> None:
+            y[...] = value
+
+        of_arrays(build, run)
+        return
     array = np.full(arguments.shape, arguments.value)
     build.define(0, build.constant(build.output_name(), array))
 
 
-def _refuse(arguments: Fill, question: Question) -> str:
-    name, count = question.node.op, math.prod(arguments.shape)
-    if arguments.dtype != "float32":
-        return f"{name} of {arguments.dtype}"
-    return f"{name} of {count:,} elements" if count > LARGEST else ""
-
-
-IMPLEMENTATIONS = (Implementation(Fill, fill, _refuse),)
+IMPLEMENTATIONS = (Implementation(Fill, fill),)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
-from golow.levels.vendor.onednn.library import Descriptor
-from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.pad import Pad
 
 
 def pad(build: Builder, arguments: Pad) -> None:
     """Negative padding cuts x."""
-    x, output, value = build.plain(arguments.x), build.output(), arguments.value
-    result = build.new(output.name, output.shape, Descriptor.plain(output.shape))
-    sizes = list(zip(arguments.before, x.shape, output.shape, strict=True))
+    shape, output, value = build.value(arguments.x).shape, build.output(), arguments.value
+    sizes = list(zip(arguments.before, shape, output.shape, strict=True))
     inside = tuple(slice(max(0, -first), min(old, new - first)) for first, old, new in sizes)
     outside = tuple(slice(max(0, first), min(new, first + old)) for first, old, new in sizes)
 
@@ -23,8 +21,7 @@ def pad(build: Builder, arguments: Pad) -> None:
         y[...] = value
         y[outside] = x[inside]
 
-    build.array_call(run, [x], [result])
-    build.define(0, result)
+    of_arrays(build, run, arguments.x)
 
 
-IMPLEMENTATIONS = (Implementation(Pad, pad, refuse_integers),)
+IMPLEMENTATIONS = (Implementation(Pad, pad),)

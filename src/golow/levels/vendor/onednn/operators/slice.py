@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from golow.levels.vendor.implementation import Implementation, Question
+from typing import Any
+
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, SRC
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.slice import Slice
 
 
 def take_range(build: Builder, arguments: Slice) -> None:
     """Add a copy; oneDNN reads the part in place."""
     x, output = build.tensor(arguments.x), build.output()
+    if x.descriptor is None or arguments.step != 1:
+        _with_numpy(build, arguments)
+        return
     if x.layout.blocks:
         x = build.plain(arguments.x)
     offsets = [0] * len(x.shape)
@@ -35,10 +40,14 @@ def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
     return Descriptor.strided(shape, found)
 
 
-def _refuse(arguments: Slice, question: Question) -> str:
-    if arguments.step != 1:
-        return f"{question.node.op} with a step of {arguments.step}"
-    return refuse_integers(arguments, question)
+def _with_numpy(build: Builder, arguments: Slice) -> None:
+    part = slice(arguments.start, arguments.stop, arguments.step)
+    places = (*[slice(None)] * arguments.axis, part)
+
+    def run(x: Any, y: Any) -> None:
+        y[...] = x[places]
+
+    of_arrays(build, run, arguments.x)
 
 
-IMPLEMENTATIONS = (Implementation(Slice, take_range, _refuse),)
+IMPLEMENTATIONS = (Implementation(Slice, take_range),)

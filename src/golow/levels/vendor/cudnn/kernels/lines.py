@@ -1,0 +1,50 @@
+"""How `lines.cu` is launched."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, require_positive
+
+FILE = FOLDER / "lines.cu"
+THREADS = 256
+FUNCTIONS = {"sum": "Sum", "product": "Product", "maximum": "Largest", "minimum": "Smallest"}
+
+
+def fold(source: str, dtype: str, lines: int, length: int, function: str) -> Kernel:
+    """Pointers: x [lines, length] -> y [lines]."""
+    types = f"{C_TYPES[source]}, {_computed(source)}, {C_TYPES[dtype]}"
+    return _of_lines(f"fold<{types}, {FUNCTIONS[function]}>", lines, length)
+
+
+def place(source: str, lines: int, length: int, function: Literal["maximum", "minimum"]) -> Kernel:
+    """Pointers: x [lines, length] -> places (int64) [lines]."""
+    smallest = "true" if function == "minimum" else "false"
+    return _of_lines(f"place<{C_TYPES[source]}, {_computed(source)}, {smallest}>", lines, length)
+
+
+def sort(source: str, lines: int, length: int, descending: bool) -> Kernel:
+    """Pointers: x [lines, length] -> values of the same type, places (int64)."""
+    order = "true" if descending else "false"
+    return _of_lines(f"sort<{C_TYPES[source]}, {_computed(source)}, {order}>", lines, length)
+
+
+def running_sums(source: str, dtype: str, outer: int, length: int, inner: int) -> Kernel:
+    """Pointers: x [outer, length, inner] -> y of the same shape."""
+    lines = outer * inner
+    require_positive(lines=lines, length=length)
+    name = f"running_sums<{C_TYPES[source]}, {_computed(dtype)}, {C_TYPES[dtype]}>"
+    scalars = (np.int64(lines), np.int64(length), np.int64(inner))
+    return Kernel(FILE, name, (-(-lines // THREADS), 1, 1), (THREADS, 1, 1), scalars)
+
+
+def _of_lines(name: str, lines: int, length: int) -> Kernel:
+    require_positive(lines=lines, length=length)
+    return Kernel(FILE, name, (lines, 1, 1), (THREADS, 1, 1), (np.int64(length),))
+
+
+def _computed(dtype: str) -> str:
+    return "float" if dtype in FLOATING else "long long"

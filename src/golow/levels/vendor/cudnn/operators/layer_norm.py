@@ -1,0 +1,128 @@
+"""Layer norm and its gradients, by golow's own kernels."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import require_positive
+from golow.levels.vendor.cudnn.kernels.reduction import reduction
+from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.refusing import refuse_integers
+from golow.lower.graph import Ref
+from golow.lower.operators.layer_norm import LayerNorm, LayerNormBackward
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+FILE = Path(__file__).with_suffix(".cu")
+ENOUGH_BLOCKS, LEAST_ROWS = 264, 32
+
+
+def layer_norm(build: Builder, arguments: LayerNorm) -> None:
+    """The result is in the type of activations, means and deviations are float32."""
+    x, rows, columns = _rows(build, arguments.x, arguments.axes)
+    weight, bias = (_exact(build, item) for item in (arguments.weight, arguments.bias))
+    y = _result(build, 0, x.shape, build.types.computed)
+    mean, deviation = (_result(build, index, (rows,), "float32") for index in (1, 2))
+    kernel = forward_kernel(x.dtype, y.dtype, rows, columns, arguments.epsilon)
+    build.kernel(kernel, [x, weight, bias], [y, mean, deviation])
+    for index, tensor in enumerate((y, mean, deviation)):
+        if build.is_read(index):
+            build.define(index, tensor._replace(shape=build.output(index).shape))
+
+
+def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
+    """The gradients of weight and bias are summed in two steps, in a fixed order."""
+    x, rows, columns = _rows(build, arguments.x, arguments.axes)
+    outer = build.rows(arguments.gradient)
+    mean, deviation = (_exact(build, item) for item in (arguments.mean, arguments.deviation))
+    weight = _exact(build, arguments.weight)
+    if build.is_read(0):
+        inner = build.result(0, Layout(build.types.computed))
+        kernel = backward_kernel(outer.dtype, x.dtype, inner.dtype, rows, columns)
+        build.kernel(kernel, [outer, x, mean, deviation, weight], [inner])
+        build.define(0, inner)
+    if not (build.is_read(1) or build.is_read(2)):
+        return
+    parts = max(1, min(-(-rows // LEAST_ROWS), -(-ENOUGH_BLOCKS // -(-columns // 32))))
+    partial = [build.scratch(parts * columns) for _ in (1, 2)]
+    kernel = weights_kernel(outer.dtype, x.dtype, rows, columns, parts)
+    build.kernel(kernel, [outer, x, mean, deviation], partial)
+    for index, sums in enumerate(partial, 1):
+        if build.is_read(index):
+            result = build.result(index, Layout("float32"))
+            total = reduction("float32", "float32", 1, parts, columns)
+            if total.second is None:
+                build.kernel(total.first, [sums], [result])
+            else:
+                between = build.scratch(total.partial)
+                build.kernel(total.first, [sums], [between])
+                build.kernel(total.second, [between], [result])
+            build.define(index, result)
+
+
+def _rows(build: Builder, reference: Ref, axes: int) -> tuple[Tensor, int, int]:
+    x = build.rows(reference)
+    first = len(x.shape) - axes
+    return x, math.prod(x.shape[:first]), math.prod(x.shape[first:])
+
+
+def _exact(build: Builder, reference: Ref | None) -> Tensor | None:
+    return None if reference is None else build.wanted(reference, Layout("float32"))
+
+
+def _result(build: Builder, index: int, shape: tuple[int, ...], dtype: str) -> Tensor:
+    if build.is_read(index):
+        return build.result(index, Layout(dtype))
+    return build.new(f"{build.node.name}.{index}", shape, Layout(dtype))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward_kernel(source: str, dtype: str, rows: int, columns: int, epsilon: float) -> Kernel:
+    """Pointers: x [rows, columns], weight, bias (float32 [columns] or absent) -> y, means,
+    deviations (float32 [rows])."""
+    name = f"layer_norm<{C_TYPES[source]}, {C_TYPES[dtype]}"
+    return _of_rows(name, rows, columns, (np.int32(columns), np.float32(epsilon)))
+
+
+def backward_kernel(gradient: str, source: str, dtype: str, rows: int, columns: int) -> Kernel:
+    """Pointers: gradient, x [rows, columns], means, deviations, weight or absent -> dx."""
+    types = ", ".join(C_TYPES[kind] for kind in (gradient, source, dtype))
+    return _of_rows(f"layer_norm_backward<{types}", rows, columns, (np.int32(columns),))
+
+
+def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: int) -> Kernel:
+    """Pointers: gradient, x, means, deviations -> sums of weight's and bias's gradients, float32
+    [parts, columns]."""
+    require_positive(rows=rows, columns=columns)
+    return Kernel(
+        FILE,
+        f"layer_norm_weights<{C_TYPES[gradient]}, {C_TYPES[source]}>",
+        (-(-columns // 32), parts, 1),
+        (32, 8, 1),
+        (np.int32(rows), np.int32(columns), np.int32(parts)),
+        code=ROWS,
+    )
+
+
+def _of_rows(name: str, rows: int, columns: int, scalars: tuple[np.generic, ...]) -> Kernel:
+    require_positive(rows=rows, columns=columns)
+    threads = threads_for(columns)
+    expression = f"{name}, {threads}>"
+    return Kernel(FILE, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
+
+
+IMPLEMENTATIONS = (
+    Implementation(LayerNorm, layer_norm, refuse_integers),
+    Implementation(LayerNormBackward, layer_norm_backward, refuse_integers),
+)

@@ -1,0 +1,353 @@
+"""The pass that replaces ATen's calls outside the vocabulary by simpler ones.
+
+Three sources, in this order: golow's own definitions (``decompositions/``), PyTorch's table, and
+the composite definitions that the dispatcher has. Each step unfolds one call by one level; what it
+gives is looked at again, so that an operation that the vocabulary knows stays whole wherever it
+appears. What has no definition stays, and the levels refuse it by name.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from operator import getitem
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor, fx
+from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from golow.lower.decompositions import own_definitions
+from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Symbol, Value, as_number
+from golow.lower.operator import PREFIX, spellings
+from golow.lower.rewriting import Links, changes_in_place, rewritten
+from golow.lower.spelling import Call, NotSpelledError
+from golow.lower.verify import operation
+
+# Views that demand a layout, which definitions do not promise, or change a tensor's own shape.
+STRICT = {
+    "aten.transpose_.default": "aten.transpose.int",
+    "aten.view.default": "aten.reshape.default",
+    "aten._unsafe_view.default": "aten.reshape.default",
+}
+MOST_ROUNDS = 12  # a definition that never ends is a fault
+
+
+def decompose(graph: Graph) -> Graph:
+    """Unfold every call that the vocabulary does not know, as far as there are definitions."""
+    names = _Names(graph)
+    graph = rewritten(graph, {i: (_lenient(node),) for i, node in enumerate(graph.nodes)})
+    templates: dict[object, _Template | None] = {}
+    for _ in range(MOST_ROUNDS):
+        links = Links(graph)
+        replaced: dict[int, Sequence[Node]] = {}
+        renamed: dict[str, str] = {}
+        for position, node in enumerate(graph.nodes):
+            if node.op.startswith(PREFIX) or changes_in_place(node) or _is_known(node, links):
+                continue
+            key = _signature(node, links)
+            if key not in templates:
+                templates[key] = _unfolded(node, links)
+            template = templates[key]
+            if template is not None:
+                nodes, same = _instance(template, node, names)
+                replaced[position] = nodes
+                renamed |= same
+        if not replaced:
+            break
+        graph = rewritten(graph, replaced, _followed(renamed))
+    return graph
+
+
+def _lenient(node: Node) -> Node:
+    return msgspec.structs.replace(node, op=STRICT.get(node.op, node.op))
+
+
+def _is_known(node: Node, links: Links) -> bool:
+    """Whether the vocabulary has the call."""
+    spell = spellings().get(node.op)
+    if spell is None:
+        return False
+    try:
+        return spell(Call(node, links)) is not None
+    except NotSpelledError:
+        return False
+
+
+class _Template(NamedTuple):
+    """What a call unfolds to. nodes: with placeholders for names: ``%3`` is the argument of that
+    position among the call's values, ``#name`` a value made here. outputs: for each of the call's
+    values the name of what it is; None for one that nothing gives."""
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[str | None, ...]
+
+
+def _signature(node: Node, links: Links) -> object:
+    """What the definition depends on: operation, shapes, types and numbers."""
+    values = tuple(
+        (links.values[name].shape, links.values[name].dtype) for name in node.references()
+    )
+    read = tuple(value is not None for value in node.outputs)
+    same = tuple(list(node.references()).index(name) for name in node.references())
+    plain = msgspec.structs.replace(_without_names(node), name="", outputs=(), module="")
+    return (msgspec.json.encode(plain), values, read, same)
+
+
+def _without_names(node: Node) -> Node:
+    counter = iter(range(10**6))
+
+    def scalar(item: Scalar) -> Scalar:
+        return Ref(name=f"%{next(counter)}") if isinstance(item, Ref) else item
+
+    def argument(given: Argument) -> Argument:
+        return tuple(scalar(i) for i in given) if isinstance(given, tuple) else scalar(given)
+
+    return msgspec.structs.replace(
+        node,
+        arguments=tuple(argument(a) for a in node.arguments),
+        keywords={name: argument(a) for name, a in node.keywords.items()},
+    )
+
+
+# ---------------------------------------------------------------- unfolding one call
+
+
+def _unfolded(node: Node, links: Links) -> _Template | None:
+    """What the first definition that applies makes of a call; None if there is none."""
+    for definition in _definitions(node.op):
+        with suppress(_DoesNotApplyError):
+            return _template(_traced(definition, node, links), node)
+    return None
+
+
+def _definitions(op: str) -> Iterator[Callable[..., Any]]:
+    """golow's, that of PyTorch's table, and the dispatcher's."""
+    overload = operation(op)
+    if (own := own_definitions().get(op)) is not None:
+        yield own
+    if overload in decomposition_table:
+        yield decomposition_table[overload]
+    if overload._can_decompose():
+        yield overload
+
+
+def _traced(definition: Callable[..., Any], node: Node, links: Links) -> fx.GraphModule:
+    """The calls that a definition makes, without any that change a tensor in place. Raises
+    `_DoesNotApplyError` for arguments that it does not take."""
+    placeholders = _without_names(node)
+    values = [links.values[name] for name in node.references()]
+
+    def call(*tensors: Tensor) -> Any:
+        arguments = [_concrete(item, tensors) for item in placeholders.arguments]
+        keywords = {name: _concrete(item, tensors) for name, item in placeholders.keywords.items()}
+        result = definition(*arguments, **keywords)
+        if result is NotImplemented:
+            raise _DoesNotApplyError
+        return tuple(result) if isinstance(result, tuple) else result  # not a named one
+
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            given = [torch.empty(v.shape, dtype=getattr(torch, v.dtype)) for v in values]
+            traced = make_fx(functionalize(call), _allow_non_fake_inputs=True)(*given)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError) as error:
+        # PyTorch itself cannot trace it; the call is refused by its own name.
+        raise _DoesNotApplyError from error
+    traced.graph.eliminate_dead_code()
+    return traced
+
+
+class _DoesNotApplyError(Exception):
+    """A definition does not take these arguments."""
+
+
+def _concrete(argument: Argument, tensors: Sequence[Tensor]) -> Any:
+    if isinstance(argument, tuple):
+        return [_concrete_scalar(item, tensors) for item in argument]
+    return _concrete_scalar(argument, tensors)
+
+
+def _concrete_scalar(item: Scalar, tensors: Sequence[Tensor]) -> Any:
+    if isinstance(item, Ref):
+        return tensors[int(item.name[1:])]
+    if isinstance(item, Symbol):
+        if item.kind == "float":
+            return float(item.name)
+        # Fake tensors are on the CPU, wherever the model will run.
+        return torch.device("cpu") if item.kind == "device" else getattr(torch, item.name)
+    return item
+
+
+def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
+    names: dict[Any, str] = {}
+    nodes: list[Node] = []
+    placeholders = 0
+    results: Any = ()
+    for item in traced.graph.nodes:
+        if item.op == "placeholder":
+            names[item] = f"%{placeholders}"
+            placeholders += 1
+        elif item.op == "output":
+            results = item.args[0]
+        elif item.op == "get_attr":
+            return None  # a tensor that the definition brings along
+        elif item.target is getitem:
+            if (item.args[0], item.args[1]) not in names:
+                return None
+            names[item] = names[(item.args[0], item.args[1])]
+        else:
+            nodes.append(_node(item, names))
+    if len(nodes) == 1 and nodes[0].op == node.op:
+        return None  # it is its own definition
+    listed = results if isinstance(results, list | tuple) else (results,)
+    outputs = tuple(names.get(item) if item is not None else None for item in listed)
+    return _Template(tuple(nodes), (*outputs, *(None,) * (len(node.outputs) - len(outputs))))
+
+
+def _node(item: fx.Node, names: dict[Any, str]) -> Node:
+    result = item.meta["val"]
+    several = isinstance(result, tuple | list)
+    read = {user.args[1] for user in item.users if user.target is getitem}
+    outputs: list[Value | None] = []
+    for index, tensor in enumerate(result if several else (result,)):
+        if tensor is None or (several and index not in read):
+            outputs.append(None)
+            continue
+        name = f"#{item.name}" if index == 0 else f"#{item.name}:{index}"
+        names[(item, index) if several else item] = name
+        outputs.append(
+            Value(
+                name=name,
+                shape=tuple(int(size) for size in tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+            )
+        )
+    return Node(
+        name=f"#{item.name}",
+        op=STRICT.get(str(item.target), str(item.target)),
+        arguments=tuple(_argument(argument, names) for argument in item.args),
+        keywords={name: _argument(given, names) for name, given in item.kwargs.items()},
+        outputs=tuple(outputs),
+        several=several,
+    )
+
+
+def _argument(argument: Any, names: dict[Any, str]) -> Argument:
+    if isinstance(argument, list | tuple):
+        return tuple(_scalar(item, names) for item in argument)
+    return _scalar(argument, names)
+
+
+def _scalar(item: Any, names: dict[Any, str]) -> Scalar:
+    if isinstance(item, fx.Node):
+        return Ref(name=names[item])
+    if isinstance(item, torch.dtype):
+        return Symbol(kind="dtype", name=str(item).removeprefix("torch."))
+    if isinstance(item, torch.layout):
+        return Symbol(kind="layout", name=str(item).removeprefix("torch."))
+    if isinstance(item, torch.memory_format):
+        return Symbol(kind="memory_format", name=str(item).removeprefix("torch."))
+    if isinstance(item, torch.device):
+        return Symbol(kind="device", name=str(item))
+    if isinstance(item, float):
+        return as_number(item)
+    if item is None or isinstance(item, bool | int | str):
+        return item
+    raise ValueError(f"an argument of type {type(item).__name__}")
+
+
+# ---------------------------------------------------------------- putting it in place
+
+
+class _Names:
+    """Names that the graph does not have yet."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._taken = {*graph.values(), *(node.name for node in graph.nodes)}
+
+    def free(self, wanted: str) -> str:
+        """The name, or the name with the next free number."""
+        name, number = wanted, 1
+        while name in self._taken:
+            name, number = f"{wanted}_v{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def _instance(
+    template: _Template, node: Node, names: _Names
+) -> tuple[tuple[Node, ...], dict[str, str]]:
+    """The nodes of a call's definition, and what its values are called if they exist already."""
+    known = {f"%{index}": name for index, name in enumerate(node.references())}
+    same: dict[str, str] = {}
+    for value, name in zip(node.outputs, template.outputs, strict=False):
+        if value is None or name is None:
+            continue
+        if name in known:
+            same[value.name] = known[name]
+        else:
+            known[name] = value.name
+    nodes = []
+    for item in template.nodes:
+        for value in item.outputs:
+            if value is not None and value.name not in known:
+                known[value.name] = names.free(f"{node.name}_{_short(item.op)}")
+        outputs = tuple(
+            None if v is None else msgspec.structs.replace(v, name=known[v.name])
+            for v in item.outputs
+        )
+        first = next((v.name for v in outputs if v is not None), "")
+        nodes.append(
+            msgspec.structs.replace(
+                item,
+                name=first or names.free(f"{node.name}_{_short(item.op)}"),
+                arguments=tuple(_named(argument, known) for argument in item.arguments),
+                keywords={key: _named(given, known) for key, given in item.keywords.items()},
+                outputs=outputs,
+                module=node.module,
+                absorbed=node.absorbed,
+                phase=node.phase,
+            )
+        )
+    return tuple(_alive(nodes, node)), same
+
+
+def _short(op: str) -> str:
+    return op.split(".")[1].strip("_")
+
+
+def _named(argument: Argument, known: dict[str, str]) -> Argument:
+    if isinstance(argument, tuple):
+        return tuple(_named_scalar(item, known) for item in argument)
+    return _named_scalar(argument, known)
+
+
+def _named_scalar(item: Scalar, known: dict[str, str]) -> Scalar:
+    return Ref(name=known[item.name]) if isinstance(item, Ref) else item
+
+
+def _alive(nodes: Sequence[Node], whole: Node) -> Iterator[Node]:
+    """Those whose values are read, or are values of the call."""
+    needed = {value.name for value in whole.outputs if value is not None}
+    kept = []
+    for node in reversed(nodes):
+        if any(value is not None and value.name in needed for value in node.outputs):
+            needed |= set(node.references())
+            kept.append(node)
+    yield from reversed(kept)
+
+
+def _followed(renamed: dict[str, str]) -> dict[str, str]:
+    """Names of names, so that one look-up suffices."""
+    found = {}
+    for name, other in renamed.items():
+        while other in renamed:
+            other = renamed[other]
+        found[name] = other
+    return found

@@ -1,0 +1,207 @@
+"""Parts, repetitions and gradients of parts, by slices, concatenations and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def select(self: Tensor, dim: int, index: int) -> Tensor:
+    """One index of an axis, which goes."""
+    index = index % self.shape[dim]
+    return aten.squeeze.dim(aten.slice.Tensor(self, dim, index, index + 1), dim)
+
+
+def split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Parts of these sizes."""
+    parts, start = [], 0
+    for size in split_sizes:
+        parts.append(aten.slice.Tensor(self, dim, start, start + size))
+        start += size
+    return parts
+
+
+def split(self: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
+    """Parts of one size; the last may be smaller."""
+    size = self.shape[dim]
+    starts = range(0, max(size, 1), max(split_size, 1))
+    return [aten.slice.Tensor(self, dim, s, min(s + split_size, size)) for s in starts]
+
+
+def unbind(self: Tensor, dim: int = 0) -> list[Tensor]:
+    """Every index of an axis."""
+    return [select(self, dim, index) for index in range(self.shape[dim])]
+
+
+def slice_backward(
+    grad_output: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Any:
+    """The gradient with zeros around it."""
+    size = input_sizes[dim]
+    if step != 1:
+        shape = [1 if axis == dim % len(input_sizes) else n for axis, n in enumerate(input_sizes)]
+        places = torch.arange(grad_output.shape[dim]) * step + start
+        whole = torch.zeros(input_sizes, dtype=grad_output.dtype)
+        places = places.view([-1 if n == 1 and a == dim % len(shape) else 1
+                              for a, n in enumerate(shape)]).expand(grad_output.shape)  # fmt: skip
+        return aten.scatter.src(whole, dim, places, grad_output)
+    begin, stop, _ = slice(start, end).indices(size)
+    sides = [0, 0] * (len(input_sizes) - 1 - dim % len(input_sizes))
+    return aten.constant_pad_nd.default(grad_output, [*sides, begin, size - max(begin, stop)], 0.0)
+
+
+def select_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Any:
+    """The gradient with zeros around it."""
+    index = index % input_sizes[dim]
+    dim = dim % len(input_sizes)
+    return slice_backward(grad_output.unsqueeze(dim), input_sizes, dim, index, index + 1, 1)
+
+
+def slice_scatter(
+    self: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    """self with a part replaced."""
+    if step != 1:
+        return NotImplemented
+    size = self.shape[dim]
+    begin, stop, _ = slice(start, end).indices(size)
+    before = aten.slice.Tensor(self, dim, 0, begin)
+    after = aten.slice.Tensor(self, dim, max(begin, stop), size)
+    parts = [part for part in (before, src, after) if part.shape[dim]]
+    return torch.cat(parts, dim) if len(parts) > 1 else src.clone()
+
+
+def repeat(self: Tensor, repeats: Sequence[int]) -> Tensor:
+    """Copies side by side along each axis."""
+    lack = len(repeats) - self.dim()
+    shape = [1] * lack + list(self.shape)
+    pairs = [n for size in shape for n in (1, size)]
+    wide = [n for times, size in zip(repeats, shape, strict=True) for n in (times, size)]
+    whole = [times * size for times, size in zip(repeats, shape, strict=True)]
+    return self.reshape(pairs).expand(wide).reshape(whole)
+
+
+def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    """Each axis cut in two, and its parts exchanged."""
+    if not dims:
+        flat = roll(self.reshape(-1), shifts, [0])
+        return flat.reshape(self.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = self.shape[dim]
+        cut = (size - shift) % size if size else 0
+        if cut:
+            parts = [aten.slice.Tensor(self, dim, cut, size), aten.slice.Tensor(self, dim, 0, cut)]
+            self = torch.cat(parts, dim)
+    return self.clone()
+
+
+def largest_with_place(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """``max`` over an axis."""
+    return aten.amax.default(self, [dim], keepdim), aten.argmax.default(self, dim, keepdim)
+
+
+def smallest_with_place(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """``min`` over an axis."""
+    return aten.amin.default(self, [dim], keepdim), aten.argmin.default(self, dim, keepdim)
+
+
+def topk(
+    self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The first of the sorted elements."""
+    values, places = aten.sort.default(self, dim, largest)
+    return aten.slice.Tensor(values, dim, 0, k), aten.slice.Tensor(places, dim, 0, k)
+
+
+def place_in_all(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """``argmax`` over all elements."""
+    if dim is not None or keepdim:
+        return NotImplemented
+    return aten.argmax.default(self.reshape(-1), 0)
+
+
+def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Any:
+    """Rows added to rows."""
+    if alpha != 1:
+        source = source * alpha
+    before: list[Tensor | None] = [None] * (dim % self.dim())
+    return aten.index_put.default(self, [*before, index], source, True)
+
+
+def _replicated(size: int, before: int, new: int) -> Tensor:
+    """For each place of a padded axis the place of what it repeats."""
+    places = torch.arange(new) - before
+    return aten.clamp_max.default(aten.clamp_min.default(places, 0), size - 1)
+
+
+def replication_backward(grad_output: Tensor, self: Tensor, padding: Sequence[int]) -> Tensor:
+    """The gradients of all copies of an element, added up."""
+    axes = len(padding) // 2
+    outer = self.dim() - axes
+    places: list[Tensor | None] = [None] * outer
+    for index in range(axes):
+        size = self.shape[outer + index]
+        before = padding[2 * (axes - 1 - index)]
+        new = grad_output.shape[outer + index]
+        column = _replicated(size, before, new)
+        places.append(column.reshape([-1] + [1] * (axes - 1 - index)))
+    zeros = torch.zeros(self.shape, dtype=self.dtype)
+    return aten.index_put.default(zeros, places, grad_output, True)
+
+
+def copied_over(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """``copy``: the other tensor in this one's shape and type."""
+    return src.to(self.dtype).expand(self.shape).clone()
+
+
+def circular(self: Tensor, pad: Sequence[int]) -> Tensor:
+    """Each padded axis continued with its other end."""
+    for index in range(len(pad) // 2):
+        axis, before, after = self.dim() - 1 - index, pad[2 * index], pad[2 * index + 1]
+        size = self.shape[axis]
+        parts = [
+            aten.slice.Tensor(self, axis, size - before, size) if before > 0 else None,
+            aten.slice.Tensor(self, axis, max(0, -before), size + min(0, after)),
+            aten.slice.Tensor(self, axis, 0, after) if after > 0 else None,
+        ]
+        self = torch.cat([part for part in parts if part is not None], axis)
+    return self
+
+
+def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Any:
+    """``pad`` around; the other modes have definitions of their own."""
+    return circular(self, pad) if mode == "circular" else NotImplemented
+
+
+DEFINITIONS = {
+    "aten.pad.default": pad,
+    "aten._pad_circular.default": circular,
+    "aten.copy.default": copied_over,
+    "aten.replication_pad1d_backward.default": replication_backward,
+    "aten.replication_pad2d_backward.default": replication_backward,
+    "aten.replication_pad3d_backward.default": replication_backward,
+    "aten.select.int": select,
+    "aten.split_with_sizes.default": split_with_sizes,
+    "aten.split.Tensor": split,
+    "aten.unbind.int": unbind,
+    "aten.slice_backward.default": slice_backward,
+    "aten.select_backward.default": select_backward,
+    "aten.slice_scatter.default": slice_scatter,
+    "aten.repeat.default": repeat,
+    "aten.roll.default": roll,
+    "aten.max.dim": largest_with_place,
+    "aten.min.dim": smallest_with_place,
+    "aten.topk.default": topk,
+    "aten.argmax.default": place_in_all,
+    "aten.index_add.default": index_add,
+}

@@ -1,0 +1,106 @@
+"""Normalisation over the last axes of each sample (layer norm, RMS norm), and its gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from golow.lower.spelling import Call
+
+
+class LayerNorm(Operator, frozen=True, kw_only=True):
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last ``axes`` axes, and the
+    mean and 1 / sqrt(variance + epsilon) of each row, which keep their axes with size 1."""
+
+    x: Ref
+    weight: Ref | None
+    bias: Ref | None
+    axes: int
+    epsilon: float
+
+    @property
+    def results(self) -> int:
+        return 3
+
+    @staticmethod
+    def meaning(
+        x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, epsilon: float
+    ) -> tuple[Any, ...]:
+        import torch
+
+        shape = x.shape[x.dim() - axes :]
+        result: tuple[Any, ...] = torch.ops.aten.native_layer_norm.default(
+            x, shape, weight, bias, epsilon
+        )
+        return result
+
+
+class LayerNormBackward(Operator, frozen=True, kw_only=True):
+    """The gradients of x, weight and bias, from what `LayerNorm` returns."""
+
+    gradient_of = LayerNorm
+
+    gradient: Ref
+    x: Ref
+    mean: Ref
+    deviation: Ref
+    weight: Ref | None
+    bias: Ref | None
+    axes: int
+
+    @property
+    def results(self) -> int:
+        return 3
+
+    @staticmethod
+    def meaning(
+        gradient: Tensor,
+        x: Tensor,
+        mean: Tensor,
+        deviation: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        axes: int,
+    ) -> tuple[Any, ...]:
+        import torch
+
+        mask = [True, weight is not None, bias is not None]
+        result: tuple[Any, ...] = torch.ops.aten.native_layer_norm_backward.default(
+            gradient, x, x.shape[x.dim() - axes :], mean, deviation, weight, bias, mask
+        )
+        return result
+
+
+def layer_norm(call: Call) -> LayerNorm:
+    """``native_layer_norm(input, normalized_shape, weight, bias, eps)``."""
+    return LayerNorm(
+        x=call.ref("input"),
+        weight=call.ref_or_none("weight"),
+        bias=call.ref_or_none("bias"),
+        axes=len(call.integers("normalized_shape")),
+        epsilon=call.number("eps"),
+    )
+
+
+def layer_norm_backward(call: Call) -> LayerNormBackward:
+    """``native_layer_norm_backward``; what its mask leaves out has no reader."""
+    return LayerNormBackward(
+        gradient=call.ref("grad_out"),
+        x=call.ref("input"),
+        mean=call.ref("mean"),
+        deviation=call.ref("rstd"),
+        weight=call.ref_or_none("weight"),
+        bias=call.ref_or_none("bias"),
+        axes=len(call.integers("normalized_shape")),
+    )
+
+
+SPELLINGS = {
+    "aten.native_layer_norm.default": layer_norm,
+    "aten.native_layer_norm_backward.default": layer_norm_backward,
+}
