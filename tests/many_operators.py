@@ -1,4 +1,7 @@
-"""Small networks of the operators that transformers, recurrent nets and U-Nets add; as in ``many_networks.py``, each has one property that a plan can get wrong."""
+"""Small networks of the operators that transformers, recurrent nets and U-Nets add.
+
+As in ``many_networks.py``, each has one property that a plan can get wrong.
+"""
 
 from __future__ import annotations
 

@@ -32,15 +32,11 @@ from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, Batch
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.dropout import DropoutBackward
-from golow.lower.operators.expand import Expand
-from golow.lower.operators.fill import Fill
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.loss_gradient import LossGradient
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.operators.nll_loss import NllLoss
-from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
-from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.operators.softmax import Softmax
@@ -120,34 +116,9 @@ REFUSED: dict[str, tuple[Operator, tuple[Value | None, ...], tuple[int, ...], st
         Binary(function="add", a=X, b=Ref(name="other")),
         (value("y", 2, 8, 6, 6),), (2, 1, 6, 6), "broadcasts both",
     ),
-    "softmax over rows of an image": (
-        Softmax(x=X, axis=2, log=False), (value("y", *IMAGE),), IMAGE, "axis in the middle",
-    ),
-    "a sum over axes apart": (
-        Reduce(function="sum", x=X, axes=(0, 2), keep=False),
-        (value("y", 8, 6),), IMAGE, "not adjacent",
-    ),
     "a sum for too many rows": (
         Reduce(function="sum", x=X, axes=(1,), keep=False),
         (value("y", 70_000),), (70_000, 2), "70000 rows",
-    ),
-    "a permutation of six axes": (
-        Permute(x=X, order=(5, 4, 3, 2, 1, 0)),
-        (value("y", *[2] * 6),), (2,) * 6, "of 6 axes",
-    ),
-    "padding of six axes": (
-        Pad(x=X, before=(1,) * 6, after=(0,) * 6, value=0.0),
-        (value("y", *[3] * 6),), (2,) * 6, "of 6 axes",
-    ),
-    "an expansion to six axes": (
-        Expand(x=X, shape=(4, 2, 2, 2, 2, 2)), (value("y", 4, *[2] * 5),), (2,) * 5, "of 6 axes",
-    ),
-    "blocks of three": (
-        PixelUnshuffle(x=X, factor=3), (value("y", 2, 72, 2, 2),), IMAGE, "by 3",
-    ),
-    "integers of a fill": (
-        Fill(shape=(2,), value=1.0, dtype="int64"),
-        (value("y", 2, dtype="int64"),), IMAGE, "of int64",
     ),
     "max pooling with too many taps": (
         MaxPool(x=X, kernel=(16, 16), stride=(1, 1), padding=(8, 8), dilation=(1, 1), ceil=False,
@@ -220,8 +191,7 @@ WHOLE = (value("y", 4, dtype="int64"),)
         (Activate(x=COUNTS, activation=Activation(name="relu")), WHOLE),
         (Binary(function="add", a=COUNTS, b=2), WHOLE),
         (Binary(function="multiply", a=COUNTS, b=1), WHOLE),
-        (Reduce(function="sum", x=COUNTS, axes=(0,), keep=False), (value("y", dtype="int64"),)),
-        (Pad(x=COUNTS, before=(1,), after=(0,), value=0.0), (value("y", 5, dtype="int64"),)),
+        (Reduce(function="mean", x=COUNTS, axes=(0,), keep=False), (value("y", dtype="int64"),)),
         (Softmax(x=COUNTS, axis=0, log=False), WHOLE),
     ],
 )
@@ -248,7 +218,7 @@ def test_batches_are_counted() -> None:
     state = [given("counts", dtype="int64", kind="buffer")]
     assert reason(once, inputs=state, mode="train") == ""
     assert reason(once, again, inputs=state, mode="train") == ""
-    assert "on int64" in reason(once, inputs=state)
+    assert reason(once, inputs=state) == ""
     two = node(Binary(function="add", a=COUNTS, b=2), value("once", dtype="int64"))
     assert "on int64" in reason(two, inputs=state, mode="train")
 
@@ -332,9 +302,9 @@ class Carried:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_no_worker_is_started_for_what_is_refused(mode: Mode, tmp_path: Path) -> None:
     """`prepare`, which starts it, raises, and has written nothing."""
-    middle = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Softmax(dim=2))
+    middle = nn.Sequential(nn.Conv2d(3, 4, 3), Function(torch.erfinv))
     bundle = Carried(nn.Sequential(middle, nn.Flatten()), 2, 3, 6, 6, mode=mode)
-    with pytest.raises(Unsupported, match=r"golow\.softmax over an axis in the middle") as raised:
+    with pytest.raises(Unsupported, match=r"aten\.erfinv\.default is not implemented") as raised:
         cudnn.prepare(cast("Bundle", bundle), "", tmp_path)
     assert (raised.value.level, raised.value.module) == ("cudnn", "0.1")
     assert raised.value.node
@@ -343,8 +313,8 @@ def test_no_worker_is_started_for_what_is_refused(mode: Mode, tmp_path: Path) ->
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_what_has_no_operator_is_refused_by_its_name(mode: Mode) -> None:
-    module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Identity(), Function(torch.cos)))
-    with pytest.raises(Unsupported, match=r"aten\.cos\.default is not implemented") as raised:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Identity(), Function(torch.erfinv)))
+    with pytest.raises(Unsupported, match=r"aten\.erfinv\.default is not implemented") as raised:
         require_runnable(lowered(module, mode, (2, 3)))
     assert (raised.value.level, raised.value.module) == ("cudnn", "1.1")
 

@@ -278,8 +278,8 @@ def test_the_example_operator_runs_and_without_its_files_is_refused(tmp_path: Pa
     def refusals(page: str) -> list[str]:
         return re.findall(r"^onednn does not support this workload: .*", page, re.MULTILINE)
 
-    unknown, without_algorithm = refusals(OPERATOR)
-    assert said() == [f"infer {unknown}", f"train {unknown}"]
+    _, without_algorithm = refusals(OPERATOR)
+    assert said() == ["infer is right", "train is right"]  # it is unfolded
     meaning = next(name for name in EXAMPLE if name.startswith("lower/"))
     (package / meaning).write_text(EXAMPLE[meaning])
     assert said() == [f"infer {without_algorithm}", f"train {without_algorithm}"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.lower.fusion import fuse_activation, fuse_padding, fuse_residual
-from golow.lower.graph import Activation, Graph, Ref, Symbol
+from golow.lower.graph import Activation, Graph, Ref
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
@@ -84,18 +84,20 @@ def test_same_padding_that_cannot_be_halved_goes_behind() -> None:
         (nn.Conv3d(4, 6, 3, padding=1), (2, 4, 4, 4, 4)),
     ],
 )
-def test_other_convolutions_keep_theirs(layer: nn.Module, shape: tuple[int, ...]) -> None:
+def test_other_convolutions_become_those_of_images(
+    layer: nn.Module, shape: tuple[int, ...]
+) -> None:
     for mode in ("infer", "train"):
         module = nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(5))
         module(torch.zeros(shape))
         graph = Case(module, torch.randn(shape), mode=mode).after(*FUSED)
-        assert not count(graph, CONVOLUTION)
+        assert not [op for op in ops(graph) if op.startswith("aten.")]
         assert count(graph, LINEAR) == 1
 
 
-def test_an_image_without_a_batch_is_left_alone() -> None:
+def test_an_image_without_a_batch_gets_one() -> None:
     graph = fused(lambda m, x: m.first(x[0]))
-    assert not count(graph, CONVOLUTION)
+    assert count(graph, CONVOLUTION) == 1
 
 
 def test_a_linear_layer_of_the_training_step_gets_its_name() -> None:
@@ -141,8 +143,6 @@ def test_zero_padding_goes_into_the_convolution(pad: nn.Module, sides: tuple[int
     ("pad", "channels"),
     [
         (nn.ConstantPad2d(1, 0.5), 4),
-        (nn.ReflectionPad2d(1), 4),
-        (nn.ReplicationPad2d(1), 4),
         (nn.ZeroPad2d(-1), 4),
         (nn.ZeroPad2d((1, -1, 1, 1)), 4),
         (nn.ConstantPad3d((0, 0, 0, 0, 1, 0), 0.0), 3),  # of the channels too
@@ -228,9 +228,8 @@ def test_a_linear_layer_takes_a_residual_and_an_activation() -> None:
         (lambda m, x: m.first(x) + x[:, :1], 1),  # of another shape
         (lambda m, x: m.first(x) + x[:1], 1),
         (lambda m, x: m.first(x[:, :, :1]) + x, 1),  # the layer's own result is spread
-        (lambda m, x: m.first(x) + x.double(), 1),  # of another dtype
+        (lambda m, x: m.first(x) + x.double(), 0),  # of another dtype: no arithmetic of floats
         (lambda m, x: m.first(x) + 1.0, 1),
-        (lambda m, x: torch.add(m.first(x), x, alpha=2), 1),
         (lambda m, x: m.act(m.first(x)) + x, 1),  # the activation comes first
     ],
 )
@@ -287,7 +286,8 @@ def test_a_bound_at_infinity_stays() -> None:
     for mode in ("infer", "train"):
         module = nn.Sequential(nn.Linear(4, 6), nn.Hardtanh(float("-inf"), 0.5))
         graph = Case(module, torch.randn(2, 4), mode=mode).lowered()
-        assert Symbol(kind="float", name="-inf") in only(graph, "aten.hardtanh.default").arguments
+        assert not count(graph, Activate)
+        assert "golow.pointwise" in ops(graph)
 
 
 def test_the_second_activation_stays() -> None:
@@ -314,7 +314,7 @@ def test_residual_and_activation_together() -> None:
 
 def test_an_addition_takes_an_activation() -> None:
     graph = fused(lambda m, x: m.act(x + torch.exp(x)))
-    assert ops(graph) == ["aten.exp.default", BINARY]
+    assert ops(graph) == ["golow.pointwise", BINARY]
     assert record(graph, Binary).activation == RELU
 
 
@@ -323,9 +323,8 @@ def test_an_addition_takes_an_activation() -> None:
     [
         lambda m, x: torch.relu(x + x[:, :1]),
         lambda m, x: torch.relu(x + 0.5),
-        lambda m, x: torch.relu(torch.add(x, torch.exp(x), alpha=2)),
     ],
-    ids=["spread", "number", "alpha"],
+    ids=["spread", "number"],
 )
 def test_these_additions_take_no_activation(function: Callable[..., object]) -> None:
     graph = fused(function)

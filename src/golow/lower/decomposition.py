@@ -205,6 +205,8 @@ def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
             nodes.append(_node(item, names))
     if len(nodes) == 1 and nodes[0].op == node.op:
         return None  # it is its own definition
+    if any(item.op.startswith("prims.") and item.op not in spellings() for item in nodes):
+        return None  # another name for the same
     listed = results if isinstance(results, list | tuple) else (results,)
     outputs = tuple(names.get(item) if item is not None else None for item in listed)
     return _Template(tuple(nodes), (*outputs, *(None,) * (len(node.outputs) - len(outputs))))

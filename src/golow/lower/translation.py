@@ -86,7 +86,8 @@ def translate(
             constants[str(node.target)] = attribute = _attribute(traced, str(node.target))
             add_input(node, "constant", str(node.target), attribute)
         elif node.op == "call_function" and node.target.__name__ == "getitem":
-            names[node] = names[(node.args[0], node.args[1])]
+            if node.users:
+                names[node] = names[(node.args[0], node.args[1])]
         elif node.op == "call_function" and "_assert_" in str(node.target):
             continue  # torch.export's check of what the graph already states; it returns nothing
         elif node.op == "call_function":
@@ -128,7 +129,7 @@ def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer:
     base = namer.node(op, module, phase)
     result = node.meta["val"]
     several = isinstance(result, (tuple, list))
-    read = {user.args[1] for user in node.users} if several else set()
+    read = {user.args[1] for user in node.users if user.users} if several else set()
     outputs: list[Value | None] = []
     for index, tensor in enumerate(result if several else (result,)):
         if several and index not in read:

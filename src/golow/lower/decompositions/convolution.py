@@ -49,7 +49,7 @@ def convolution(
             strict=True,
         )
     ]  # fmt: skip
-    like = torch.zeros([input.shape[0], weight.shape[1] * groups, *sizes])
+    like = torch.zeros([input.shape[0], weight.shape[1] * groups, *sizes], dtype=input.dtype)
     result = aten.convolution_backward.default(
         input, like, weight, None, stride, padding, dilation, False, [0, 0], groups,
         [True, False, False],

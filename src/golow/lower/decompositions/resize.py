@@ -58,8 +58,7 @@ def _cubic(source: Tensor, old: Tensor, size: int) -> Tensor:
 
 def along(x: Tensor, axis: int, weights: Tensor) -> Tensor:
     """x with an axis replaced by its product with the matrix [new, old]."""
-    if weights.shape[0] == weights.shape[1] == 1:
-        return x
+    weights = weights.to(x.dtype)
     if axis == x.dim() - 1:
         return x @ weights.transpose(0, 1)
     moved = x.transpose(axis, -1)
@@ -153,6 +152,6 @@ for _name, _mode in (
     DEFINITIONS[f"aten.{_name}.vec"] = _by_size_or_factor(_mode, smooth=True)
 for _name in ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"):
     for _prefix, _mode in (("", "nearest"), ("_", "nearest-exact")):
-        _full = f"aten.{_prefix}{_name}".replace("nearest", _mode)
+        _full = f"aten.{_prefix}{_name}".replace("nearest", _mode.replace("-", "_"))
         DEFINITIONS[f"{_full}.default"], DEFINITIONS[f"{_full}_backward.default"] = _nearest(_mode)
         DEFINITIONS[f"{_full}.vec"] = _by_size_or_factor(_mode, smooth=False)

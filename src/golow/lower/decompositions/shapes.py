@@ -183,7 +183,23 @@ def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = N
     return circular(self, pad) if mode == "circular" else NotImplemented
 
 
+def in_order(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    """``as_strided`` that names all elements in their order."""
+    wanted, step = [], 1
+    for length in reversed(size):
+        wanted.append(step)
+        step *= length
+    pairs = zip(size, stride, reversed(wanted), strict=True)
+    alike = all(length == 1 or own == ordered for length, own, ordered in pairs)
+    if storage_offset or step != self.numel() or not alike:
+        return NotImplemented
+    return self.reshape(size)
+
+
 DEFINITIONS = {
+    "aten.as_strided.default": in_order,
     "aten.pad.default": pad,
     "aten._pad_circular.default": circular,
     "aten.copy.default": copied_over,

@@ -79,7 +79,8 @@ def _long_axes(shape: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
 
 
 def _refuse(arguments: Binary, question: Question) -> str:
-    if question.value(arguments.a).dtype == "int64" and arguments.b == 1:
+    counts = arguments.function == "add" and arguments.b == 1 and arguments.activation is None
+    if counts and question.value(arguments.a).dtype == "int64":
         return ""
     second = arguments.b if isinstance(arguments.b, Ref) else None
     return (

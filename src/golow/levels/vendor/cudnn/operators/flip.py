@@ -1,4 +1,4 @@
-"""Axes reversed."""
+"""Axes reversed: a copy that reads backwards."""
 
 from __future__ import annotations
 

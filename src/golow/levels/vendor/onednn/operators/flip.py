@@ -1,4 +1,4 @@
-"""Axes reversed, with NumPy."""
+"""Axes reversed: a copy by NumPy."""
 
 from __future__ import annotations
 

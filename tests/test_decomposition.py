@@ -1,0 +1,162 @@
+"""What unfolds into simpler calls: each definition means what ATen computes, what changes memory or
+has no definition stays, and an operation that the vocabulary has stays whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from golow.lower.canonical import canonicalise
+from golow.lower.decomposition import decompose
+from golow.lower.decompositions import own_definitions
+from golow.lower.functional import make_functional
+from golow.lower.passes import CLEAN_UP
+from golow.lower.verify import interpret, operation, verify
+from lowering import Case, ops
+from many_networks import Function
+from one_call import Call, tensor
+
+X, Y = tensor(2, 3, 4, 5), tensor(2, 3, 4, 5, seed=1)
+POSITIONS = torch.tensor([2, 0, 1])
+FALSE = torch.zeros(4, 5, dtype=torch.bool)
+
+CALLS: dict[str, tuple[Any, ...]] = {
+    "a factor": ("aten.add.Tensor", X, Y, {"alpha": 2}),
+    "a factor of a difference": ("aten.sub.Tensor", X, Y, {"alpha": 0.5}),
+    "a product and a sum": ("aten.addmm.default", tensor(5), tensor(3, 6), tensor(6, 5)),
+    "half of it": (
+        "aten.addmm.default", tensor(5), tensor(3, 6), tensor(6, 5), {"beta": 0.5, "alpha": 2}
+    ),
+    "batches of it": ("aten.baddbmm.default", tensor(3, 2), tensor(4, 3, 6), tensor(4, 6, 2)),
+    "bounds": ("aten.clamp.default", X, -0.5, 0.25),
+    "one bound": ("aten.clamp.default", X, None, 0.25),
+    "bounds of tensors": ("aten.clamp.Tensor", X, Y, Y + 1),
+    "variance": ("aten.var.correction", X, [1, 3], {"correction": 0, "keepdim": True}),
+    "variance of all": ("aten.var.correction", X, None),
+    "variance and mean": ("aten.var_mean.correction", X, [-1]),
+    "variance of one": ("aten.var.correction", tensor(1), [0]),
+    "norm": ("aten.linalg_vector_norm.default", X, 2, [1]),
+    "rms norm": ("aten.rms_norm.default", X, [4, 5], tensor(4, 5), 1e-3),
+    "group norm": (
+        "aten.native_group_norm.default", X, tensor(3), tensor(3, seed=1), 2, 3, 20, 3, 1e-5
+    ),
+    "group norm without weights": (
+        "aten.native_group_norm.default", tensor(2, 4, 5), None, None, 2, 4, 5, 2, 1e-5
+    ),
+    "any": ("aten.any.dim", FALSE.logical_or(torch.eye(4, 5).bool()), 1),
+    "none": ("aten.any.default", FALSE),
+    "all": ("aten.all.dims", ~FALSE, [0, 1]),
+    "truths counted": ("aten.sum.default", X > 0),
+    "a sum of another type": ("aten.sum.dim_IntList", X.float(), [1], {"dtype": torch.float64}),
+    "softmax of another type": ("aten.softmax.int", X.float(), 1, torch.float64),
+    "a part": ("aten.select.int", X, 2, -1),
+    "a part's gradient": ("aten.slice_backward.default", X, [2, 3, 9, 5], 2, 3, 7, 1),
+    "every second's gradient": ("aten.slice_backward.default", X, [2, 3, 9, 5], 2, 1, 9, 2),
+    "one's gradient": ("aten.select_backward.default", tensor(3, 5), [3, 4, 5], 1, -1),
+    "a part replaced": ("aten.slice_scatter.default", X, tensor(2, 3, 2, 5), 2, 1, 3),
+    "repeated": ("aten.repeat.default", tensor(2, 3), [2, 1, 3]),
+    "rolled": ("aten.roll.default", X, [1, -2], [2, 3]),
+    "rolled by more than there is": ("aten.roll.default", X, [7], [1]),
+    "rolled as one": ("aten.roll.default", X, [7]),
+    "largest": ("aten.max.dim", X, 1),
+    "smallest": ("aten.min.dim", X, -1, True),
+    "the first of them": ("aten.topk.default", X, 2, 2),
+    "the last of them": ("aten.topk.default", X, 3, -1, False),
+    "place among all": ("aten.argmax.default", X),
+    "rows added": ("aten.index_add.default", X, 1, POSITIONS, Y),
+    "rows added with a factor": ("aten.index_add.default", X, -3, POSITIONS, Y, {"alpha": 2}),
+    "copied": ("aten.copy.default", X, tensor(4, 5)),
+    "circular": ("aten.pad.default", X, [1, 2, 3, 0], "circular"),
+    "reflected": ("aten.pad.default", X, [1, 2, 3, 0], "reflect"),
+    "replicated": ("aten.pad.default", X, [1, 2, 3, 0], "replicate"),
+    "replicated, backward": (
+        "aten.replication_pad2d_backward.default", tensor(2, 3, 7, 8), X, [1, 2, 3, 0]
+    ),
+    "in order": ("aten.as_strided.default", X, [2, 3, 20, 1], [60, 20, 1, 7]),
+    "attention": (
+        "aten.scaled_dot_product_attention.default", tensor(2, 3, 4, 8), tensor(2, 3, 6, 8),
+        tensor(2, 3, 6, 8, seed=1),
+    ),
+    "a hidden row": (
+        "aten.scaled_dot_product_attention.default", X, X, X,
+        torch.tensor([True, False, True, False]).reshape(4, 1).expand(4, 4),
+    ),
+    "signals": (
+        "aten.convolution.default", tensor(2, 4, 9), tensor(6, 2, 3), tensor(6), [2], [1], [2],
+        False, [0], 2,
+    ),
+    "transposed": (
+        "aten.convolution.default", X, tensor(3, 4, 3, 2), tensor(4), [2, 1], [1, 0], [1, 2],
+        True, [1, 0], 1,
+    ),
+    "volumes": (
+        "aten.convolution.default", tensor(2, 2, 4, 5, 6), tensor(4, 2, 3, 2, 2), tensor(4),
+        [1, 2, 1], [1, 0, 1], [1, 1, 2], False, [0, 0, 0], 1,
+    ),
+    "bilinear": ("aten.upsample_bilinear2d.vec", X, None, False, [2.0, 1.5]),
+    "bilinear between corners": ("aten.upsample_bilinear2d.vec", X, [7, 3], True, None),
+    "bicubic": ("aten.upsample_bicubic2d.vec", X, [7, 9], False, None),
+    "nearest": ("aten.upsample_nearest2d.vec", X, [3, 11], None),
+    "nearest exact": ("aten._upsample_nearest_exact2d.vec", X, [3, 11], None),
+    "linear of signals": ("aten.upsample_linear1d.vec", tensor(2, 3, 5), [8], False, None),
+    "mean pooling of volumes": ("aten.avg_pool3d.default", tensor(2, 2, 5, 6, 7), [2, 3, 2], [2]),
+    "max pooling of volumes": ("aten.max_pool3d.default", tensor(2, 2, 5, 6, 7), [2], [1], [1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_definition_means_what_aten_computes(name: str) -> None:
+    op, *position = CALLS[name]
+    keywords = position.pop() if isinstance(position[-1], dict) else {}
+    made = Call(op, position, keywords)
+    graph = verify(decompose(verify(made.graph)))
+    assert all(item.op.startswith("golow.") for item in canonicalise(graph).nodes), ops(graph)
+    found = interpret(graph, made.given)
+    torch.testing.assert_close(found, made.wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_names_of_aten_exist() -> None:
+    for op in own_definitions():
+        assert operation(op) is not None
+
+
+def test_what_has_no_definition_stays() -> None:
+    made = Call("aten.erfinv.default", [X], {})
+    assert ops(decompose(made.graph)) == ["aten.erfinv.default"]
+
+
+def test_what_the_vocabulary_has_stays_whole() -> None:
+    module = nn.Sequential(nn.Linear(5, 5), nn.GELU(), nn.LayerNorm(5), nn.Softmax(-1))
+    graph = Case(module, torch.randn(3, 5)).after(*CLEAN_UP, make_functional, decompose)
+    assert ops(graph) == [
+        "aten.linear.default", "aten.gelu.default", "aten.native_layer_norm.default",
+        "aten.softmax.int",
+    ]  # fmt: skip
+
+
+def test_what_changes_memory_that_others_see_stays() -> None:
+    """Unfolded by itself it would be a new value, and the others would not see it."""
+
+    def changes_a_view(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        functional.relu_(y[0])
+        y[1].masked_fill_(y[1] > 0, 1.0)
+        return y
+
+    case = Case(nn.Sequential(nn.Linear(5, 5), Function(changes_a_view)), torch.randn(3, 5))
+    graph = case.after(*CLEAN_UP, make_functional, decompose)
+    assert "aten.masked_fill_.Scalar" in ops(graph)
+
+
+def test_values_keep_their_layer_and_phase() -> None:
+    module = nn.Sequential(nn.Linear(6, 6), nn.Softplus(), nn.Linear(6, 2))
+    graph = Case(module, torch.randn(3, 6), mode="train").after(
+        *CLEAN_UP, make_functional, decompose
+    )
+    unfolded = [node for node in graph.nodes if node.module == "1"]
+    assert len(unfolded) > 4
+    assert {node.phase for node in unfolded} == {"forward", "backward"}
