@@ -23,11 +23,13 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from golow.lower.decompositions import own_definitions
-from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Symbol, Value, as_number
+from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Symbol, Value
 from golow.lower.operator import PREFIX, spellings
 from golow.lower.rewriting import Links, changes_in_place, rewritten
 from golow.lower.spelling import Call, NotSpelledError
+from golow.lower.translation import argument, value_of
 from golow.lower.verify import operation
+from golow.record import GolowError
 
 # Views that demand a layout, which definitions do not promise, or change a tensor's own shape.
 STRICT = {
@@ -105,13 +107,13 @@ def _without_names(node: Node) -> Node:
     def scalar(item: Scalar) -> Scalar:
         return Ref(name=f"%{next(counter)}") if isinstance(item, Ref) else item
 
-    def argument(given: Argument) -> Argument:
+    def shown(given: Argument) -> Argument:
         return tuple(scalar(i) for i in given) if isinstance(given, tuple) else scalar(given)
 
     return msgspec.structs.replace(
         node,
-        arguments=tuple(argument(a) for a in node.arguments),
-        keywords={name: argument(a) for name, a in node.keywords.items()},
+        arguments=tuple(shown(a) for a in node.arguments),
+        keywords={name: shown(a) for name, a in node.keywords.items()},
     )
 
 
@@ -167,10 +169,10 @@ class _DoesNotApplyError(Exception):
     """A definition does not take these arguments."""
 
 
-def _concrete(argument: Argument, tensors: Sequence[Tensor]) -> Any:
-    if isinstance(argument, tuple):
-        return [_concrete_scalar(item, tensors) for item in argument]
-    return _concrete_scalar(argument, tensors)
+def _concrete(given: Argument, tensors: Sequence[Tensor]) -> Any:
+    if isinstance(given, tuple):
+        return [_concrete_scalar(item, tensors) for item in given]
+    return _concrete_scalar(given, tensors)
 
 
 def _concrete_scalar(item: Scalar, tensors: Sequence[Tensor]) -> Any:
@@ -202,7 +204,10 @@ def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
                 return None
             names[item] = names[(item.args[0], item.args[1])]
         else:
-            nodes.append(_node(item, names))
+            try:
+                nodes.append(_node(item, names))
+            except GolowError:
+                return None  # an argument that a graph cannot hold
     if len(nodes) == 1 and nodes[0].op == node.op:
         return None  # it is its own definition
     if any(item.op.startswith("prims.") and item.op not in spellings() for item in nodes):
@@ -223,45 +228,15 @@ def _node(item: fx.Node, names: dict[Any, str]) -> Node:
             continue
         name = f"#{item.name}" if index == 0 else f"#{item.name}:{index}"
         names[(item, index) if several else item] = name
-        outputs.append(
-            Value(
-                name=name,
-                shape=tuple(int(size) for size in tensor.shape),
-                dtype=str(tensor.dtype).removeprefix("torch."),
-            )
-        )
+        outputs.append(value_of(name, tensor))
     return Node(
         name=f"#{item.name}",
         op=STRICT.get(str(item.target), str(item.target)),
-        arguments=tuple(_argument(argument, names) for argument in item.args),
-        keywords={name: _argument(given, names) for name, given in item.kwargs.items()},
+        arguments=tuple(argument(given, names) for given in item.args),
+        keywords={name: argument(given, names) for name, given in item.kwargs.items()},
         outputs=tuple(outputs),
         several=several,
     )
-
-
-def _argument(argument: Any, names: dict[Any, str]) -> Argument:
-    if isinstance(argument, list | tuple):
-        return tuple(_scalar(item, names) for item in argument)
-    return _scalar(argument, names)
-
-
-def _scalar(item: Any, names: dict[Any, str]) -> Scalar:
-    if isinstance(item, fx.Node):
-        return Ref(name=names[item])
-    if isinstance(item, torch.dtype):
-        return Symbol(kind="dtype", name=str(item).removeprefix("torch."))
-    if isinstance(item, torch.layout):
-        return Symbol(kind="layout", name=str(item).removeprefix("torch."))
-    if isinstance(item, torch.memory_format):
-        return Symbol(kind="memory_format", name=str(item).removeprefix("torch."))
-    if isinstance(item, torch.device):
-        return Symbol(kind="device", name=str(item))
-    if isinstance(item, float):
-        return as_number(item)
-    if item is None or isinstance(item, bool | int | str):
-        return item
-    raise ValueError(f"an argument of type {type(item).__name__}")
 
 
 # ---------------------------------------------------------------- putting it in place
@@ -309,7 +284,7 @@ def _instance(
             msgspec.structs.replace(
                 item,
                 name=first or names.free(f"{node.name}_{_short(item.op)}"),
-                arguments=tuple(_named(argument, known) for argument in item.arguments),
+                arguments=tuple(_named(given, known) for given in item.arguments),
                 keywords={key: _named(given, known) for key, given in item.keywords.items()},
                 outputs=outputs,
                 module=node.module,
@@ -324,10 +299,10 @@ def _short(op: str) -> str:
     return op.split(".")[1].strip("_")
 
 
-def _named(argument: Argument, known: dict[str, str]) -> Argument:
-    if isinstance(argument, tuple):
-        return tuple(_named_scalar(item, known) for item in argument)
-    return _named_scalar(argument, known)
+def _named(given: Argument, known: dict[str, str]) -> Argument:
+    if isinstance(given, tuple):
+        return tuple(_named_scalar(item, known) for item in given)
+    return _named_scalar(given, known)
 
 
 def _named_scalar(item: Scalar, known: dict[str, str]) -> Scalar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -63,7 +64,7 @@ def translate(
     used_constants: dict[str, Tensor] = {}
 
     def add_input(node: fx.Node, kind: Any, target: str, tensor: Tensor) -> None:
-        value = _value(namer.input(kind, target), tensor)
+        value = value_of(namer.input(kind, target), tensor)
         names[node] = value.name
         graph_inputs.append(GraphInput(value=value, kind=kind, target=target))
         if kind == "constant":
@@ -74,7 +75,7 @@ def translate(
         if (kind, target) in taken:  # another name of a shared tensor
             names[node] = taken[(kind, target)]
         elif kind == "tangent":  # the loss's gradient with respect to itself: one
-            value = _value(namer.free("loss_gradient"), node.meta["val"])
+            value = value_of(namer.free("loss_gradient"), node.meta["val"])
             names[node] = value.name
             nodes.append(_loss_gradient(value))
         elif node.users or kind in ("input", "target"):
@@ -135,14 +136,14 @@ def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer:
         if several and index not in read:
             outputs.append(None)
             continue
-        value = _value(namer.free(base if index == 0 else f"{base}_{index}"), tensor)
+        value = value_of(namer.free(base if index == 0 else f"{base}_{index}"), tensor)
         names[(node, index) if several else node] = value.name
         outputs.append(value)
     return Node(
         name=base,
         op=op,
-        arguments=tuple(_argument(a, names) for a in node.args),
-        keywords={k: _argument(a, names) for k, a in node.kwargs.items()},
+        arguments=tuple(argument(a, names) for a in node.args),
+        keywords={k: argument(a, names) for k, a in node.kwargs.items()},
         outputs=tuple(outputs),
         several=several,
         module=module,
@@ -159,13 +160,15 @@ def _place(node: fx.Node) -> tuple[str, Phase]:
     return str((node.meta.get("custom") or {}).get("module", "")), phase
 
 
-def _argument(argument: Any, names: dict[fx.Node | tuple[fx.Node, int], str]) -> Argument:
-    if isinstance(argument, (list, tuple)):
-        return tuple(_scalar(item, names) for item in argument)
-    return _scalar(argument, names)
+def argument(given: Any, names: Mapping[Any, str]) -> Argument:
+    """An argument of an fx node, its nodes as values by these names. Raises `GolowError` for what a
+    graph cannot hold."""
+    if isinstance(given, (list, tuple)):
+        return tuple(_scalar(item, names) for item in given)
+    return _scalar(given, names)
 
 
-def _scalar(item: Any, names: dict[fx.Node | tuple[fx.Node, int], str]) -> Scalar:
+def _scalar(item: Any, names: Mapping[Any, str]) -> Scalar:
     if isinstance(item, fx.Node):
         return Ref(name=names[item])
     if isinstance(item, torch.dtype):
@@ -190,7 +193,7 @@ def _loss_gradient(value: Value) -> Node:
 
 def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:
     """The gradient of a tensor that two parameters share."""
-    value = _value(namer.free(f"{one}_shared"), tensor)
+    value = value_of(namer.free(f"{one}_shared"), tensor)
     return Node(
         name=value.name,
         op="aten.add.Tensor",
@@ -200,7 +203,8 @@ def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:
     )
 
 
-def _value(name: str, tensor: Tensor) -> Value:
+def value_of(name: str, tensor: Tensor) -> Value:
+    """A tensor's shape and dtype under a name."""
     return Value(name=name, shape=tuple(int(n) for n in tensor.shape), dtype=_short(tensor.dtype))
 
 

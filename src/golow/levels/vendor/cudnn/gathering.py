@@ -23,10 +23,7 @@ def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 
 
 def new_rows(build: Builder, dtype: str, index: int = 0) -> Tensor:
     """Row-major memory of this type for the current node's value of that index."""
-    value = build.output(index)
-    return build.result(index, Layout(dtype)) if index == 0 else build.new(
-        value.name, value.shape, Layout(dtype)
-    )  # fmt: skip
+    return build.result(index, Layout(dtype))
 
 
 def whole(tensor: Tensor) -> View:
