@@ -351,9 +351,9 @@ def test_a_worker_whose_threads_would_spin_is_paused_between_requests(bundle: Bu
     command = [sys.executable, str(FAULTY), "none"]
     with Worker("spinning", command, threads=1, environment=environment) as worker:
         worker.load(bundle.folder)
-        assert process.is_stopped(worker.pid)
+        assert soon(lambda: process.is_stopped(worker.pid))
         assert worker.time(2, 0).host_ns
-        assert process.is_stopped(worker.pid)
+        assert soon(lambda: process.is_stopped(worker.pid))
         worker.dismiss()
         assert process.wait_until_gone(worker.pid, 30)
     with Worker("calm", command, threads=1) as worker:
