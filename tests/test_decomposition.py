@@ -152,6 +152,12 @@ def test_what_changes_memory_that_others_see_stays() -> None:
     assert "aten.masked_fill_.Scalar" in ops(graph)
 
 
+def test_a_tensor_that_changes_its_own_shape_stays() -> None:
+    """Other readers of its name would see the old shape."""
+    made = Call("aten.transpose_.default", [tensor(2, 3), 0, 1], {})
+    assert ops(decompose(made.graph)) == ["aten.transpose_.default"]
+
+
 def test_values_keep_their_layer_and_phase() -> None:
     module = nn.Sequential(nn.Linear(6, 6), nn.Softplus(), nn.Linear(6, 2))
     graph = Case(module, torch.randn(3, 6), mode="train").after(

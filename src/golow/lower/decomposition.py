@@ -31,9 +31,8 @@ from golow.lower.translation import argument, value_of
 from golow.lower.verify import operation
 from golow.record import GolowError
 
-# Views that demand a layout, which definitions do not promise, or change a tensor's own shape.
+# Views that demand a layout, which definitions do not promise.
 STRICT = {
-    "aten.transpose_.default": "aten.transpose.int",
     "aten.view.default": "aten.reshape.default",
     "aten._unsafe_view.default": "aten.reshape.default",
 }
@@ -124,7 +123,9 @@ def _unfolded(node: Node, links: Links) -> _Template | None:
     """What the first definition that applies makes of a call; None if there is none."""
     for definition in _definitions(node.op):
         with suppress(_DoesNotApplyError):
-            return _template(_traced(definition, node, links), node)
+            template = _template(_traced(definition, node, links), node)
+            if template is not None:
+                return template
     return None
 
 
@@ -210,6 +211,8 @@ def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
                 return None  # an argument that a graph cannot hold
     if len(nodes) == 1 and nodes[0].op == node.op:
         return None  # it is its own definition
+    if any(changes_in_place(item) for item in nodes):
+        return None  # another name of that memory would not follow
     if any(item.op.startswith("prims.") and item.op not in spellings() for item in nodes):
         return None  # another name for the same
     listed = results if isinstance(results, list | tuple) else (results,)
