@@ -12,15 +12,15 @@ from golow.levels.vendor.bundle_arrays import Batch
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
+from golow.levels.vendor.cudnn.kernels.loss_scale import SCALER
 from golow.levels.vendor.cudnn.operators.dropout import CONTROL
-from golow.levels.vendor.cudnn.operators.sgd_update import SCALER
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
 from golow.lower.stem import block_first_convolution
 from golow.record import Mode, Optimizer, Precision
-from in_process import OPTIMIZER, STEPS, Network, Tensors, lower
+from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped, lower
 
 SCALE = 1024.0
 
@@ -92,10 +92,12 @@ class Running:
             "/".join(key): self.execution.read(tensor) for key, tensor in self.built.outputs.items()
         }
         scale = SCALE if self.types.scaled else 1.0
-        return {
-            name: array / np.float32(scale) if name.startswith("gradient/") else array
-            for name, array in found.items()
-        }
+        return clipped(
+            {
+                name: array / np.float32(scale) if name.startswith("gradient/") else array
+                for name, array in found.items()
+            }
+        )
 
 
 def compute(network: Network, on: OnGpu, precision: Precision = "ieee") -> Tensors:

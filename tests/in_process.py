@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+import optimizers
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, Pass, apply
 from golow.lower.vendor import vendor_passes
@@ -78,6 +79,17 @@ def lower(
     )
 
 
+def clipped(found: Tensors) -> Tensors:
+    """The same with gradients as PyTorch has them after clipping."""
+    factor = found.pop("clip_factor/", None)
+    if factor is None:
+        return found
+    return {
+        name: array * factor.reshape(()) if name.startswith("gradient/") else array
+        for name, array in found.items()
+    }
+
+
 # ---------------------------------------------------------------- PyTorch
 
 
@@ -102,22 +114,18 @@ def torch_steps(network: Network, dtype: torch.dtype, moved: bool = False) -> Te
     return found
 
 
-def _optimizer(network: Network, module: nn.Module) -> torch.optim.SGD | None:
+def _optimizer(network: Network, module: nn.Module) -> torch.optim.Optimizer | None:
     settings = network.prepared.workload.optimizer
     if not network.trains:
         return None
-    return torch.optim.SGD(
-        [parameter for parameter in module.parameters() if parameter.requires_grad],
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return optimizers.in_torch(settings, trained)
 
 
 def _torch_step(
     network: Network,
     module: nn.Module,
-    optimizer: torch.optim.SGD | None,
+    optimizer: torch.optim.Optimizer | None,
     inputs: list[Tensor],
     step: int,
 ) -> Iterator[tuple[str, Tensor]]:
@@ -131,6 +139,8 @@ def _torch_step(
     targets = [_cast(t, output.dtype) for t in network.prepared.batches[step].targets]
     loss = network.prepared.loss(output, *targets)
     loss.backward()
+    settings = network.prepared.workload.optimizer
+    optimizers.clip(settings, module.parameters())
     yield "output/0", output
     yield "loss/loss", loss
     trained = [(n, p) for n, p in module.named_parameters() if p.grad is not None]
@@ -138,9 +148,7 @@ def _torch_step(
     optimizer.step()
     for name, parameter in trained:
         yield f"parameter/{name}", parameter
-        momentum = optimizer.state[parameter].get("momentum_buffer")
-        if momentum is not None:
-            yield f"momentum/{name}", momentum
+    yield from optimizers.kept(settings, optimizer, module)
     yield from ((f"buffer/{name}", b) for name, b in module.named_buffers() if _changes(name))
 
 

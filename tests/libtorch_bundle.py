@@ -6,11 +6,11 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import optimizers
 from golow.lower.translation import Captured
 from golow.record import ModelSource, Optimizer, TensorType, Workload, encode
 
@@ -63,33 +63,32 @@ def eager_inference(module: nn.Module, batches: list[Batch]) -> dict[str, Tensor
 def eager_training(
     module: nn.Module, batches: list[Batch], loss: Loss, optimizer: Optimizer
 ) -> dict[str, Tensor]:
-    """The same for training steps by torch.optim.SGD, dropout off."""
+    """The same for training steps, dropout off."""
     module = copy.deepcopy(module).train()
     for child in module.modules():
         if isinstance(child, nn.Dropout):
             child.p = 0.0
-    settings = msgspec.structs.asdict(optimizer)
-    sgd = torch.optim.SGD(module.parameters(), lr=settings.pop("learning_rate"), **settings)
+    updating = optimizers.in_torch(optimizer, module.parameters())
     before = {k: v.clone() for k, v in module.state_dict().items()}
     found = {}
     for step, (image, target) in enumerate(batches):
-        sgd.zero_grad()
+        updating.zero_grad()
         outputs = module(image)
         value = loss(outputs, target)
         value.backward()
+        optimizers.clip(optimizer, module.parameters())
         found[f"{step}/loss/loss"] = value.detach()
         for index, output in enumerate(outputs):
             found[f"{step}/output/{index}"] = output.detach()
         trained = {k: p for k, p in module.named_parameters() if p.grad is not None}
         if step == 0:
             found |= {f"0/gradient/{k}": p.grad.clone() for k, p in trained.items()}
-        sgd.step()
+        updating.step()
         for name, buffer in module.named_buffers():
             if name in before and not torch.equal(buffer, before[name]):
                 found[f"{step}/buffer/{name}"] = buffer.clone()
     for name, parameter in trained.items():
         found[f"{step}/parameter/{name}"] = parameter.detach()
-        momentum = sgd.state[parameter].get("momentum_buffer")
-        if momentum is not None:
-            found[f"{step}/momentum/{name}"] = momentum
+    for name, tensor in optimizers.kept(optimizer, updating, module):
+        found[f"{step}/{name}"] = tensor
     return found

@@ -16,7 +16,7 @@ from golow.lower.passes import CLEAN_UP, Pass, apply, stages
 from golow.lower.rewriting import changes_in_place
 from golow.lower.translation import Captured
 from golow.lower.verify import interpret
-from golow.record import Mode, Optimizer
+from golow.record import KEPT, Mode, Optimizer
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -77,7 +77,7 @@ def run(graph: Graph, values: dict[tuple[str, str], Tensor]) -> dict[str, Tensor
     given = {}
     for item in graph.inputs:
         key = (item.kind, item.target)
-        if key not in values and item.kind == "momentum":
+        if key not in values and item.kind in KEPT:
             tensor = torch.zeros(item.value.shape)
         elif key not in values and item.kind == "learning_rate":
             tensor = torch.tensor(OPTIMIZER.learning_rate)

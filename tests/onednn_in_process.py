@@ -8,14 +8,15 @@ import numpy as np
 from torch import Tensor, nn
 
 import in_process
+from golow.levels.vendor.bundle_arrays import STATE
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine, channel_block
 from golow.levels.vendor.onednn.planning import build_plan
 from golow.levels.vendor.onednn.steps import Built, Switches
 from golow.lower.normalization import fuse_batch_norm_relu
-from golow.record import Mode, Optimizer
-from in_process import OPTIMIZER, STEPS, Network, Tensors
+from golow.record import KEPT, Mode, Optimizer
+from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
 
 Chooser = Callable[[int], int]
 
@@ -57,12 +58,12 @@ class Running:
         return self.state[target]
 
     def _fill_state(self) -> None:
-        """Weights and zero momentum; the learning rate with its sign turned: see sgd_update.py."""
+        """Weights; the learning rate with its sign turned: see updating.py."""
         rate = self.network.prepared.workload.optimizer.learning_rate
         for (kind, target), tensor in self.built.inputs.items():
             if kind == "learning_rate":
                 self.execution.write(tensor, np.array([-rate], np.float32))
-            elif kind == "momentum":
+            elif kind in KEPT:
                 self.execution.write(tensor, np.zeros(tensor.shape, np.float32))
             elif self.network.trains and kind in ("parameter", "buffer"):
                 self.execution.write(tensor, self._weight(kind, target))
@@ -81,7 +82,7 @@ class Running:
         may hold something else a step later."""
         at: dict[int, list[tuple[str, str]]] = {}
         for key, (_, made_at) in self.built.outputs.items():
-            if key[0] in ("output", "loss", "gradient"):
+            if key[0] in ("output", "loss", "gradient", "clip_factor"):
                 at.setdefault(made_at, []).append(key)
         found: Tensors = {}
 
@@ -92,9 +93,9 @@ class Running:
         self.execution.run_watched(take)
         take(-1)
         for key in self.built.outputs:
-            if key[0] in ("parameter", "momentum", "buffer"):
+            if key[0] in STATE:
                 found["/".join(key)] = self.execution.read(self.built.inputs[key])
-        return found
+        return clipped(found)
 
 
 def compute(network: Network, layout_of: Chooser = lambda _: ANY) -> Tensors:

@@ -71,7 +71,7 @@ class WithoutMomentum(Execution):
 
     def take_state(self, other: Execution) -> None:
         super().take_state(other)
-        self.clear_momentum()
+        self.forget()
 
 
 class FirstRate(CuDnn):

@@ -15,7 +15,9 @@ from golow.levels.vendor.cudnn.kernels import (
     fetch,
     geometry,
     layout,
+    loss_scale,
     pixels,
+    updates,
 )
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, number, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
@@ -25,11 +27,11 @@ from golow.levels.vendor.cudnn.operators import (
     dropout,
     max_pool,
     nll_loss,
-    sgd_update,
     softmax,
 )
 from golow.lower.graph import Activation
 from kernel_compilation import assert_compile
+from optimizers import UPDATES
 
 FLOATING = ("float32", "bfloat16", "float16")
 MOST_THREADS = 1024
@@ -107,11 +109,14 @@ def training() -> Iterator[Kernel]:
     for dtype in FLOATING:
         yield dropout.forward_kernel(dtype, 4096)
     yield dropout.advance_kernel()
-    for gradient, copy in product(FLOATING, FLOATING):
-        yield sgd_update.sgd_kernel(1000, 0.9, 1e-4, gradient, copy)
+    for gradient, copy, settings in product(FLOATING, FLOATING, UPDATES):
+        yield updates.update(1000, settings, gradient, copy)
     for gradient in FLOATING:
-        yield sgd_update.find_nonfinite_kernel(1000, gradient)
-    yield sgd_update.next_scale_kernel()
+        yield loss_scale.find_nonfinite(1000, gradient)
+        yield updates.squares(1000, gradient)
+    yield loss_scale.next_scale()
+    yield updates.adam_step((0.9, 0.999))
+    yield updates.clip_factor(2048, 1.0)
 
 
 ALL: dict[str, Callable[[], Iterator[Kernel]]] = {
@@ -264,8 +269,10 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
         (lambda: softmax.forward_kernel("float32", 0, 10, True), "rows is 0"),
         (lambda: dropout.forward_kernel("bool", 10), "dtype is bool"),
         (lambda: dropout.forward_kernel("float32", 0), "count is 0"),
-        (lambda: sgd_update.sgd_kernel(10, 0.9, 0.0, copy="int64"), "copy is int64"),
-        (lambda: sgd_update.sgd_kernel(0, 0.9, 0.0), "count is 0"),
+        (lambda: updates.update(10, UPDATES[0], copy="int64"), "copy is int64"),
+        (lambda: updates.update(0, UPDATES[0]), "count is 0"),
+        (lambda: updates.squares(0), "count is 0"),
+        (lambda: updates.clip_factor(0, 1.0), "count is 0"),
     ],
 )
 def test_bad_arguments_are_named(call: Callable[[], Kernel], message: str) -> None:

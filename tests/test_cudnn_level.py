@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import optimizers
 from drawn_networks import networks
 from golow.levels.vendor.cudnn import probe
 from golow.record import Mode, Optimizer, Precision, Unsupported
@@ -117,15 +118,7 @@ def test_timed_engines_give_the_same(tmp_path_factory: pytest.TempPathFactory) -
 # ---------------------------------------------------------------- the optimizer
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        Optimizer(learning_rate=0.05, momentum=0.0, weight_decay=0.0),
-        Optimizer(learning_rate=0.05, momentum=0.0, weight_decay=0.1),
-        Optimizer(learning_rate=0.05, momentum=0.5, weight_decay=0.0),
-        Optimizer(learning_rate=0.0, momentum=0.9, weight_decay=0.01),
-    ],
-)
+@pytest.mark.parametrize("optimizer", optimizers.ALL, ids=str)
 def test_the_optimizers_settings(on: OnGpu, optimizer: Optimizer) -> None:
     network = residual_network("train", optimizer)
     assert_right(network, compute(network, on))

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+import optimizers
 from golow.levels.libtorch.build import Artifact, build
 from golow.levels.libtorch.project import CONFIGURE, write_project
 from golow.lower.capture import capture_inference, capture_training
@@ -145,13 +146,7 @@ def test_training_is_eager_bit_by_bit(training: Built) -> None:
     assert "0/gradient/unused" not in found
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        Optimizer(learning_rate=0.5, momentum=0.0, weight_decay=0.0),
-        Optimizer(learning_rate=0.01, momentum=0.5, weight_decay=0.0),
-    ],
-)
+@pytest.mark.parametrize("optimizer", optimizers.ALL, ids=str)
 def test_the_rates_are_read_when_the_program_runs(
     training: Built, tmp_path: Path, optimizer: Optimizer
 ) -> None:

@@ -288,7 +288,7 @@ UPDATES = """
 #include <cstdio>
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
-#include "sgd.h"
+#include "optimizer.h"
 
 struct Pair final : golow::Program {
   golow::Parameter first{*this, "first"}, second{*this, "second"};

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+import optimizers
 from bundles import network_bundle
 from conformance import CHECKS, ENDINGS, Conversation, Subject
 from golow.levels.libtorch import prepare, probe
@@ -150,9 +151,7 @@ def test_inference_is_eager(
     assert_near(near, {name: expected[name] for name in near}, tolerance)
 
 
-@pytest.mark.parametrize(
-    "optimizer", [OPTIMIZER, Optimizer(learning_rate=0.05, momentum=0.0, weight_decay=0.0)]
-)
+@pytest.mark.parametrize("optimizer", [OPTIMIZER, *optimizers.ALL], ids=str)
 def test_a_training_step_is_eager(tmp_path: Path, cache: Path, optimizer: Optimizer) -> None:
     module, batches = everything()
     image, target = batches[0]

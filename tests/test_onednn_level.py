@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import optimizers
 from drawn_networks import networks
 from golow.levels.vendor.onednn import probe, tuning
 from golow.models.stochastic_depth import StochasticDepth
@@ -94,15 +95,7 @@ def test_a_drawn_network_is_right(
 # ---------------------------------------------------------------- the optimizer
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        Optimizer(learning_rate=0.05, momentum=0.0, weight_decay=0.0),
-        Optimizer(learning_rate=0.05, momentum=0.0, weight_decay=0.1),
-        Optimizer(learning_rate=0.05, momentum=0.5, weight_decay=0.0),
-        Optimizer(learning_rate=0.0, momentum=0.9, weight_decay=0.01),
-    ],
-)
+@pytest.mark.parametrize("optimizer", optimizers.ALL, ids=str)
 def test_the_optimizers_settings(optimizer: Optimizer) -> None:
     network = residual_network("train", optimizer)
     assert_right(network, compute(network))

@@ -276,7 +276,7 @@ def test_post_ops_run_in_their_order(engine: Engine) -> None:
     result = old.copy()
     one, other, target = (Descriptor.plain(x.shape) for x in (a, b, result))
     chain = [
-        PostOp("sum"),
+        PostOp("sum", 1.0),
         PostOp("add", descriptor=target),
         PostOp("relu"),
         PostOp("mul", descriptor=target),

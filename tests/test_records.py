@@ -53,6 +53,12 @@ def examples() -> dict[str, Node]:
         "activate_backward": {
             "gradient": x, "value": x, "activation": relu, "from_result": True
         },
+        "adam_step": {"steps": x, "learning_rate": x, "betas": (0.9, 0.999)},
+        "adam_update": {
+            "parameter": x, "momentum": x, "square": x, "gradient": x, "learning_rate": x,
+            "rate": x, "root": x, "betas": (0.9, 0.999), "epsilon": 1e-8, "weight_decay": 0.01,
+            "decoupled": True, "clip": None,
+        },
         "adaptive_average_pool": {"x": x, "size": pair},
         "adaptive_average_pool_backward": {"gradient": x, "shape": (1, 2, 3, 4)},
         "average_pool": {"x": x, "with_padding": True, "divisor": 2, **window},
@@ -74,6 +80,7 @@ def examples() -> dict[str, Node]:
         },
         "binary": {"function": "add", "a": x, "b": 2, "activation": None},
         "blocked_weight": {"weight": x, "top": 1, "left": 2},
+        "clip_factor": {"gradients": (x, x), "norm": 1.0},
         "concatenate": {"parts": (x, x), "axis": 1},
         "convolution": {
             "x": x, "weight": x, "bias": None, "residual": x, "stride": pair,
@@ -118,10 +125,14 @@ def examples() -> dict[str, Node]:
         "pointwise": {"function": "power", "operands": (x, 2.0, True), "dtype": "float32"},
         "reduce": {"function": "sum", "x": x, "axes": (0, 1), "keep": False},
         "reshape": {"x": x, "shape": (6,)},
+        "rmsprop_update": {
+            "parameter": x, "square": x, "momentum": None, "gradient": x, "learning_rate": x,
+            "smoothing": 0.99, "epsilon": 1e-8, "factor": 0.0, "weight_decay": 0.0, "clip": x,
+        },
         "scatter": {"x": x, "index": x, "source": x, "axis": 0, "add": True},
         "sgd_update": {
             "parameter": x, "momentum": x, "gradient": x, "learning_rate": x, "factor": 0.9,
-            "weight_decay": 0.0,
+            "weight_decay": 0.0, "nesterov": True, "clip": x,
         },
         "slice": {"x": x, "axis": 0, "start": 0, "stop": 2, "step": 1},
         "softmax": {"x": x, "axis": 1, "log": True},

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import optimizers
 from golow.lower.fusion import fuse_activation
 from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
 from golow.lower.normalization import fuse_batch_norm_relu
@@ -31,10 +32,11 @@ from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.passes import CLEAN_UP, eliminate_dead_code
-from golow.lower.training import append_update, name_global_pooling, take_gradients_from_results
+from golow.lower.training import name_global_pooling, take_gradients_from_results
+from golow.lower.updating import append_update
 from golow.lower.vendor import CANONICAL
 from golow.lower.verify import verify
-from golow.record import Optimizer
+from golow.record import KEPT, Optimizer
 from lowering import Case, applied, assert_close, count, only, record, records, run
 
 NAMED = (*CANONICAL, name_global_pooling, take_gradients_from_results, eliminate_dead_code)
@@ -230,27 +232,16 @@ class Tied(nn.Module):
 def two_steps_of_torch(
     module: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor
 ) -> dict[str, Tensor]:
-    sgd = torch.optim.SGD(
-        module.parameters(),
-        lr=optimizer.learning_rate,
-        momentum=optimizer.momentum,
-        weight_decay=optimizer.weight_decay,
-    )
+    updating = optimizers.in_torch(optimizer, module.parameters())
     for _ in range(2):
-        sgd.zero_grad()
+        updating.zero_grad()
         functional.cross_entropy(module(x), y).backward()
-        sgd.step()
+        optimizers.clip(optimizer, module.parameters())
+        updating.step()
     return {f"parameter/{name}": p.detach() for name, p in module.named_parameters()}
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.05),
-        Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.0),
-        Optimizer(learning_rate=0.1, momentum=0.5, weight_decay=0.0),
-    ],
-)
+@pytest.mark.parametrize("optimizer", optimizers.ALL, ids=str)
 @pytest.mark.parametrize(("module", "shape"), [(Tied, (4, 6)), (Pooled, IMAGES)])
 def test_two_steps_are_those_of_torch(
     module: type[nn.Module], shape: tuple[int, ...], optimizer: Optimizer
@@ -264,7 +255,7 @@ def test_two_steps_are_those_of_torch(
     values["learning_rate", ""] = torch.tensor(optimizer.learning_rate, dtype=torch.float64)
     for _ in range(2):
         found = run(graph, values)
-        for kind in ("parameter", "momentum", "buffer"):
+        for kind in ("parameter", "buffer", *KEPT):
             values |= {
                 (kind, name.removeprefix(f"{kind}/")): tensor
                 for name, tensor in found.items()

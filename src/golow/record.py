@@ -51,12 +51,68 @@ class ModelSource(Record, frozen=True, kw_only=True):
     sha256: str = ""
 
 
-class Optimizer(Record, frozen=True, kw_only=True):
-    """SGD as PyTorch defines it: v <- momentum v + (g + weight_decay w); w <- w - rate v."""
+OptimizerName = Literal["sgd", "adam", "adamw", "rmsprop"]
+OptimizerState = Literal["momentum", "square"]
+# The kinds of what an optimizer keeps from step to step, of each parameter and as a whole.
+KEPT = ("momentum", "square", "steps")
 
+# Momentum and weight decay where the user gives none: of PyTorch, except SGD's momentum.
+_DEFAULTS = {"sgd": (0.9, 0.0), "adam": (0.0, 0.0), "adamw": (0.0, 0.01), "rmsprop": (0.0, 0.0)}
+
+
+class Optimizer(Record, frozen=True, kw_only=True):
+    """One of torch.optim's optimizers with its settings, as PyTorch defines it.
+
+    momentum: of sgd (0.9 unless given) and rmsprop (0). weight_decay: 0.01 for adamw unless given,
+    else 0. nesterov: sgd's other form. betas: of adam and adamw. smoothing: rmsprop's ``alpha``.
+    epsilon: of all but sgd. clip: the largest norm of all gradients together; longer ones are
+    scaled down to it before the step, as by torch.nn.utils.clip_grad_norm_.
+    """
+
+    name: OptimizerName = "sgd"
     learning_rate: float = 0.001
-    momentum: float = 0.9
-    weight_decay: float = 0.0
+    momentum: float = None  # type: ignore[assignment]  # replaced below
+    weight_decay: float = None  # type: ignore[assignment]
+    nesterov: bool = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    smoothing: float = 0.99
+    epsilon: float = 1e-8
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        momentum, decay = _DEFAULTS.get(self.name, (0.0, 0.0))
+        if self.momentum is None:
+            msgspec.structs.force_setattr(self, "momentum", momentum)
+        if self.weight_decay is None:
+            msgspec.structs.force_setattr(self, "weight_decay", decay)
+
+    @property
+    def keeps(self) -> tuple[OptimizerState, ...]:
+        """What it keeps of each parameter: running means of its gradients and of their squares."""
+        if self.name in ("adam", "adamw"):
+            return ("momentum", "square")
+        squares: tuple[OptimizerState, ...] = ("square",) if self.name == "rmsprop" else ()
+        return (*squares, "momentum") if self.momentum else squares
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether its update depends on how many steps it has made."""
+        return self.name in ("adam", "adamw")
+
+    def __str__(self) -> str:
+        """Its name and its settings beside the learning rate: ``SGD, momentum 0.9``."""
+        words = [{"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}[self.name]]
+        if self.name in ("sgd", "rmsprop"):
+            kind = "Nesterov momentum" if self.nesterov else "momentum"
+            words += [f"{kind} {self.momentum:g}"]
+        else:
+            words += [f"betas {self.betas[0]:g} and {self.betas[1]:g}"]
+        if self.name == "rmsprop":
+            words += [f"smoothing {self.smoothing:g}"]
+        words += [f"weight decay {self.weight_decay:g}"]
+        if self.clip is not None:
+            words += [f"gradients clipped to a norm of {self.clip:g}"]
+        return ", ".join(words)
 
 
 class TensorType(Record, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ from golow.check.timed_results import Verifier, choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
-from golow.record import Check, Device, GolowError, Mode, WorkerFailure, Workload
+from golow.record import KEPT, Check, Device, GolowError, Mode, WorkerFailure, Workload
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
@@ -128,7 +128,7 @@ class Standard:
         if workload.random_layers:
             return Check(verdict="match")
         train = workload.mode == "train"
-        kinds = ("loss", "parameter", "momentum", "buffer") if train else ("output",)
+        kinds = ("loss", "parameter", "buffer", *KEPT) if train else ("output",)
         found = Check(verdict="match")
         for step in (1,) if train else (0, 1):
             found = self._try_timed(worker, step, kinds)

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from golow.commands import options
 from golow.commands.options import (
     Batch,
+    Betas,
     Channels,
     Classes,
+    Clip,
     DeviceName,
     DeviceOption,
+    Epsilon,
     Init,
     Input,
     JsonFile,
@@ -25,12 +29,16 @@ from golow.commands.options import (
     ModeName,
     ModeOption,
     Momentum,
+    Nesterov,
+    OptimizerChoice,
+    OptimizerOption,
     Out,
     PrecisionName,
     PrecisionOption,
     Resolution,
     Seed,
     Sequence,
+    Smoothing,
     Threads,
     WeightDecay,
     Weights,
@@ -39,7 +47,7 @@ from golow.commands.options import (
     shape,
     workers,
 )
-from golow.record import GolowError, Optimizer
+from golow.record import GolowError
 from golow.report.console import WIDTH, PlainConsole
 
 if TYPE_CHECKING:
@@ -60,9 +68,15 @@ def compare(
     weights: Weights = None,
     init: Init = None,
     loss: LossOption = None,
+    optimizer: OptimizerOption = OptimizerChoice.sgd,
     learning_rate: LearningRate = 0.001,
-    momentum: Momentum = 0.9,
-    weight_decay: WeightDecay = 0.0,
+    momentum: Momentum = None,
+    nesterov: Nesterov = False,
+    weight_decay: WeightDecay = None,
+    betas: Betas = "0.9,0.999",
+    smoothing: Smoothing = 0.99,
+    epsilon: Epsilon = 1e-8,
+    clip: Clip = None,
     seed: Seed = 0,
     threads: Threads = None,
     device: DeviceOption = DeviceName.cpu,
@@ -134,8 +148,16 @@ def compare(
                 weights=weights,
                 initialisation=init,
                 loss=loss,
-                optimizer=Optimizer(
-                    learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+                optimizer=options.optimizer(
+                    optimizer,
+                    learning_rate,
+                    momentum,
+                    nesterov,
+                    weight_decay,
+                    betas,
+                    smoothing,
+                    epsilon,
+                    clip,
                 ),
                 seed=seed,
                 threads=threads,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from golow.record import GolowError
+from golow.record import GolowError, Optimizer
 
 
 class ModeName(StrEnum):
@@ -35,6 +35,15 @@ class PrecisionName(StrEnum):
     tf32 = "tf32"
     bf16 = "bf16"
     fp16 = "fp16"
+
+
+class OptimizerChoice(StrEnum):
+    """The optimizer of a training step."""
+
+    sgd = "sgd"
+    adam = "adam"
+    adamw = "adamw"
+    rmsprop = "rmsprop"
 
 
 Model = Annotated[
@@ -81,9 +90,32 @@ LossOption = Annotated[
         "mse_of_outputs.  [default: the model's; cross_entropy]"
     ),
 ]
-LearningRate = Annotated[float, typer.Option(help="Learning rate of SGD.")]
-Momentum = Annotated[float, typer.Option(help="Momentum of SGD.")]
-WeightDecay = Annotated[float, typer.Option(help="Weight decay of SGD.")]
+OptimizerOption = Annotated[
+    OptimizerChoice, typer.Option("--optimizer", help="Optimizer, as torch.optim has it.")
+]
+LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
+Momentum = Annotated[
+    float | None,
+    typer.Option(help="Momentum of sgd and rmsprop.  [default: 0.9 for sgd, 0 for rmsprop]"),
+]
+Nesterov = Annotated[bool, typer.Option("--nesterov", help="Nesterov's form of sgd's momentum.")]
+WeightDecay = Annotated[
+    float | None,
+    typer.Option(help="Weight decay.  [default: 0.01 for adamw, 0 for the others]"),
+]
+Betas = Annotated[
+    str, typer.Option(help="How much adam and adamw keep of their running means in each step.")
+]
+Smoothing = Annotated[
+    float, typer.Option(help="How much rmsprop keeps of its running mean in each step.")
+]
+Epsilon = Annotated[
+    float, typer.Option(help="What adam, adamw and rmsprop add to what they divide by.")
+]
+Clip = Annotated[
+    float | None,
+    typer.Option(help="Scale gradients down to this norm of all together.  [default: none]"),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the weights, the image order and the rounds.")]
 DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Device to run on.")]
 PrecisionOption = Annotated[
@@ -175,3 +207,33 @@ def shape(text: str | None) -> tuple[int, ...] | None:
             f"{text!r} is not a shape",
             "write the shape of one sample, without the batch, for example 3x224x224.",
         ) from None
+
+
+def optimizer(
+    name: OptimizerChoice,
+    learning_rate: float,
+    momentum: float | None,
+    nesterov: bool,
+    weight_decay: float | None,
+    betas: str,
+    smoothing: float,
+    epsilon: float,
+    clip: float | None,
+) -> Optimizer:
+    """The optimizer that these options describe; None is the optimizer's own default. Raises
+    `GolowError` for betas that are not two numbers."""
+    try:
+        first, second = (float(part) for part in betas.split(","))
+    except ValueError:
+        raise GolowError(f"--betas {betas} is not two numbers", "for example 0.9,0.999.") from None
+    given = {"momentum": momentum, "weight_decay": weight_decay}
+    return Optimizer(
+        name=name.value,
+        learning_rate=learning_rate,
+        nesterov=nesterov,
+        betas=(first, second),
+        smoothing=smoothing,
+        epsilon=epsilon,
+        clip=clip,
+        **{key: value for key, value in given.items() if value is not None},
+    )

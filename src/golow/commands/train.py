@@ -9,22 +9,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from golow.commands import options
 from golow.commands.data import DataRoot
 from golow.commands.options import (
+    Betas,
+    Clip,
     DeviceName,
     DeviceOption,
+    Epsilon,
+    LearningRate,
     LevelNames,
+    Momentum,
+    Nesterov,
+    OptimizerChoice,
+    OptimizerOption,
     PrecisionName,
     PrecisionOption,
+    Smoothing,
     TensorboardFolder,
     Threads,
+    WeightDecay,
     Workers,
     names,
     no_stream,
     require_package,
     workers,
 )
-from golow.record import GolowError, Optimizer
+from golow.record import GolowError
 from golow.report.console import PlainConsole
 
 if TYPE_CHECKING:
@@ -97,9 +108,15 @@ def train(
             show_default=False,
         ),
     ] = None,
-    learning_rate: Annotated[float, typer.Option(help="Learning rate of SGD.")] = 0.001,
-    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
-    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = 0.0,
+    optimizer: OptimizerOption = OptimizerChoice.sgd,
+    learning_rate: LearningRate = 0.001,
+    momentum: Momentum = None,
+    nesterov: Nesterov = False,
+    weight_decay: WeightDecay = None,
+    betas: Betas = "0.9,0.999",
+    smoothing: Smoothing = 0.99,
+    epsilon: Epsilon = 1e-8,
+    clip: Clip = None,
     schedule: Annotated[
         ScheduleName, typer.Option(help="Schedule of the learning rate.")
     ] = ScheduleName.constant,
@@ -176,8 +193,16 @@ def train(
             resolution=resolution,
             sequence=sequence,
             initialisations=names(init),
-            optimizer=Optimizer(
-                learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+            optimizer=options.optimizer(
+                optimizer,
+                learning_rate,
+                momentum,
+                nesterov,
+                weight_decay,
+                betas,
+                smoothing,
+                epsilon,
+                clip,
             ),
             schedule=Schedule(
                 kind=schedule.value,

@@ -17,9 +17,27 @@ from golow.record import Mode, Record
 
 Phase = Literal["forward", "backward", "update"]
 InputKind = Literal[
-    "parameter", "buffer", "constant", "input", "target", "momentum", "learning_rate"
+    "parameter",
+    "buffer",
+    "constant",
+    "input",
+    "target",
+    "momentum",
+    "square",
+    "steps",
+    "learning_rate",
 ]
-OutputKind = Literal["output", "loss", "gradient", "buffer", "parameter", "momentum"]
+OutputKind = Literal[
+    "output",
+    "loss",
+    "gradient",
+    "buffer",
+    "parameter",
+    "momentum",
+    "square",
+    "steps",
+    "clip_factor",
+]
 
 
 class Value(Record, frozen=True, kw_only=True):

@@ -1,12 +1,11 @@
-"""Passes for the training step: restore operators that AOTAutograd decomposed, and add SGD's update
-to the graph."""
+"""Passes for the training step that restore operators which AOTAutograd decomposed."""
 
 from __future__ import annotations
 
 import msgspec
 
-from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, Ref, Value
-from golow.lower.operator import activation_functions, vocabulary, written
+from golow.lower.graph import Activation, Graph, Node, Ref
+from golow.lower.operator import activation_functions, written
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.adaptive_average_pool import (
     AdaptiveAveragePool,
@@ -15,10 +14,8 @@ from golow.lower.operators.adaptive_average_pool import (
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.reduce import Reduce
-from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.patterns import Found, Fusion, Match, Rule, fuse, node
-from golow.lower.rewriting import Links, result, rewritten
-from golow.record import Optimizer
+from golow.lower.rewriting import result, rewritten
 
 IMAGE_AXES = (2, 3)
 
@@ -92,66 +89,3 @@ def take_gradients_from_results(graph: Graph) -> Graph:
             new = msgspec.structs.replace(backward, value=Ref(name=found), from_result=True)
             replaced[position] = (written(this, new),)
     return rewritten(graph, replaced)
-
-
-def append_update(graph: Graph, optimizer: Optimizer) -> Graph:
-    """Add SGD's update of every parameter that has a gradient, as early as possible.
-
-    Directly after it is computed, the gradient is still in the cache and does not have to be kept
-    any longer. A parameter that a later node reads is updated after that node. The learning rate is
-    an input, so that it can change from step to step.
-    """
-    links = Links(graph)
-    parameters = {item.target: item.value for item in graph.inputs if item.kind == "parameter"}
-    rate = Value(name="learning_rate", shape=(), dtype="float32")
-    after: dict[int, list[Node]] = {}
-    inputs = [GraphInput(value=rate, kind="learning_rate", target="")]
-    outputs: list[GraphOutput] = []
-    for item in graph.outputs:
-        if item.kind != "gradient":
-            continue
-        parameter = parameters[item.target]
-        momentum = msgspec.structs.replace(parameter, name=f"{parameter.name}_momentum")
-        inputs.append(GraphInput(value=momentum, kind="momentum", target=item.target))
-        layer = item.target.rpartition(".")[0]
-        update = _update(parameter, momentum, item.name, rate, optimizer, layer)
-        last = max(links.maker[item.name], _last_read(links, parameter.name))
-        after.setdefault(last, []).append(update)
-        moved, updated = (result(update, index) for index in (0, 1))
-        outputs.append(GraphOutput(name=moved, kind="momentum", target=item.target))
-        outputs.append(GraphOutput(name=updated, kind="parameter", target=item.target))
-    nodes = tuple(
-        new for position, this in enumerate(graph.nodes) for new in (this, *after.get(position, ()))
-    )
-    return msgspec.structs.replace(
-        graph, inputs=(*graph.inputs, *inputs), nodes=nodes, outputs=(*graph.outputs, *outputs)
-    )
-
-
-def _last_read(links: Links, name: str) -> int:
-    """Position of the last node that reads the value, or a view of it."""
-    last = -1
-    for position in links.readers[name]:
-        node = links.nodes[position]
-        last = max(last, position)
-        kind = vocabulary().get(node.op)
-        if kind is not None and kind.is_view:
-            last = max(last, _last_read(links, result(node)))
-    return last
-
-
-def _update(
-    parameter: Value, momentum: Value, gradient: str, rate: Value, optimizer: Optimizer, layer: str
-) -> Node:
-    moved = msgspec.structs.replace(parameter, name=f"{momentum.name}_new")
-    updated = msgspec.structs.replace(parameter, name=f"{parameter.name}_new")
-    operator = SgdUpdate(
-        parameter=Ref(name=parameter.name),
-        momentum=Ref(name=momentum.name),
-        gradient=Ref(name=gradient),
-        learning_rate=Ref(name=rate.name),
-        factor=optimizer.momentum,
-        weight_decay=optimizer.weight_decay,
-    )
-    empty = Node(name=updated.name, op="", arguments=(), module=layer, phase="update")
-    return written(empty, operator, outputs=(moved, updated))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from golow.record import Device, GolowError, Mode, Optimizer, Precision
+from golow.record import Device, GolowError, Mode, Optimizer, OptimizerName, Precision
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,8 +55,29 @@ class Request:
 
 
 def require_optimizer(optimizer: Optimizer) -> None:
-    """Raise `GolowError` unless its numbers are finite; any size and sign is the user's choice."""
-    for name in optimizer.__struct_fields__:
+    """Raise `GolowError` for numbers that are not finite, or that PyTorch's optimizer refuses, and
+    for settings that the optimizer does not have."""
+    known = get_args(OptimizerName)
+    if optimizer.name not in known:
+        raise GolowError(f"there is no optimizer {optimizer.name!r}", f"use {', '.join(known)}.")
+    for name in ("learning_rate", "momentum", "weight_decay", "smoothing", "epsilon"):
         if not math.isfinite(getattr(optimizer, name)):
             option = name.replace("_", "-")
             raise GolowError(f"--{option} {getattr(optimizer, name)} is not a finite number")
+    for problem, hint in _problems(optimizer):
+        raise GolowError(problem, hint)
+
+
+def _problems(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
+    inert = optimizer.name in ("adam", "adamw")
+    if optimizer.momentum and inert:
+        yield f"{optimizer.name} has no momentum", "its first beta does this: set --betas."
+    if optimizer.nesterov and (optimizer.name != "sgd" or not optimizer.momentum):
+        yield "--nesterov is a form of SGD's momentum", "use --optimizer sgd and a --momentum."
+    if not all(0 <= share < 1 for share in (*optimizer.betas, optimizer.smoothing)):
+        yield "a beta, or the smoothing, is not between 0 and 1", "1 itself is too much."
+    if optimizer.epsilon < 0:
+        yield f"--epsilon {optimizer.epsilon:g} is negative", ""
+    clip = optimizer.clip
+    if clip is not None and not 0 < clip < math.inf:
+        yield f"--clip {clip:g} is no norm to clip to", "use a number above 0."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from golow.levels.choices.choice import Alternative, Choice
+from golow.levels.choices.choice import Alternative, Choice, never_redundant
+from golow.record import Workload
 
 KINDS = {
     "for-loop": ("plain_sgd", "one parameter after the other", "foreach=False, fused=False"),
@@ -16,7 +17,7 @@ KINDS = {
 def read(program: Any) -> str:
     """Which implementation ``step`` chooses now."""
     group = program.optimizer.param_groups[0]
-    if group["fused"]:
+    if group.get("fused"):  # RMSprop has no such kernels
         return "fused"
     if group["foreach"] is not None:
         return "foreach" if group["foreach"] else "for-loop"
@@ -24,6 +25,10 @@ def read(program: Any) -> str:
 
     _, foreach = _default_to_fused_or_foreach(group["params"], differentiable=False)
     return "foreach" if foreach else "for-loop"
+
+
+def _without_fused(workload: Workload) -> str:
+    return "RMSprop has no fused kernels" if workload.optimizer.name == "rmsprop" else ""
 
 
 def _alternative(kind: str) -> Alternative:
@@ -37,6 +42,7 @@ def _alternative(kind: str) -> Alternative:
         summary=summary,
         value=kind,
         call=call,
+        redundant=_without_fused if kind == "fused" else never_redundant,
         python=f"torch.optim.SGD(model.parameters(), ..., {arguments})",
     )
 

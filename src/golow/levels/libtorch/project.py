@@ -29,7 +29,7 @@ STATIC_FILES = (
     "bundle.h",
     "safetensors.h",
     "json.h",
-    "sgd.h",
+    "optimizer.h",
     "clock.h",
     "timing.h",
     "placement.h",
@@ -96,7 +96,7 @@ def _take_folder(folder: Path) -> None:
 def _readme(graph: Graph, workload: Workload, constants: bool) -> str:
     train = graph.mode == "train"
     shapes = ", ".join("x".join(map(str, item.shape)) for item in workload.inputs)
-    what = "one training step: forward, loss, backward and SGD" if train else "inference"
+    what = "one training step: forward, loss, backward and update" if train else "inference"
     shows = (
         "It prints the loss of 20 steps, and how far the first is from the loss that golow stored"
         if train
@@ -106,7 +106,7 @@ def _readme(graph: Graph, workload: Workload, constants: bool) -> str:
         ("`program.cpp`", f"the network: {len(graph.nodes)} operations in a straight line"),
         ("`main.cpp`", "loads the files below, runs the network, compares"),
         ("`program.h`", "the interface of a network: its state and one step"),
-        ("`sgd.h`", "the optimizer, in the order of torch.optim.SGD"),
+        ("`optimizer.h`", "the optimizers, in the order of torch.optim"),
         (
             "`placement.h`",
             f"where and how it runs: on `{workload.device}`, in `{workload.precision}`",

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from golow.levels.torch import device as torch_device
-from golow.levels.torch import known_memory
+from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch.program import Parts, TorchProgram
 from golow.record import GolowError, LayerTime, Unsupported
 from golow.worker.protocol import LoadReport
@@ -117,19 +117,28 @@ class CapturedProgram(TorchProgram):
             raise GolowError(f"there is no graph for a batch of {rows}, only {list(self._graphs)}")
         return self._graphs[rows]
 
-    def _sgd(self) -> torch.optim.SGD:
-        # Only the fused SGD reads the learning rate, and whether the scaler skips the step, on the
-        # GPU. The others ask the host, which cannot be captured.
-        self.habits.optimizer = "fused"
-        optimizer = super()._sgd()
-        rate = self.workload.optimizer.learning_rate
-        optimizer.param_groups[0]["lr"] = torch.tensor(rate, device=self.device)
+    def _optimizer(self) -> torch.optim.Optimizer:
+        settings = self.workload.optimizer
+        if settings.name == "rmsprop":
+            if self.arithmetic.scaled:
+                reason = "PyTorch's RMSprop asks the host whether to skip a step of fp16"
+                raise Unsupported("cudagraph", reason)
+            self.habits.optimizer = "foreach"
+        else:
+            # Only the fused kernels read the learning rate, and whether the scaler skips the step,
+            # on the GPU. The others ask the host, which cannot be captured.
+            self.habits.optimizer = "fused"
+        kernels = optimizers.Kernels(self.habits.optimizer, captured=True)
+        optimizer = optimizers.create(self.module.parameters(), settings, kernels)
+        rate = torch.tensor(settings.learning_rate, device=self.device)
+        optimizer.param_groups[0]["lr"] = rate
         return optimizer
 
-    def _update(self, optimizer: torch.optim.SGD) -> None:
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
         # The fused SGD leaves new momentum uninitialised for its first step to write; if the scaler
         # skips that step, the next one reads it (seen with PyTorch 2.13).
-        if self.scaler is not None and self.workload.optimizer.momentum:
+        settings = self.workload.optimizer
+        if self.scaler is not None and settings.name == "sgd" and settings.momentum:
             for parameter in self.module.parameters():
                 if parameter.grad is not None and not optimizer.state[parameter]:
                     zeros = torch.zeros_like(parameter, requires_grad=False)
@@ -139,10 +148,8 @@ class CapturedProgram(TorchProgram):
     def _set_learning_rate(self, rate: float) -> None:
         self.optimizer.param_groups[0]["lr"].fill_(rate)
 
-    def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
-        for state in optimizer.state.values():
-            if state.get("momentum_buffer") is not None:
-                state["momentum_buffer"].zero_()
+    def _forget_momentum(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizers.forget(optimizer)
 
     @contextmanager
     def _random_layers_off(self) -> Iterator[None]:

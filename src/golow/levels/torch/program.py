@@ -21,7 +21,7 @@ from golow.levels.choices.chooser import Chooser
 from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import feed as torch_feed
-from golow.levels.torch import feeding, known_memory
+from golow.levels.torch import feeding, known_memory, optimizers
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
 from golow.levels.torch.habits import Habits
@@ -69,7 +69,7 @@ class TorchProgram(Chooser):
     module: nn.Module
     call: Lowered
     loss: Callable[..., Tensor]
-    optimizer: torch.optim.SGD
+    optimizer: torch.optim.Optimizer
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -165,7 +165,7 @@ class TorchProgram(Chooser):
     def write_result(self, file: Path) -> None:
         """Write the outputs of the last iteration; in training its loss, and the state."""
         if self.train:
-            tensors = torch_state.read(self.module, self.optimizer, None)
+            tensors = torch_state.read(self.module, self._kept_by_optimizer(), None)
             tensors["loss/loss"] = _copy_for_check(self._last)
         else:
             leaves = enumerate(pytree.tree_leaves(self._last))
@@ -192,7 +192,7 @@ class TorchProgram(Chooser):
 
     def save(self, file: Path) -> None:
         """Write the state of the training."""
-        save_file(torch_state.read(self.module, self.optimizer, self.scaler), file)
+        save_file(torch_state.read(self.module, self._kept_by_optimizer(), self.scaler), file)
 
     def restore(self, file: Path) -> None:
         """Continue from a saved state, or run inference with its weights."""
@@ -200,7 +200,7 @@ class TorchProgram(Chooser):
         torch_state.write_weights(self.module, state)
         if self.train:
             self._forget_momentum(self.optimizer)
-            torch_state.write_momentum(self.module, self.optimizer, state)
+            optimizers.write(self.module, self.optimizer, self.workload.optimizer, state)
         elif self.constant_weights:
             self._lower()
         if self.scaler is not None:
@@ -292,7 +292,7 @@ class TorchProgram(Chooser):
         batches = [feeding.Batch(*pair) for pair in zip(self.inputs, self.targets, strict=True)]
         self.source = feeding.source(self.habits.batches, batches, self.device)
         if self.train:
-            self.loss, self.optimizer = torch_bundle.loss(bundle), self._sgd()
+            self.loss, self.optimizer = torch_bundle.loss(bundle), self._optimizer()
         self.position = 0
         self._results: list[Tensor] = []
         self._weights: list[Tensor] | None = None
@@ -324,16 +324,12 @@ class TorchProgram(Chooser):
             return torch.inference_mode()
         return torch.set_grad_enabled(self.habits.gradients == "recorded")
 
-    def _sgd(self) -> torch.optim.SGD:
-        settings, kind = self.workload.optimizer, self.habits.optimizer
-        return torch.optim.SGD(
-            self.module.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            foreach=kind == "foreach" if kind else None,
-            fused=kind == "fused" if kind else None,
-        )
+    def _optimizer(self) -> torch.optim.Optimizer:
+        kernels = optimizers.Kernels(self.habits.optimizer or "")
+        return optimizers.create(self.module.parameters(), self.workload.optimizer, kernels)
+
+    def _kept_by_optimizer(self) -> Iterator[tuple[str, Tensor]]:
+        return optimizers.kept(self.module, self.optimizer, self.workload.optimizer)
 
     def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
         """The tensors of this kind in every batch, as an iteration gets them."""
@@ -361,7 +357,7 @@ class TorchProgram(Chooser):
     def _set_learning_rate(self, rate: float) -> None:
         self.optimizer.param_groups[0]["lr"] = rate
 
-    def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
+    def _forget_momentum(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.state.clear()
 
     def _arrange(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -411,12 +407,21 @@ class TorchProgram(Chooser):
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
         scaled.backward()  # type: ignore[no-untyped-call]
 
-    def _update(self, optimizer: torch.optim.SGD) -> None:
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+        self._clip(optimizer)
         if self.scaler is None:
             optimizer.step()
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
+
+    def _clip(self, optimizer: torch.optim.Optimizer) -> None:
+        """Scale the gradients down to the norm that the user gave."""
+        if (norm := self.workload.optimizer.clip) is None:
+            return
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(self.module.parameters(), norm)
 
     def _iterate_in_parts(self, parts: Parts) -> None:
         """The same as `iterate`, but says which part begins."""
@@ -468,9 +473,8 @@ class TorchProgram(Chooser):
                     tensors[f"0/gradient/{name}"] = _copy_for_check(parameter.grad)
                 if step == last:
                     tensors[f"{step}/parameter/{name}"] = _copy_for_check(parameter)
-                    momentum = self.optimizer.state[parameter].get("momentum_buffer")
-                    if momentum is not None:
-                        tensors[f"{step}/momentum/{name}"] = _copy_for_check(momentum)
+        for name, kept in self._kept_by_optimizer():
+            tensors[f"{last}/{name}"] = _copy_for_check(kept)
         return tensors
 
     def _weighted_sum(self) -> Tensor:

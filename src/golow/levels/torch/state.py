@@ -5,6 +5,8 @@ Tensors are overwritten, never replaced: compiled code and CUDA graphs hold thei
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
@@ -13,18 +15,16 @@ from golow.workload.weights import load_weights
 
 
 def read(
-    module: nn.Module, optimizer: torch.optim.SGD, scaler: GradScaler | None
+    module: nn.Module, kept: Iterable[tuple[str, Tensor]], scaler: GradScaler | None
 ) -> dict[str, Tensor]:
-    """Contiguous copies on the CPU, by their names in the worker protocol."""
+    """Contiguous copies on the CPU, by their names in the worker protocol. kept: what the optimizer
+    keeps."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     state = {
         f"{'parameter' if name in parameters else 'buffer'}/{name}": tensor
         for name, tensor in module.state_dict().items()
     }
-    for name, parameter in module.named_parameters():
-        momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
-        if momentum is not None:
-            state[f"momentum/{name}"] = momentum
+    state |= dict(kept)
     if scaler is not None:
         settings = scaler.state_dict()
         state["scaler/scale"] = torch.tensor([settings["scale"]], dtype=torch.float32)
@@ -38,17 +38,6 @@ def write_weights(module: nn.Module, state: dict[str, Tensor]) -> None:
     kinds = ("parameter", "buffer")
     named = {name.partition("/"): tensor for name, tensor in state.items()}
     load_weights(module, {name: t for (kind, _, name), t in named.items() if kind in kinds})
-
-
-def write_momentum(module: nn.Module, optimizer: torch.optim.SGD, state: dict[str, Tensor]) -> None:
-    """Copy the state's momentum into the optimizer's; what the state lacks stays as it is."""
-    for name, parameter in module.named_parameters():
-        if f"momentum/{name}" not in state:
-            continue
-        held = optimizer.state[parameter]
-        if held.get("momentum_buffer") is None:
-            held["momentum_buffer"] = torch.empty_like(parameter, requires_grad=False)
-        held["momentum_buffer"].copy_(state[f"momentum/{name}"])
 
 
 def write_scale(scaler: GradScaler, state: dict[str, Tensor]) -> None:

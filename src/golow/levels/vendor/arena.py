@@ -23,6 +23,8 @@ OF_KEYS = {
     "buffer": PARAMETERS,
     "constant": PARAMETERS,
     "momentum": OPTIMIZER_STATE,
+    "square": OPTIMIZER_STATE,
+    "steps": OPTIMIZER_STATE,
     "learning_rate": OPTIMIZER_STATE,
     "input": INPUTS,
     "target": INPUTS,
@@ -37,6 +39,7 @@ OF_PLACES = {
     "master": PARAMETERS,
     "copy": PARAMETERS,
     "momentum": OPTIMIZER_STATE,
+    "square": OPTIMIZER_STATE,
     "gradient": GRADIENTS,
 }
 """Categories of the places of a plan, by the first part of their names: what is computed from

@@ -11,12 +11,13 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from golow.lower.graph import GraphInput
-from golow.record import GolowError
+from golow.record import KEPT, GolowError
 from golow.workload.bundle import Bundle
 
 Read = Callable[[str, str], np.ndarray]
 Batch = dict[tuple[str, str], np.ndarray]
-STATE = ("parameter", "buffer", "momentum")
+# All that training changes.
+STATE = ("parameter", "buffer", *KEPT)
 
 
 @contextmanager
@@ -46,7 +47,8 @@ def saved_state(
 ) -> Iterator[tuple[Read, dict[str, np.ndarray]]]:
     """Yield a reader like that of `weights`, and the state of loss scaling (empty if absent).
 
-    The reader takes parameters, buffers and momentum from a saved state; absent momentum is zero.
+    The reader takes parameters, buffers and what the optimizer keeps from a saved state; what is
+    absent of the latter is zero.
     Raises `GolowError`, before it reads any array, if the file is unreadable or does not have what
     a graph with these inputs needs.
     """
@@ -75,7 +77,7 @@ def saved_state(
 
 def _require(file: Path, name: str, shape: tuple[int, ...], state: Any, names: set[str]) -> None:
     if name not in names:
-        if name.startswith("momentum/"):
+        if name.partition("/")[0] in KEPT:
             return
         raise GolowError(f"{file}: it has no {name}", "the state must come from the same model.")
     if (found := tuple(state.get_slice(name).get_shape())) != shape:

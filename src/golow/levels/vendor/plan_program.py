@@ -119,8 +119,8 @@ class PlanProgram(Chooser):
         tensors: dict[str, np.ndarray] = {}
         for step, index in enumerate(batches):
             wanted = self._select_keys(first=step == 0, last=step == len(batches) - 1)
-            found = self.run_captured(self._check_index(index), wanted)
-            tensors |= {f"{step}/{kind}/{target}": found[kind, target] for kind, target in wanted}
+            found = _clipped(self.run_captured(self._check_index(index), wanted))
+            tensors |= {f"{step}/{kind}/{target}": a for (kind, target), a in found.items()}
         save_file(tensors, file)
         self.reset()
 
@@ -190,7 +190,8 @@ class PlanProgram(Chooser):
         return np.concatenate(rows).astype(np.float32, copy=False)
 
     def save(self, file: Path) -> None:
-        """Write parameters, buffers and momentum; momentum that is all zero is left out."""
+        """Write parameters, buffers and what the optimizer keeps; of that, what is all zero is left
+        out."""
         save_file(dict(self._state()) | self.scaler(), file)
 
     def restore(self, file: Path) -> None:
@@ -225,8 +226,8 @@ class PlanProgram(Chooser):
         return self.workload.mode == "train"
 
     def reset(self, learning_rate: float | None = None) -> None:
-        """Return to the bundle's weights and zero momentum, with random layers on. Training then
-        uses this learning rate, by default the workload's own."""
+        """Return to the bundle's weights and an optimizer that has made no step, with random layers
+        on. Training then uses this learning rate, by default the workload's own."""
         self._position = 0
         if self.train or self._restored:
             with bundle_arrays.weights(self.bundle) as read:
@@ -237,6 +238,9 @@ class PlanProgram(Chooser):
             self.set_dropout(active=True)
             own = self.workload.optimizer.learning_rate
             self.set_learning_rate(self.execution, own if learning_rate is None else learning_rate)
+
+    def _kept_kinds(self) -> tuple[str, ...]:
+        return (*self.workload.optimizer.keeps, "steps")
 
     def _output_keys(self) -> list[Key]:
         """The outputs' keys, in their order."""
@@ -258,14 +262,14 @@ class PlanProgram(Chooser):
     def _select_keys(self, first: bool, last: bool) -> list[Key]:
         """Return the keys that the check needs of a step."""
         kinds = {"output", "loss", "buffer"}
-        kinds |= {"gradient"} if first else set()
-        kinds |= {"parameter"} if last else set()
-        kinds |= {"momentum"} if last and self.workload.optimizer.momentum else set()
+        kinds |= {"gradient", "clip_factor"} if first else set()
+        kinds |= {"parameter", *self._kept_kinds()} if last else set()
         return [key for key in self.execution.built.outputs if key[0] in kinds]
 
     def fill(self, execution: Any, read: Read, kinds: tuple[str, ...] = WEIGHTS) -> None:
-        """Write the state of an execution that trains: these kinds from ``read``, zero momentum."""
-        execution.clear_momentum()
+        """Write the state of an execution that trains: these kinds from ``read``; what the
+        optimizer keeps is zero."""
+        execution.forget()
         for (kind, target), tensor in execution.built.inputs.items():
             if kind in kinds:
                 execution.write(tensor, read(kind, target))
@@ -279,13 +283,13 @@ class PlanProgram(Chooser):
         self.state_changed()
 
     def _state(self) -> Iterator[tuple[str, np.ndarray]]:
-        inputs, momentum = self.execution.built.inputs, self.workload.optimizer.momentum
+        inputs, kept = self.execution.built.inputs, self._kept_kinds()
         with bundle_arrays.weights(self.bundle) as read:
             for kind, target in ((i.kind, i.target) for i in self.graph.inputs if i.kind in STATE):
                 tensor = inputs.get((kind, target))
                 # A value that no step changes may be a constant of the plan.
                 array = read(kind, target) if tensor is None else self.execution.read(tensor)
-                if kind in WEIGHTS or (momentum and array.any()):
+                if kind in WEIGHTS or (kind in kept and array.any()):
                     yield f"{kind}/{target}", array
 
     def _over(self, feed: Feed, key: Key, rates: Sequence[float] = ()) -> list[np.ndarray]:
@@ -323,6 +327,18 @@ class PlanProgram(Chooser):
                 f"the data set's images are {list(fed.pixels.shape[1:])}, "
                 f"the workload's {list(wanted)}"
             )
+
+
+def _clipped(found: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
+    """The same, with the gradients as PyTorch has them after clipping: the plan's updates multiply
+    by the factor, which is no result of the step."""
+    factor = found.pop(("clip_factor", ""), None)
+    if factor is None:
+        return found
+    return {
+        key: array * factor.reshape(()) if key[0] == "gradient" else array
+        for key, array in found.items()
+    }
 
 
 def _buffer(held: Any) -> int:

@@ -15,8 +15,10 @@ class SgdUpdate(Operator, frozen=True, kw_only=True):
     """The new momentum, factor * momentum + gradient + weight_decay * parameter, and the new
     parameter, parameter - learning_rate * new momentum.
 
-    The learning rate is a value of the graph, so that it can change from step to step. A pass adds
-    these nodes; ATen has no name for them.
+    nesterov: the parameter moves by gradient + weight_decay * parameter + factor * new momentum
+    instead. clip: what the gradient is multiplied by first, a value of the graph. The learning rate
+    is a value of the graph, so that it can change from step to step. A pass adds these nodes; ATen
+    has no name for them.
     """
 
     parameter: Ref
@@ -25,6 +27,8 @@ class SgdUpdate(Operator, frozen=True, kw_only=True):
     learning_rate: Ref
     factor: float
     weight_decay: float
+    nesterov: bool = False
+    clip: Ref | None = None
 
     @property
     def results(self) -> int:
@@ -38,7 +42,11 @@ class SgdUpdate(Operator, frozen=True, kw_only=True):
         learning_rate: Tensor,
         factor: float,
         weight_decay: float,
+        nesterov: bool = False,
+        clip: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        decayed = gradient if weight_decay == 0 else gradient + weight_decay * parameter
+        slope = gradient if clip is None else gradient * clip
+        decayed = slope if weight_decay == 0 else slope + weight_decay * parameter
         moved = factor * momentum + decayed
-        return moved, parameter - learning_rate * moved
+        change = decayed + factor * moved if nesterov else moved
+        return moved, parameter - learning_rate * change

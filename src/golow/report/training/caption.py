@@ -32,7 +32,7 @@ def captions(training: Training, what: str, more: Sequence[str] = ()) -> list[st
 
 def conditions(plan: TrainingPlan) -> str:
     """Data, batch, optimizer and seeds in two sentences."""
-    data, sgd = plan.dataset, plan.optimizer
+    data, optimizer = plan.dataset, plan.optimizer
     changed = [
         *(["flipped"] if plan.augmentation.flip else []),
         *([f"cropped by {plan.augmentation.padding}"] if plan.augmentation.padding else []),
@@ -47,9 +47,9 @@ def conditions(plan: TrainingPlan) -> str:
     samples = f"images of {shape}" if len(data.shape) == 3 else f"sequences of {shape} tokens"
     return (
         f"{data.train_samples:,} training and {data.test_samples:,} test {samples}{source}"
-        f"{augmented}. Batch {plan.batch}, SGD, learning rate {sgd.learning_rate:g} "
-        f"({plan.schedule.kind}{warming}), momentum {sgd.momentum:g}, "
-        f"weight decay {sgd.weight_decay:g}, precision {plan.precision}, {seeds}."
+        f"{augmented}. Batch {plan.batch}, {optimizer}, "
+        f"learning rate {optimizer.learning_rate:g} ({plan.schedule.kind}{warming}), "
+        f"precision {plan.precision}, {seeds}."
     )
 
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "json.h"
+#include "optimizer.h"
 #include "placement.h"
 #include "program.h"
 #include "safetensors.h"
-#include "sgd.h"
 
 namespace golow {
 
@@ -20,7 +20,7 @@ namespace golow {
 struct Workload {
   bool train = false;
   std::int64_t batch = 0, batches = 0;
-  Rates rates;
+  Optimizer optimizer;
   Placement placement;
   at::ScalarType products = at::kFloat;  // in training: see Program
 };
@@ -28,6 +28,24 @@ struct Workload {
 inline std::string text_of(const json::Value& object, const char* name, const char* otherwise) {
   const json::Value* const found = object.find(name);
   return found == nullptr ? otherwise : found->string();
+}
+
+inline Optimizer read_optimizer(const json::Value& value) {
+  Optimizer optimizer;
+  optimizer.name = value.at("name").string();
+  optimizer.learning_rate = value.at("learning_rate").number();
+  optimizer.momentum = value.at("momentum").number();
+  optimizer.weight_decay = value.at("weight_decay").number();
+  optimizer.nesterov = value.at("nesterov").boolean();
+  const json::Array& betas = value.at("betas").array();
+  if (betas.size() != 2) throw json::Error("betas are two numbers");
+  optimizer.first_beta = betas[0].number();
+  optimizer.second_beta = betas[1].number();
+  optimizer.smoothing = value.at("smoothing").number();
+  optimizer.epsilon = value.at("epsilon").number();
+  const json::Value& clip = value.at("clip");
+  if (!clip.is_null()) optimizer.clip = clip.number();
+  return optimizer;
 }
 
 inline Workload read_workload(const std::string& path) {
@@ -49,9 +67,7 @@ inline Workload read_workload(const std::string& path) {
     if (workload.train) {
       workload.products = workload.placement.half.value_or(at::kFloat);
       workload.placement.half.reset();
-      const json::Value& optimizer = value.at("optimizer");
-      workload.rates = {optimizer.at("learning_rate").number(), optimizer.at("momentum").number(),
-                        optimizer.at("weight_decay").number()};
+      workload.optimizer = read_optimizer(value.at("optimizer"));
     }
     return workload;
   } catch (const json::Error& error) {
@@ -90,7 +106,7 @@ inline std::vector<Batch> collect_batches(const safetensors::Tensors& tensors, s
   return batches;
 }
 
-/// Load the program's tensors from the files and place them; reset momentum and gradients.
+/// Load the program's tensors from the files and place them; reset gradients and the optimizer.
 inline void load_state(Program& program, const Placement& placement,
                        const std::string& weights_path, const std::string& constants_path) {
   const auto give = [&](const safetensors::Tensors& from, const std::string& path, auto& entry) {
@@ -103,7 +119,9 @@ inline void load_state(Program& program, const Placement& placement,
     give(weights, weights_path, *parameter);
     parameter->gradient.reset();
     parameter->momentum.reset();
+    parameter->square.reset();
   }
+  program.steps = 0;
   for (Buffer* buffer : program.buffers) give(weights, weights_path, *buffer);
   if (program.constants.empty()) return;
   const safetensors::Tensors constants = safetensors::read(constants_path);

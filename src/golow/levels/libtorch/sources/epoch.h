@@ -14,10 +14,10 @@
 
 #include "clock.h"
 #include "feed.h"
+#include "optimizer.h"
 #include "pixels.h"
 #include "placement.h"
 #include "program.h"
-#include "sgd.h"
 
 namespace golow {
 
@@ -57,7 +57,7 @@ struct Trained {
 };
 
 /// Train on the batches, each with its own learning rate; the given checksum is continued.
-inline Trained train(Program& program, const Placement& placement, Rates rates, const Data& data,
+inline Trained train(Program& program, const Placement& placement, Optimizer optimizer, const Data& data,
                      const Order& order, const Batches& batches, const Normalisation& normalisation,
                      const std::vector<double>& learning_rates, std::uint32_t checksum) {
   std::vector<Tensor> losses;  // on the device, so that no step waits for the previous one
@@ -72,8 +72,8 @@ inline Trained train(Program& program, const Placement& placement, Rates rates, 
     Result result;
     program.step({{normalisation(pixels)}, {placement.fed(samples.labels)}}, result);
     losses.push_back(std::move(result.loss));
-    rates.learning_rate = learning_rates[i];
-    update_parameters(program, rates);
+    optimizer.learning_rate = learning_rates[i];
+    update_parameters(program, optimizer);
     clear_gradients(program);
   }
   synchronize(placement.device);

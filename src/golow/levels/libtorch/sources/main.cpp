@@ -16,9 +16,9 @@
 
 #include "allocator.h"
 #include "bundle.h"
+#include "optimizer.h"
 #include "program.h"
 #include "safetensors.h"
-#include "sgd.h"
 #include "timing.h"
 
 namespace golow {
@@ -71,13 +71,13 @@ void infer(Program& program, const Placement& placement, const Example& example,
               static_cast<double>(samples[samples.size() / 2]) * 1e-6, samples.size());
 }
 
-void train(Program& program, const Example& example, const Rates& rates, std::size_t steps) {
+void train(Program& program, const Example& example, const Optimizer& optimizer, std::size_t steps) {
   for (std::size_t step = 0; step < steps; ++step) {
     // The stored loss was computed with dropout off, so the first step runs with dropout off, too.
     program.random_layers = step > 0;
     Result result;
     program.step(example.batches[step % example.batches.size()], result);
-    update_parameters(program, rates);
+    update_parameters(program, optimizer);
     clear_gradients(program);
     std::printf("step %zu: loss %.6f\n", step + 1, result.loss.item().toDouble());
     const Tensor* const expected = example.expected(0, "loss/loss");
@@ -98,7 +98,7 @@ int run(const std::string& folder, std::size_t count) {
   example.tensors = safetensors::read(folder + "/example.safetensors");
   example.batches = collect_batches(example.tensors, workload.batches, workload.placement);
   if (program->trains)
-    train(*program, example, workload.rates, count);
+    train(*program, example, workload.optimizer, count);
   else
     infer(*program, workload.placement, example, count);
   return 0;

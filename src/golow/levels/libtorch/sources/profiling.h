@@ -104,6 +104,7 @@ class KnownMemory {
       add("parameters", parameter->name, *parameter);
       add("gradients", parameter->name, parameter->gradient);
       add("optimizer state", parameter->name, parameter->momentum);
+      add("optimizer state", parameter->name, parameter->square);
     }
     for (const Buffer* buffer : program.buffers) add("parameters", buffer->name, *buffer);
     for (const Constant* constant : program.constants) add("parameters", constant->name, *constant);

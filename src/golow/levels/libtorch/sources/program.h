@@ -60,7 +60,7 @@ struct Parameter : Tensor {
   Parameter(Program& program, const char* name);
   std::string name;
   Tensor gradient;  // of the last step; undefined if there is none
-  Tensor momentum;  // undefined before the first step
+  Tensor momentum, square;  // what the optimizer keeps; undefined before the first step
 };
 
 /// A tensor of the state dict that is not a parameter; `updated` if the step changes it.
@@ -115,6 +115,7 @@ class Program {
   const bool trains;
   const at::ScalarType products;  // in training, the dtype of convolutions and matrix products
   std::optional<LossScale> loss_scale;  // if the step scales its loss
+  double steps = 0;  // of an optimizer that counts them, such as Adam
   bool random_layers = true;  // false switches dropout off
   std::vector<Parameter*> parameters;
   std::vector<Buffer*> buffers;

@@ -15,10 +15,10 @@
 #include "clock.h"
 #include "epoch.h"
 #include "feed.h"
+#include "optimizer.h"
 #include "pixels.h"
 #include "program.h"
 #include "safetensors.h"
-#include "sgd.h"
 #include "state.h"
 
 namespace golow {
@@ -75,14 +75,14 @@ class Session {
     load_state(*program_, workload_.placement, path("weights.safetensors"),
                path("constants.safetensors"));
     program_->loss_scale = settled_;
-    rates_ = workload_.rates;
+    optimizer_ = workload_.optimizer;
     position_ = 0;
   }
 
   /// The same; training then uses this learning rate.
   void reset(double learning_rate) {
     reset();
-    rates_.learning_rate = learning_rate;
+    optimizer_.learning_rate = learning_rate;
   }
 
   /// Let the next iteration be that one.
@@ -116,7 +116,7 @@ class Session {
   /// One forward pass, or one training step, on the next batch.
   void iterate() {
     step();
-    if (program_->trains) update(rates_);
+    if (program_->trains) update(optimizer_);
   }
 
   /// The same, with annotations of its parts.
@@ -126,7 +126,7 @@ class Session {
     annotated.begin();
     step();
     annotated.update();
-    if (program_->trains) update(rates_);
+    if (program_->trains) update(optimizer_);
     annotated.end();
   }
 
@@ -143,7 +143,7 @@ class Session {
       marks.record(start);
       step();
       marks.record(stepped);
-      if (program_->trains) update(rates_);
+      if (program_->trains) update(optimizer_);
       marks.record(updated);
       synchronize(device());
       for (std::size_t operation = 0; operation < count; ++operation)
@@ -160,13 +160,13 @@ class Session {
   /// returns the tensors that the check reads.
   safetensors::Tensors outputs(const std::vector<std::size_t>& indices, double learning_rate) {
     reset();
-    Rates rates = workload_.rates;
-    rates.learning_rate = learning_rate;
+    Optimizer optimizer = workload_.optimizer;
+    optimizer.learning_rate = learning_rate;
     safetensors::Tensors tensors;
     {
       const RandomLayersOff off(*program_);
       for (std::size_t step = 0; step < indices.size(); ++step)
-        output_step(batches_[indices[step]], rates, step, step + 1 == indices.size(), tensors);
+        output_step(batches_[indices[step]], optimizer, step, step + 1 == indices.size(), tensors);
     }
     reset();
     return tensors;
@@ -184,7 +184,7 @@ class Session {
     if (last != workload_.batch && last != last_batch_)
       throw std::runtime_error("the last batch has " + std::to_string(last) +
                                " rows, but the bundle has no step of that size");
-    return golow::train(*program_, workload_.placement, workload_.rates, data, order, batches,
+    return golow::train(*program_, workload_.placement, workload_.optimizer, data, order, batches,
                         normalisation, learning_rates, checksum);
   }
 
@@ -249,8 +249,8 @@ class Session {
   /// ones may be. The weights stay at their initial values, since the first steps have the largest
   /// gradients.
   void settle_loss_scale() {
-    Rates rates = workload_.rates;
-    rates.learning_rate = 0;
+    Optimizer optimizer = workload_.optimizer;
+    optimizer.learning_rate = 0;
     std::size_t kept = 0;
     while (kept < batches_.size()) {
       const double before = program_->loss_scale->value;
@@ -258,7 +258,7 @@ class Session {
         throw std::runtime_error(
             "gradients in fp16 are not finite, whatever the scale of the loss; use --precision bf16");
       step();
-      update(rates);
+      update(optimizer);
       kept = program_->loss_scale->value < before ? 0 : kept + 1;
     }
     // Half of that scale, because another batch's gradients may be a little larger.
@@ -272,12 +272,12 @@ class Session {
     workload_.placement.step(*program_, batch, result_);
   }
 
-  void update(const Rates& rates) {
-    update_parameters(*program_, rates);
+  void update(const Optimizer& optimizer) {
+    update_parameters(*program_, optimizer);
     clear_gradients(*program_);
   }
 
-  void output_step(const Batch& batch, const Rates& rates, std::size_t step, bool is_last,
+  void output_step(const Batch& batch, const Optimizer& optimizer, std::size_t step, bool is_last,
                    safetensors::Tensors& tensors) {
     // Copies, because the next step changes the state in place.
     const auto keep = [&](const std::string& name, const Tensor& tensor) {
@@ -295,14 +295,18 @@ class Session {
     keep("loss/loss", result.loss);
     for (const Buffer* buffer : program_->buffers)
       if (buffer->kind == updated) keep("buffer/" + buffer->name, *buffer);
-    update_parameters(*program_, rates);
+    update_parameters(*program_, optimizer);
     for (const Parameter* parameter : program_->parameters) {
       if (!parameter->gradient.defined()) continue;
       if (step == 0) keep("gradient/" + parameter->name, parameter->gradient);
       if (is_last) keep("parameter/" + parameter->name, *parameter);
       if (is_last && parameter->momentum.defined())
         keep("momentum/" + parameter->name, parameter->momentum);
+      if (is_last && parameter->square.defined())
+        keep("square/" + parameter->name, parameter->square);
     }
+    if (is_last && program_->steps > 0)
+      keep("steps/steps", at::full({}, program_->steps, at::kFloat));
     clear_gradients(*program_);
   }
 
@@ -313,7 +317,7 @@ class Session {
   std::vector<Batch> batches_;
   std::int64_t last_batch_ = 0;  // rows of an epoch's smaller last batch; 0 if all are whole
   std::size_t position_ = 0;
-  Rates rates_;  // of the next iterations
+  Optimizer optimizer_;  // of the next iterations
   Result result_;
   KeptResults kept_;
 };

@@ -1,6 +1,6 @@
 // The state of a training in a file, by the names of the protocol's `save`: parameter/NAME,
-// buffer/NAME and momentum/NAME, where NAME is the name in the state dict; the loss scale as
-// scaler/scale and scaler/good_steps.
+// buffer/NAME, momentum/NAME and square/NAME, where NAME is the name in the state dict; Adam's steps
+// as steps/steps; the loss scale as scaler/scale and scaler/good_steps.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,10 @@ inline safetensors::Tensors saved_state(const Program& program, const Placement&
     state["parameter/" + parameter->name] = placement.stored(*parameter);
     if (parameter->momentum.defined())
       state["momentum/" + parameter->name] = placement.stored(parameter->momentum);
+    if (parameter->square.defined())
+      state["square/" + parameter->name] = placement.stored(parameter->square);
   }
+  if (program.steps > 0) state["steps/steps"] = at::full({}, program.steps, at::kFloat);
   for (const Buffer* buffer : program.buffers)
     state["buffer/" + buffer->name] = placement.stored(*buffer);
   if (program.loss_scale) {
@@ -34,8 +37,8 @@ inline safetensors::Tensors saved_state(const Program& program, const Placement&
   return state;
 }
 
-/// Load the state in that file into the program. Momentum missing from the file becomes zero, a
-/// missing loss scale becomes `settled`; a program for inference takes neither. A file that does
+/// Load the state in that file into the program. What an optimizer keeps and the file lacks becomes
+/// zero, a missing loss scale becomes `settled`; a program for inference takes neither. A file that does
 /// not fit changes nothing.
 inline void restore_state(Program& program, const Placement& placement, const std::string& path,
                           std::optional<LossScale> settled) {
@@ -56,14 +59,17 @@ inline void restore_state(Program& program, const Placement& placement, const st
   };
   for (Parameter* parameter : program.parameters) {
     give("parameter/", *parameter);
-    if (program.trains)
-      given.emplace_back(&parameter->momentum, placed("momentum/" + parameter->name, *parameter));
+    if (!program.trains) continue;
+    given.emplace_back(&parameter->momentum, placed("momentum/" + parameter->name, *parameter));
+    given.emplace_back(&parameter->square, placed("square/" + parameter->name, *parameter));
   }
   for (Buffer* buffer : program.buffers) give("buffer/", *buffer);
   const auto scale = state.find("scaler/scale"), good_steps = state.find("scaler/good_steps");
   if (settled && scale != state.end() && good_steps != state.end())
     settled = {scale->second.item().toDouble(), good_steps->second.item().toInt()};
   program.loss_scale = settled;
+  const auto steps = state.find("steps/steps");
+  program.steps = steps == state.end() ? 0 : steps->second.item().toDouble();
   for (auto& [target, tensor] : given) *target = std::move(tensor);
 }
 

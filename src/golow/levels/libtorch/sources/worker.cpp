@@ -194,7 +194,7 @@ class Worker {
     std::vector<Operation> operations = loaded.operations();
     if (operations.empty()) return refusal("unsupported", "the program has no marks");
     const auto times = loaded.time_operations(iterations);
-    if (times.size() > operations.size()) operations.push_back({"", "update", "sgd"});
+    if (times.size() > operations.size()) operations.push_back({"", "update", "optimizer"});
     json::Array layers;
     for (std::size_t i = 0; i < times.size(); ++i)
       layers.push_back(json::Object{{"modules", json::Array{operations[i].module}},

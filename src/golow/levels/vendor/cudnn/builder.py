@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.step_list import StepList
 from golow.levels.vendor.cudnn.steps import POSITION, Built, Cell, Fill, Tensor
 from golow.levels.vendor.cudnn.training_state import TrainingState
+from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import last_reads
@@ -37,13 +38,6 @@ CELL_BYTES = 12  # size of the largest small structure that kernels share
 Note = TypeVar("Note")
 
 
-class Sgd(NamedTuple):
-    """The SGD settings that all parameters of a training step share."""
-
-    momentum: float
-    weight_decay: float
-
-
 class Builder(StepList):
     """Builds the steps of one graph, node by node."""
 
@@ -59,8 +53,9 @@ class Builder(StepList):
         self._buffers: list[Buffer] = []
         self._fills: list[Fill] = []
         self._cells: dict[Cell, Tensor] = {}
-        self.training = TrainingState(types, self.new)
-        self.sgd: Sgd | None = None
+        kept = {item.kind for item in graph.inputs} & {"momentum", "square"}
+        self.training = TrainingState(types, self.new, kept)
+        self.updating = Updating()
         self.counted: set[int] = set()
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
@@ -287,7 +282,7 @@ class Builder(StepList):
         return dict(self._cells)
 
     def learning_rate(self) -> Tensor:
-        """The learning rate that SGD reads."""
+        """The learning rate that the update reads."""
         return self._inputs[("learning_rate", "")]
 
     # ------------------------------------------------------------ what comes from outside
@@ -367,7 +362,9 @@ class Builder(StepList):
     def _state_inputs(self) -> dict[tuple[str, str], Tensor]:
         state = self.training
         found = {("parameter", target): tensor for target, tensor in state.masters.items()}
-        return found | {("momentum", target): tensor for target, tensor in state.momenta.items()}
+        for kind, tensors in state.kept.items():
+            found |= {(kind, target): tensor for target, tensor in tensors.items()}
+        return found
 
     def _place_end(self, item: GraphOutput) -> Tensor:
         """Return where an output of the graph is; a gradient elsewhere is copied to its place."""
@@ -376,7 +373,8 @@ class Builder(StepList):
             if tensor.buffer != target.buffer:
                 self.copy(tensor, target)
             return target
-        if item.kind in ("parameter", "momentum"):
-            state = self.training
-            return (state.masters if item.kind == "parameter" else state.momenta)[item.target]
+        if item.kind == "parameter":
+            return self.training.masters[item.target]
+        if item.kind in self.training.kept:
+            return self.training.kept[item.kind][item.target]
         return self.tensor(Ref(name=item.name))

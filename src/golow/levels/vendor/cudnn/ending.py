@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.kernels.counting import count
 from golow.levels.vendor.cudnn.operators.dropout import advance_kernel
-from golow.levels.vendor.cudnn.operators.sgd_update import update
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
 
 def finish(build: Builder) -> None:
     """Update the parameters, advance dropout's random numbers, and count the batches."""
-    if build.sgd is not None:
-        update(build, build.sgd)
+    build.updating.finish(build)
     for cell, tensor in build.cells.items():
         if cell.kind == "dropout":
             build.kernel(advance_kernel(), [], [tensor], "advance")

@@ -29,7 +29,7 @@ from golow.levels.vendor.cudnn.steps import (
     KernelCall,
     Tensor,
 )
-from golow.levels.vendor.cudnn.training_state import places_of
+from golow.levels.vendor.cudnn.training_state import KEPT, places_of
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import GraphInput, Ref
 
@@ -173,9 +173,11 @@ class Execution:
         bits = int(np.float32(value).view(np.uint32))
         self.gpu.write_word(self.address(tensor), bits)
 
-    def clear_momentum(self) -> None:
-        """Set all momentum to zero."""
-        for place in places_of("momentum"):
+    def forget(self) -> None:
+        """Set all that the optimizer keeps to zero."""
+        if (steps := self.built.inputs.get(("steps", "steps"))) is not None:
+            self.write_float(steps, 0.0)
+        for place in (place for role in KEPT for place in places_of(role)):
             if (region := self._regions.get(place)) is not None:
                 self.gpu.fill(region.address, region.size)
 
@@ -186,7 +188,7 @@ class Execution:
             self.gpu.launch(kernel, [self.address(tensor), self.address(copy)])
 
     def take_state(self, other: Execution) -> None:
-        """Enqueue copying parameters, buffers, momentum and shared cells from another plan of the
+        """Enqueue copying all that training changes, and shared cells, from another plan of the
         same network, whose layouts may differ."""
         for key, tensor in self.built.inputs.items():
             if key[0] in STATE:
@@ -203,7 +205,7 @@ class Execution:
 
     @property
     def working_bytes(self) -> int:
-        """Bytes that an iteration uses beyond parameters, their momentum and buffers."""
+        """Bytes that an iteration uses beyond parameters, buffers and what the optimizer keeps."""
         return sum(self.plan.sizes.get(place, 0) for place in ("arena", *places_of("gradient")))
 
     # ------------------------------------------------------------ loading

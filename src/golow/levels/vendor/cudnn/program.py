@@ -26,9 +26,9 @@ from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.feeding import Collector, Intake
 from golow.levels.vendor.cudnn.keeping import Aside
+from golow.levels.vendor.cudnn.kernels.loss_scale import SCALER
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.operators.dropout import CONTROL
-from golow.levels.vendor.cudnn.operators.sgd_update import SCALER
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE

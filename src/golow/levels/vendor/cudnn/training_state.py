@@ -1,9 +1,10 @@
-"""What training changes: each parameter's float32 original, momentum, gradient and half-precision
-copy. All have the same offset in flat places, so that one step updates all parameters."""
+"""What training changes: each parameter's float32 original, what the optimizer keeps of it, its
+gradient and half-precision copy. All have the same offset in flat places, so that one step updates
+all parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 from golow.levels.vendor.cudnn.layouts import Layout, same_memory
@@ -13,26 +14,28 @@ from golow.lower.graph import Value
 from golow.lower.plan import Place
 
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
-Role = Literal["master", "momentum", "gradient", "copy"]
+Role = Literal["master", "momentum", "square", "gradient", "copy"]
+KEPT: tuple[Role, ...] = ("momentum", "square")
 # Weights have gradients in the type of products, vectors (biases, batch norm) in float32.
 Group = Literal["vectors", "weights"]
 GROUPS: tuple[Group, ...] = ("vectors", "weights")
 
 
 class TrainingState:
-    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`."""
+    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`. kept: what
+    the optimizer keeps of each, of `KEPT`."""
 
-    def __init__(self, types: Types, new: New) -> None:
+    def __init__(self, types: Types, new: New, kept: Collection[str]) -> None:
         self._types, self._new = types, new
         self.masters: dict[str, Tensor] = {}
-        self.momenta: dict[str, Tensor] = {}
+        self.kept: dict[str, dict[str, Tensor]] = {role: {} for role in KEPT if role in kept}
         self.gradients: dict[str, Tensor] = {}
         self.copies: list[tuple[Tensor, Tensor]] = []
         self.beside: dict[int, int] = {}  # buffers whose offset follows from a master's offset
 
     def parameter(self, target: str, value: Value, layout: Layout) -> Tensor | None:
         """Return the original, or its copy in half precision. The first call allocates it with
-        momentum and gradient, in its layout; None for a later call with another layout."""
+        gradient and what is kept, in its layout; None for a later call with another layout."""
         master = self._master(target, value, layout)
         if not same_memory(value.shape, master.layout, layout._replace(dtype="float32")):
             return None
@@ -65,17 +68,17 @@ class TrainingState:
         gradient = layout._replace(dtype=self.gradient_type(group))
         roles: tuple[tuple[dict[str, Tensor], Role, Layout], ...] = (
             (self.masters, "master", master),
-            (self.momenta, "momentum", master),
+            *((self.kept[role], role, master) for role in KEPT if role in self.kept),
             (self.gradients, "gradient", gradient),
         )
-        for kept, role, made in roles:
-            kept[target] = self._new(value.name, value.shape, made, place_of(role, group))
-            self.beside[kept[target].buffer] = self.masters[target].buffer
+        for held, role, made in roles:
+            held[target] = self._new(value.name, value.shape, made, place_of(role, group))
+            self.beside[held[target].buffer] = self.masters[target].buffer
         return self.masters[target]
 
 
 def place_of(role: Role, group: Group) -> Place:
-    """Return the place of a group's parameters, or of their momentum, gradients or copies."""
+    """Return the place of a group's parameters, or of what is kept of them."""
     return f"{role}.{group}"
 
 

@@ -31,7 +31,7 @@ from golow.lower.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Va
 from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.operator import PREFIX, read
 from golow.lower.plan import Buffer, Operand, Place, Step, make_plan
-from golow.record import Unsupported
+from golow.record import KEPT, Unsupported
 
 LEVEL = "onednn"
 # Place of parameters and what is computed from them alone, until all steps are known.
@@ -317,7 +317,7 @@ class Builder:
     # ------------------------------------------------------------ the graph's ends
 
     def _is_state(self, kind: InputKind) -> bool:
-        if kind == "momentum":
+        if kind in KEPT:
             return True
         return self.graph.mode == "train" and kind in ("parameter", "buffer")
 

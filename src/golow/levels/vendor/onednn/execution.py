@@ -25,6 +25,7 @@ from golow.levels.vendor.onednn.library import (
 )
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import DTYPES, ArrayCall, Built, PrimitiveCall, Tensor
+from golow.record import KEPT
 
 Call = Callable[[], int | None]
 
@@ -147,16 +148,16 @@ class Execution:
         memories[SCRATCHPAD] = Memory(self.engine, primitive.scratchpad, scratch.address)
         _execute(primitive, self.engine, memories)
 
-    def clear_momentum(self) -> None:
-        """Set all momentum to zero, in any layout."""
+    def forget(self) -> None:
+        """Set all that the optimizer keeps to zero, in any layout."""
         for (kind, _), tensor in self.built.inputs.items():
-            if kind == "momentum":
+            if kind in KEPT:
                 buffer = self.plan.buffers[tensor.buffer]
                 memory = self._regions[buffer.place].map
                 np.frombuffer(memory, np.uint8, buffer.bytes, buffer.offset)[...] = 0
 
     def take_state(self, other: Execution) -> None:
-        """Copy parameters, buffers and momentum from another plan of the same network."""
+        """Copy all that training changes from another plan of the same network."""
         for key, tensor in self.built.inputs.items():
             if key[0] in STATE:
                 self.write(tensor, other.read(other.built.inputs[key]))

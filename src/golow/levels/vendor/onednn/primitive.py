@@ -24,8 +24,8 @@ from golow.levels.vendor.onednn.library import Descriptor, Engine, Owned, call, 
 class PostOp(NamedTuple):
     """What a primitive does to its result before it is written.
 
-    kind: ``sum`` (add the destination's content), ``add`` (add a tensor with that descriptor) or a
-    key of ELTWISE with its alpha and beta.
+    kind: ``sum`` (add alpha times the destination's content), ``add`` or ``mul`` (add a tensor with
+    that descriptor, or multiply by it) or a key of ELTWISE with its alpha and beta.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class _PostOps(Owned):
         call("dnnl_post_ops_create", byref(self.handle))
         for item in post_ops:
             if item.kind == "sum":
-                call("dnnl_post_ops_append_sum", self.handle, c_float(1.0), 0, 0)
+                call("dnnl_post_ops_append_sum", self.handle, c_float(item.alpha), 0, 0)
             elif item.descriptor is not None:
                 kind = {"add": BINARY_ADD, "mul": BINARY_MUL}[item.kind]
                 call("dnnl_post_ops_append_binary", self.handle, kind, item.descriptor.handle)

@@ -145,7 +145,7 @@ class OneDnn(PlanProgram):
     def set_learning_rate(self, execution: Execution, rate: float) -> None:
         """Set the learning rate of this execution's next iterations."""
         tensor = execution.built.inputs.get(("learning_rate", ""))
-        if tensor is not None:  # with its sign reversed: see operators/sgd_update.py
+        if tensor is not None:  # with its sign reversed: see updating.py
             execution.write(tensor, np.array([-rate], np.float32))
 
     def set_dropout(self, active: bool) -> None:

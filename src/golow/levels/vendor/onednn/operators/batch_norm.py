@@ -250,7 +250,7 @@ def _corrected(
     build.array_call(correct, [*sums, *given], [level, slope, *totals])
     primitive = Primitive(
         build.engine, "binary", BINARY_MUL, groups.wide, groups.narrow, groups.wide,
-        post_ops=[PostOp("add", descriptor=groups.narrow), PostOp("sum")],
+        post_ops=[PostOp("add", descriptor=groups.narrow), PostOp("sum", 1.0)],
     )  # fmt: skip
     reads = {
         SRC: x._replace(descriptor=groups.wide),

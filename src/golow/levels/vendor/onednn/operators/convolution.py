@@ -92,7 +92,7 @@ def _with_residual(
 ) -> tuple[Primitive, Tensor, dict[int, Tensor]]:
     """Return the primitive, its result and its extra arguments. The primitive adds the residual: in
     the residual's own memory if it dies here, otherwise as another argument."""
-    primitive = make([PostOp("sum"), *after], target)
+    primitive = make([PostOp("sum", 1.0), *after], target)
     wanted = primitive.descriptor(DST)
     if build.dies(residual) and not build.share_memory(residual, x):
         return primitive, build.wanted(residual, wanted), {}

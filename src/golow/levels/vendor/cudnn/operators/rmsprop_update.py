@@ -1,0 +1,16 @@
+"""RMSprop. No step for a single parameter: `updating` updates all at once."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.cudnn import updating
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.operators.rmsprop_update import RmspropUpdate
+
+
+def rmsprop_update(build: Builder, arguments: RmspropUpdate) -> None:
+    """Take the settings."""
+    updating.use(build, arguments, arguments.learning_rate)
+
+
+IMPLEMENTATIONS = (Implementation(RmspropUpdate, rmsprop_update, updating.refuse_differing),)
