@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from golow.levels.vendor.cudnn.operators import dropout, nll_loss, sgd_update, softmax
+import optimizers
+from golow.levels.vendor.cudnn.kernels import loss_scale, updates
+from golow.levels.vendor.cudnn.operators import dropout, nll_loss, softmax
+from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.operator import record_of
+from golow.lower.updating import append_update
+from golow.record import Optimizer
 from kernel_launches import TYPES, assert_close, drawn, gpu, result, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
@@ -134,33 +140,77 @@ def test_step_of_dropout_advances(gpu: Any) -> None:
 
 
 def scaler(scale: float, good_steps: int, found: int) -> Tensor:
-    state = np.array([(scale, good_steps, found)], sgd_update.SCALER)
+    state = np.array([(scale, good_steps, found)], loss_scale.SCALER)
     return torch.from_numpy(state.view(np.uint8))
+
+
+NOTHING = torch.empty(0)
 
 
 @pytest.mark.parametrize("count", [1, 7, 64, 10_001])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_sgd_is_that_of_pytorch(
-    gpu: Any, count: int, dtype: str, copied: bool, scaled: bool
+@pytest.mark.parametrize("settings", optimizers.ALL, ids=str)
+def test_an_update_is_that_of_pytorch(
+    gpu: Any, settings: Optimizer, count: int, dtype: str, copied: bool, scaled: bool
 ) -> None:
-    parameter, momentum, rate = drawn(count), torch.zeros(count), torch.tensor([0.1])
+    parameter, rate = drawn(count), torch.tensor([settings.learning_rate])
+    held = {kind: torch.zeros(count) for kind in ("momentum", "square")}
     copy = torch.zeros(count if copied else 0, dtype=torch_type(dtype))
-    state = scaler(1024.0, 0, 0) if scaled else torch.empty(0)
+    state = scaler(1024.0, 0, 0) if scaled else NOTHING
     exact = torch.nn.Parameter(parameter.double())
-    optimizer = torch.optim.SGD([exact], lr=0.1, momentum=0.9, weight_decay=5e-4)
-    kernel = sgd_update.sgd_kernel(count, 0.9, 5e-4, gradient=dtype, copy=dtype)
+    optimizer = optimizers.in_torch(settings, [exact])
+    operator = operator_of(settings)
+    kernel = updates.update(count, operator, gradient=dtype, copy=dtype)
+    steps, corrections, adam = torch.zeros(()), torch.zeros(2), settings.counts_steps
+    given = [held[kind] if kind in kinds_of(operator) else NOTHING for kind in held]
     for step in range(3):
         gradient = drawn(count, dtype=dtype, seed=step)
         exact.grad = gradient.double()
+        optimizers.clip(settings, [exact])
         optimizer.step()
         passed = gradient * 1024 if scaled else gradient
-        run(gpu, kernel, [passed, parameter, momentum, rate, state, copy], [])
-        assert_close(parameter, exact.detach())
-        assert_close(momentum, optimizer.state[exact]["momentum_buffer"])
+        factor = NOTHING
+        if settings.clip is not None:
+            factor, sums = torch.zeros(()), torch.zeros(updates.BLOCKS)
+            run(gpu, updates.squares(count, dtype), [passed, sums], [])
+            run(gpu, updates.clip_factor(updates.BLOCKS, settings.clip), [sums, state, factor], [])
+        if adam:
+            run(gpu, updates.adam_step(settings.betas), [rate, state, steps, corrections], [])
+        numbers = corrections if adam else NOTHING
+        run(gpu, kernel, [passed, parameter, *given, rate, numbers, factor, state, copy], [])
+        assert_close(parameter, exact.detach(), slack=64)
+        for key, kind in optimizers.NAMES.items():
+            if optimizer.state[exact].get(key) is not None:
+                assert_close(held[kind], optimizer.state[exact][key], slack=64)
         if copied:
             assert torch.equal(copy, parameter.to(copy.dtype))
+
+
+def operator_of(settings: Optimizer) -> updates.Update:
+    """The update of a parameter, as the pass writes it."""
+    weight, given, gradient = (Value(name=n, shape=(2,), dtype="float32") for n in "wgh")
+    negative = Node(
+        name="h", op="aten.neg.default", arguments=(Ref(name="g"),), outputs=(gradient,)
+    )
+    graph = Graph(
+        name="update",
+        mode="train",
+        inputs=(
+            GraphInput(value=weight, kind="parameter", target="w"),
+            GraphInput(value=given, kind="input", target="0"),
+        ),
+        nodes=(negative,),
+        outputs=(GraphOutput(name="h", kind="gradient", target="w"),),
+    )
+    found = (record_of(node) for node in append_update(graph, settings).nodes)
+    return next(one for one in found if isinstance(one, updates.Update))
+
+
+def kinds_of(operator: updates.Update) -> set[str]:
+    """What the update keeps."""
+    return {kind for kind in ("momentum", "square") if getattr(operator, kind, None) is not None}
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -170,15 +220,17 @@ def test_bad_gradient_leaves_a_step_out(gpu: Any, dtype: str, place: int, value:
     count, state = 4101, scaler(512.0, 1999, 0)
     gradient, parameter, momentum = drawn(count, dtype=dtype), drawn(count), drawn(count)
     gradient[5] = torch.finfo(gradient.dtype).max
-    find = sgd_update.find_nonfinite_kernel(count, dtype)
+    find = loss_scale.find_nonfinite(count, dtype)
     run(gpu, find, [gradient, state], [])
     assert torch.equal(state, scaler(512.0, 1999, 0))
     gradient[place] = value
     run(gpu, find, [gradient, state], [])
     assert torch.equal(state, scaler(512.0, 1999, 1))
     before = parameter.clone(), momentum.clone()
-    kernel = sgd_update.sgd_kernel(count, 0.9, 0.0, gradient=dtype)
-    run(gpu, kernel, [gradient, parameter, momentum, torch.ones(1), state, torch.empty(0)], [])
+    kernel = updates.update(count, operator_of(optimizers.ALL[2]), gradient=dtype)
+    none = [NOTHING] * 2
+    given = [gradient, parameter, momentum, NOTHING, torch.ones(1), *none, state, NOTHING]
+    run(gpu, kernel, given, [])
     assert torch.equal(parameter, before[0])
     assert torch.equal(momentum, before[1])
 
@@ -195,5 +247,5 @@ def test_next_scale(
     gpu: Any, before: tuple[float, int, int], after: tuple[float, int, int]
 ) -> None:
     state = scaler(*before)
-    run(gpu, sgd_update.next_scale_kernel(), [state], [])
+    run(gpu, loss_scale.next_scale(), [state], [])
     assert torch.equal(state, scaler(*after))

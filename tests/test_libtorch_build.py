@@ -337,7 +337,6 @@ def test_a_project_replaces_only_a_project(project: Path, inference: Built, tmp_
     assert [p.name for p in other.iterdir()] == ["README.md"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 def test_the_project_builds_and_runs_outside_golow(project: Path) -> None:
     assert CONFIGURE in (project / "README.md").read_text()

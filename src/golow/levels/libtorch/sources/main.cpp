@@ -64,7 +64,7 @@ void infer(Program& program, const Placement& placement, const Example& example,
         Result result;
         placement.step(program, example.batches[position++ % example.batches.size()], result);
       },
-      iterations, 2, /*cold=*/false);
+      iterations, 2, /*cold=*/false, Around{});
   std::vector<std::int64_t> samples = times.device.empty() ? times.host : times.device;
   std::sort(samples.begin(), samples.end());
   std::printf("%.3f ms per iteration (median of %zu)\n",
