@@ -94,4 +94,4 @@ def support(
         threads=default_threads(),
         precision=precision,
     )
-    return SupportResult(run(request, levels, device, observer or Silent()))
+    return SupportResult(run(request, levels=levels, device=device, observer=observer or Silent()))

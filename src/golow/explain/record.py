@@ -28,13 +28,17 @@ class Refusal(Record, frozen=True, kw_only=True):
 
 
 class OperatorSupport(Record, frozen=True, kw_only=True):
-    """One operation of the captured graph, under ATen's name: its calls, and who refuses them."""
+    """One operation of the captured graph, under ATen's name: its calls, and who refuses them.
+
+    refused: by level, how many of the calls it refuses. One may be refused for several reasons.
+    """
 
     operator: str
     calls: int
+    refused: dict[str, int] = {}
     refusals: tuple[Refusal, ...] = ()
 
-    def refused_by(self, level: str) -> tuple[Refusal, ...]:
+    def reasons_of(self, level: str) -> tuple[Refusal, ...]:
         """The level's refusals; none if it runs every call."""
         return tuple(refusal for refusal in self.refusals if refusal.level == level)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +38,7 @@ THE_STEP = "(the step itself)"
 
 
 def support(
-    request: Request, levels: Sequence[str] | None, device: Device | None, observer: Observer
+    request: Request, *, levels: Sequence[str] | None, device: Device | None, observer: Observer
 ) -> Support:
     """Ask each level which operations of the request's model it can run.
 
@@ -152,44 +153,64 @@ def _traceable(graph: Graph) -> Graph:
     return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 
+class _Refused(NamedTuple):
+    """A refusal, and the call that it is about: the operation, and a number of its own."""
+
+    operator: str
+    call: int
+    refusal: Unsupported
+
+
 def _operators(graph: Graph, answers: dict[str, list[Unsupported]]) -> tuple[OperatorSupport, ...]:
     """One row an operation: what is missing first, then by number of calls, then by name."""
+    refused = {level: _calls_of(graph, refusals) for level, refusals in answers.items()}
     calls = Counter(node.op for node in graph.nodes)
-    refused: dict[str, list[Refusal]] = {}
-    for level, refusals in answers.items():
-        for operator, refusal in _summed(graph, level, refusals):
-            refused.setdefault(operator, []).append(refusal)
-    for refusal in refused.get(THE_STEP, ()):
-        calls[THE_STEP] = max(calls[THE_STEP], refusal.calls)
-    rows = (
-        OperatorSupport(operator=name, calls=count, refusals=tuple(refused.get(name, ())))
-        for name, count in calls.items()
-    )
+    beyond = [_number(THE_STEP, found) for found in refused.values()]
+    if any(beyond):
+        calls[THE_STEP] = max(beyond)
+    rows = (_operator(name, count, refused) for name, count in calls.items())
     return tuple(sorted(rows, key=lambda row: (not row.refusals, -row.calls, row.operator)))
 
 
-def _summed(
-    graph: Graph, level: str, refusals: Sequence[Unsupported]
-) -> Iterator[tuple[str, Refusal]]:
-    """A level's refusals of the same calls for the same reason as one, with the first of them."""
-    first: dict[tuple[str, str], Unsupported] = {}
-    calls: dict[tuple[str, str], set[int]] = {}
+def _calls_of(graph: Graph, refusals: Sequence[Unsupported]) -> list[_Refused]:
+    """The refusals with the calls of the captured graph that they lead back to."""
+    found = []
     for number, refusal in enumerate(refusals):
-        operator, position = THE_STEP, -1 - number
         if isinstance(refusal.module, _Path):
             position = refusal.module.position
-            operator = graph.nodes[position].op
-        key = operator, refusal.reason
-        first.setdefault(key, refusal)
-        calls.setdefault(key, set()).add(position)
-    for (operator, reason), refusal in first.items():
-        yield (
-            operator,
-            Refusal(
-                level=level,
-                reason=reason,
-                calls=len(calls[operator, reason]),
-                node=refusal.node,
-                module=str(refusal.module),
-            ),
+            found.append(_Refused(graph.nodes[position].op, position, refusal))
+        else:
+            found.append(_Refused(THE_STEP, number, refusal))
+    return found
+
+
+def _operator(name: str, calls: int, refused: dict[str, list[_Refused]]) -> OperatorSupport:
+    numbers = {level: _number(name, found) for level, found in refused.items()}
+    return OperatorSupport(
+        operator=name,
+        calls=calls,
+        refused={level: number for level, number in numbers.items() if number},
+        refusals=tuple(r for level, found in refused.items() for r in _summed(name, level, found)),
+    )
+
+
+def _number(operator: str, refused: Sequence[_Refused]) -> int:
+    """How many calls of the operation are refused."""
+    return len({item.call for item in refused if item.operator == operator})
+
+
+def _summed(operator: str, level: str, refused: Sequence[_Refused]) -> Iterator[Refusal]:
+    """A level's refusals of one operation: one for each reason, with the first call."""
+    by_reason: dict[str, list[_Refused]] = {}
+    for item in refused:
+        if item.operator == operator:
+            by_reason.setdefault(item.refusal.reason, []).append(item)
+    for reason, items in by_reason.items():
+        first = items[0].refusal
+        yield Refusal(
+            level=level,
+            reason=reason,
+            calls=_number(operator, items),
+            node=first.node,
+            module=str(first.module),
         )

@@ -59,7 +59,7 @@ def support_rows(support: Support) -> list[dict[str, str | int | None]]:
 def _reasons(row: OperatorSupport, level: LevelSupport) -> str | None:
     if level.answer == "unknown":
         return None
-    return "; ".join(refusal.reason for refusal in row.refused_by(level.level))
+    return "; ".join(refusal.reason for refusal in row.reasons_of(level.level))
 
 
 # ---------------------------------------------------------------- the table
@@ -111,23 +111,24 @@ def _key(row: OperatorSupport, refusal: Refusal) -> tuple[str, str, int, str, st
 
 def _cell(row: OperatorSupport, level: str, notes: Footnotes) -> Text:
     """``yes``; else ``no``, or how many of the calls the level runs, with the reasons' marks."""
-    refusals = row.refused_by(level)
+    refusals = row.reasons_of(level)
     if not refusals:
         return Text("yes", style="green")
     order = list(notes)
     marks = ",".join(str(order.index(_key(row, refusal)) + 1) for refusal in refusals)
-    runs = row.calls - sum(refusal.calls for refusal in refusals)
-    word = f"{runs} of {row.calls}" if runs > 0 else "no"
+    runs = row.calls - row.refused[level]
+    word = f"{runs} of {row.calls}" if runs else "no"
     return Text(f"{word} [{marks}]", style="red")
 
 
 def _note(key: tuple[str, str, int, str, str]) -> str:
+    """The reason, how often it applies, and the first place; the top of a model has no names."""
     _, reason, calls, node, module = key
-    if not node:
-        return reason
-    place = f"layer {module}" if module else "the model's own forward"
-    where = f"at node {node}, {place}"
-    return f"{reason} ({where})" if calls == 1 else f"{reason} ({calls} calls, the first {where})"
+    layer = f"layer {module}" if module else "the model's own forward"
+    where = f"at node {node}, {layer}" if node else ""
+    if calls > 1:
+        where = f"{calls} calls, the first {where}" if where else f"{calls} calls"
+    return f"{reason} ({where})" if where else reason
 
 
 # ---------------------------------------------------------------- below the table
