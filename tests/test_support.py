@@ -279,6 +279,14 @@ def test_no_gpu_and_no_library_is_needed(monkeypatch: pytest.MonkeyPatch) -> Non
     }
 
 
+def test_a_level_is_asked_on_the_device_that_it_has() -> None:
+    levels = ["cudnn:autotune", "compile:cudagraphs", "libtorch"]
+    found = golow.support("mlp", levels=levels, batch=2).support
+    assert [(level.level, level.device) for level in found.levels] == [
+        ("cudnn:autotune", "cuda"), ("compile:cudagraphs", "cuda"), ("libtorch", "cpu"),
+    ]  # fmt: skip
+
+
 def test_a_device_leaves_the_levels_that_have_it() -> None:
     for device in ("cpu", "cuda"):
         levels = golow.support("mlp", device=device, batch=2).support.levels
@@ -378,6 +386,8 @@ MISTAKES = [
     (["--support", "resnet51"], "resnet50"),
     (["--support", "lenet5", "--levels", "onedn"], "onednn"),
     (["--support", "lenet5", "--levels", ""], "no level is named"),
+    (["--support", "lenet5", "--levels", "onednn+nothing"], "no choice"),
+    (["--support", "lenet5", "--levels", "cudnn+nothing"], "no choice"),
     (["--support", "lenet5", "--levels", "cudnn", "--device", "cpu"], "--device cuda"),
     (["--support", "lenet5", "--levels", "openvino", "--mode", "train"], "infer only"),
     (["--support", "lenet5", "--precision", "bf16"], "--device cuda"),

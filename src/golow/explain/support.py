@@ -87,12 +87,16 @@ def _chosen(names: Sequence[str] | None, mode: Mode, device: Device | None) -> l
 
 def _named(name: str, mode: Mode, device: Device | None) -> ChosenLevel:
     """The level of that name, on the device or else on the first one that it has."""
-    if device is not None:
-        return ladder.choose(name, mode, device)
-    try:
-        return ladder.choose(name, mode, "cpu")
-    except GolowError:
-        return ladder.choose(name, mode, "cuda")
+    return ladder.choose(name, mode, device or _first_device(name))
+
+
+def _first_device(name: str) -> Device:
+    """The CPU for an alias, and for a name that no level has, which `ladder.choose` refuses."""
+    level_name, _, variant = name.partition("+")[0].partition(":")
+    for level in ladder.LADDER:
+        if level.name == level_name and variant in ("", *level.variants):
+            return ChosenLevel(level, variant).devices[0]
+    return "cpu"
 
 
 def _captured(prepared: Prepared) -> tuple[Graph | None, str]:
