@@ -19,6 +19,7 @@ from golow.auditing import audit as auditing
 from golow.auditing.audit import AuditSettings
 from golow.comparison import compare as comparison
 from golow.comparison.settings import ComparisonSettings
+from golow.explain import support as supporting
 from golow.life import cycle
 from golow.life.settings import LifeSettings
 from golow.record import Optimizer
@@ -57,6 +58,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "compare", program)
     monkeypatch.setattr(auditing, "audit", program)
     monkeypatch.setattr(training, "train", program)
+    monkeypatch.setattr(supporting, "support", program)
     monkeypatch.setattr(api, "measure_study", program)
     monkeypatch.setattr(api, "find_study", lambda study, out, device: study)
 
@@ -86,6 +88,7 @@ FUNCTIONS: list[tuple[Callable[..., object], tuple[str, ...]]] = [
     (golow.compare, ("life", "life_rounds", "life_cold")),
     (golow.audit, ()),
     (golow.train, ("out",)),
+    (golow.support, ("device",)),  # beside the request, which always has one
     (golow.run_study, ("study", "device", "out")),  # these make the study that is meant
 ]
 

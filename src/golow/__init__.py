@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ProfileResult,
         Result,
         StudyResult,
+        SupportResult,
         TrainingInterrupted,
         TrainingResult,
         audit,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         profile,
         resume,
         run_study,
+        support,
         train,
     )
     from golow.record import GolowError, Optimizer
@@ -52,6 +54,7 @@ __all__ = [
     "Result",
     "Schedule",
     "StudyResult",
+    "SupportResult",
     "TrainingInterrupted",
     "TrainingResult",
     "audit",
@@ -66,6 +69,7 @@ __all__ = [
     "profile",
     "resume",
     "run_study",
+    "support",
     "train",
 ]
 

@@ -24,6 +24,7 @@ from golow.api.programs import (
     run_study,
     train,
 )
+from golow.api.supports import SupportResult, support
 
 __all__ = [
     "AuditInterrupted",
@@ -34,6 +35,7 @@ __all__ = [
     "ProfileResult",
     "Result",
     "StudyResult",
+    "SupportResult",
     "TrainingInterrupted",
     "TrainingResult",
     "audit",
@@ -48,5 +50,6 @@ __all__ = [
     "profile",
     "resume",
     "run_study",
+    "support",
     "train",
 ]

@@ -1,13 +1,136 @@
-"""``golow levels``: the table of levels."""
+"""``golow levels``: the table of levels, and which of them support the operations of a model."""
 
 from __future__ import annotations
 
-from golow.report.console import wide_console
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from golow.commands.options import (
+    Batch,
+    Channels,
+    Classes,
+    DeviceName,
+    Input,
+    JsonFile,
+    LevelNames,
+    LossOption,
+    ModeName,
+    ModeOption,
+    PrecisionName,
+    PrecisionOption,
+    Resolution,
+    Sequence,
+    names,
+    shape,
+)
+from golow.record import GolowError
+from golow.report.console import WIDTH, PlainConsole, wide_console
+
+if TYPE_CHECKING:
+    from golow.explain.record import Support
 
 
-def levels() -> None:
-    """List the levels and their variants, from the most abstract to the lowest."""
+def levels(
+    context: typer.Context,
+    support: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Show which level supports which operators of this model, without building or "
+            "running them: a model from `golow models`, or file.py:Name, package.module:name, "
+            "file.pt2. The other options are for this.",
+            show_default=False,
+        ),
+    ] = None,
+    mode: ModeOption = ModeName.infer,
+    batch: Batch = None,
+    resolution: Resolution = None,
+    sequence: Sequence = None,
+    input: Input = None,
+    levels: LevelNames = None,
+    channels: Channels = None,
+    classes: Classes = None,
+    loss: LossOption = None,
+    device: Annotated[
+        DeviceName | None,
+        typer.Option(
+            "--device",
+            help="Only levels that run on this device, which need not be here.  [default: both]",
+            show_default=False,
+        ),
+    ] = None,
+    precision: PrecisionOption = PrecisionName.default,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also show all operators that every level runs.")
+    ] = False,
+    json: JsonFile = None,
+) -> None:
+    """List the levels and their variants, from the most abstract to the lowest.
+
+    With --support, the exit status is 0 when no level lacks an operator, and 1 when one does or
+    when the model cannot be captured as the graph that a level needs.
+    """
+    if support is None:
+        _require_no_options(context)
+        _list_levels()
+        return
+    from golow import api
+    from golow.files import require_place
+    from golow.report.progress import ProgressDisplay
+
+    if json not in (None, "-"):
+        require_place(Path(json))
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+        result = api.support(
+            support,
+            mode=mode.value,
+            batch=batch,
+            resolution=resolution,
+            sequence=sequence,
+            input_shape=shape(input),
+            levels=names(levels),
+            channels=channels,
+            classes=classes,
+            loss=loss,
+            device=None if device is None else device.value,
+            precision=precision.value,
+            observer=display,
+        )
+    _show(result.support, json, every)
+    raise typer.Exit(1 if any(level.answer == "lacks" for level in result.support.levels) else 0)
+
+
+def _list_levels() -> None:
     from golow.levels.ladder import LADDER
     from golow.report.comparison.lists import levels_table
 
     wide_console().print(levels_table(LADDER))
+
+
+def _require_no_options(context: typer.Context) -> None:
+    """Raise `GolowError` for an option that says something about a model, without a model."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise GolowError(
+                f"{parameter.opts[0]} needs a model", "add --support MODEL, or leave it out."
+            )
+
+
+def _show(found: Support, json: str | None, every: bool) -> None:
+    from golow.files import write_whole, writing
+    from golow.record import encode
+    from golow.report.comparison.support import render
+
+    to_pipe = json == "-"
+    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    render(found, console, every=every)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(found))
+        sys.stdout.flush()
+    elif json is not None:
+        with writing(json, "name another file."):
+            write_whole(Path(json), encode(found))

@@ -159,8 +159,8 @@ def no_stream(path: Path | None, option: typer.CallbackParam) -> Path | None:
     if str(path) == "-":
         raise GolowError(
             f"{option.opts[0]} - would be standard output, but golow writes files there",
-            "name a folder or a file; only --json - of `golow compare` and `golow audit` writes to "
-            "standard output.",
+            "name a folder or a file; only --json - of `golow compare`, `golow audit` and "
+            "`golow levels` writes to standard output.",
         )
     return path
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph
 from golow.lower.plan import Plan
-from golow.record import Device, Mode, Workload
+from golow.record import Device, Mode, Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 # For workers that compute nothing in numpy: on import, its OpenBLAS starts a thread that spins for
@@ -63,6 +63,9 @@ class Level:
     modes, devices: what it can run, and on which devices; a variant may support less.
     passes: the passes that it adds to the common ones, if it lowers the graph further.
     plan: what it finally executes, in readable form.
+    refusals(graph, workload): for a level that starts from the graph, what of a cleaned graph it
+    cannot run, in order; it builds nothing and needs neither the level's libraries nor its device.
+    exports: whether an exporter turns the module into another format, and decides what is left out.
     probe: imports nothing heavy.
     prepare(bundle, variant, cache): builds what must be built, and raises
     `golow.record.Unsupported` if the level does not support this workload.
@@ -80,6 +83,8 @@ class Level:
     devices: tuple[Device, ...] = ("cpu",)
     passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
     plan: Callable[[Graph, Workload, Path], Plan] | None = None
+    refusals: Callable[[Graph, Workload], Iterator[Unsupported]] | None = None
+    exports: bool = False
 
 
 def python_worker(module: str, variant: str) -> tuple[str, ...]:

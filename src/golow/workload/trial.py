@@ -24,26 +24,32 @@ REORDERED = 1e-3
 
 def require_device(device: Device, precision: Precision) -> None:
     """Raise `GolowError` unless PyTorch can use the device here, in this precision."""
+    require_precision(device, precision)
+    if device == "cpu":
+        return
+    if torch.version.cuda is None:
+        raise GolowError(
+            f"torch {torch.__version__} is built without CUDA and cannot use a GPU",
+            "install a CUDA build of torch; `golow doctor` says what else is missing.",
+        )
+    if not torch.cuda.is_available():
+        raise GolowError(
+            "PyTorch finds no GPU that it can use here",
+            "check the driver and CUDA_VISIBLE_DEVICES; `golow doctor` says what is there.",
+        )
+
+
+def require_precision(device: Device, precision: Precision) -> None:
+    """Raise `GolowError` unless a device of this kind has the precision, whatever is here."""
     if device not in get_args(Device):
         raise GolowError(f"there is no device {device!r}", "devices are cpu and cuda.")
     if precision not in get_args(Precision):
         known = ", ".join(get_args(Precision))
         raise GolowError(f"there is no precision {precision!r}", f"precisions are {known}.")
-    if device == "cpu":
-        if precision not in ("default", "ieee"):
-            raise GolowError(
-                f"the precision {precision} is for a GPU; on a CPU every level runs in float32",
-                "add --device cuda, or use --precision default.",
-            )
-    elif torch.version.cuda is None:
+    if device == "cpu" and precision not in ("default", "ieee"):
         raise GolowError(
-            f"torch {torch.__version__} is built without CUDA and cannot use a GPU",
-            "install a CUDA build of torch; `golow doctor` says what else is missing.",
-        )
-    elif not torch.cuda.is_available():
-        raise GolowError(
-            "PyTorch finds no GPU that it can use here",
-            "check the driver and CUDA_VISIBLE_DEVICES; `golow doctor` says what is there.",
+            f"the precision {precision} is for a GPU; on a CPU every level runs in float32",
+            "add --device cuda, or use --precision default.",
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from golow.levels.level import Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph
-from golow.record import Device, Unsupported
+from golow.record import Device, Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 
@@ -32,6 +33,21 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         artifact_bytes=artifact.bytes,
         notes=artifact.notes,
     )
+
+
+def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
+    """Yield what has no C++ form in a cleaned graph. Of the operations that cannot run under
+    autocast it names the first alone."""
+    from golow.levels.libtorch.emit import not_emitted
+    from golow.levels.libtorch.placement import products, with_casts
+
+    dtype = products(workload)
+    try:
+        graph = with_casts(graph, dtype)
+    except Unsupported as refusal:
+        yield refusal
+        dtype = "float32"
+    yield from not_emitted(graph, workload.device, dtype)
 
 
 def _step(bundle: Bundle) -> Graph:
@@ -64,4 +80,5 @@ LEVEL = Level(
     prepare=prepare,
     from_graph=True,
     devices=("cpu", "cuda"),
+    refusals=refusals,
 )

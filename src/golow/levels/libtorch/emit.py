@@ -35,7 +35,7 @@ def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32"
     float16 the step scales its loss. Raises `golow.record.Unsupported` with the node and its layer
     if an operation has no C++ form.
     """
-    network = _Network(on_device(_seeded(graph, scaled=products == "float16"), device))
+    network = _network(graph, device, products)
     state, step = list(network.state_lines()), list(network.step_lines())
     kind = "true" if graph.mode == "train" else "false"
     if products != "float32":
@@ -61,6 +61,25 @@ def emit_program(graph: Graph, device: Device = "cpu", products: str = "float32"
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def not_emitted(
+    graph: Graph, device: Device = "cpu", products: str = "float32"
+) -> Iterator[Unsupported]:
+    """Every operation for which `emit_program` has no C++ form, in order; if all have one, what
+    else the program cannot do."""
+    network = _network(graph, device, products)
+    refused = list(network.refused_calls())
+    yield from refused
+    if not refused:
+        try:
+            list(network.result_lines())
+        except Unsupported as refusal:
+            yield refusal
+
+
+def _network(graph: Graph, device: Device, products: str) -> _Network:
+    return _Network(on_device(_seeded(graph, scaled=products == "float16"), device))
 
 
 def _seeded(graph: Graph, scaled: bool) -> Graph:
@@ -180,8 +199,16 @@ class _Network:
             yield from self._release_lines(node, position)
             yield f"    mark({position});"
         yield ""
-        yield from self._result_lines()
-        yield from self._buffer_lines()
+        yield from self.result_lines()
+
+    def refused_calls(self) -> Iterator[Unsupported]:
+        """The operations that cannot be written in C++."""
+        for node in self.nodes:
+            if node.op not in ALIASES:
+                try:
+                    self._call(node)
+                except Unsupported as refusal:
+                    yield refusal
 
     def _arguments(self) -> Iterator[object]:
         """The arguments of all operations, with lists flattened."""
@@ -272,7 +299,13 @@ class _Network:
 
     # ------------------------------------------------------------ results
 
-    def _result_lines(self) -> Iterator[str]:
+    def result_lines(self) -> Iterator[str]:
+        """The last lines of ``step``: what it returns, and the buffers' new content. It comes after
+        the calls, which say whose results may share memory."""
+        yield from self._returned_lines()
+        yield from self._buffer_lines()
+
+    def _returned_lines(self) -> Iterator[str]:
         outputs = [item for item in self.graph.outputs if item.kind == "output"]
         ordered = sorted(outputs, key=lambda item: int(item.target))
         names = ", ".join(self.names[item.name] for item in ordered)

@@ -126,4 +126,5 @@ LEVEL = Level(
     probe=probe,
     prepare=prepare,
     modes=("infer",),
+    exports=True,
 )

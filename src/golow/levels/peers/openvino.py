@@ -125,4 +125,5 @@ LEVEL = Level(
     probe=probe,
     prepare=prepare,
     modes=("infer",),
+    exports=True,
 )

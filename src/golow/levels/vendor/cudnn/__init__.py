@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -67,6 +67,15 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     return vendor_passes(workload.mode, workload.optimizer, further)
 
 
+def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
+    """Yield what the level cannot run of a captured graph, as far as this is known without
+    libraries and GPU."""
+    from golow.levels.vendor.cudnn.planning import refused_nodes
+    from golow.lower.passes import apply
+
+    return refused_nodes(apply(graph, passes(workload)))
+
+
 def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     """Return the plan of a lowered graph. Its engines are those that an earlier start chose here,
     otherwise those that the library prefers. Needs the GPU, since it decides which engines exist.
@@ -116,6 +125,7 @@ LEVEL = Level(
     from_graph=True,
     passes=passes,
     plan=plan,
+    refusals=refusals,
     devices=("cuda",),
     variants={
         "autotune": Variant("engines chosen by timing them instead of by the library's heuristics")

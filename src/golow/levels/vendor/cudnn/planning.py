@@ -3,6 +3,7 @@ build itself."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,11 @@ from golow.levels.vendor.cudnn.ending import finish
 from golow.levels.vendor.implementation import (
     Implementation,
     implementations,
+    refusals,
     require_supported,
 )
 from golow.lower.graph import Graph
+from golow.record import Unsupported
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -29,6 +32,12 @@ DTYPES = ("float32", "int64", "int32", "uint8", "bool")
 def implemented() -> dict[str, Implementation]:
     """Return every operator of the level, by its name in nodes."""
     return implementations(operators)
+
+
+def refused_nodes(graph: Graph) -> Iterator[Unsupported]:
+    """Yield every node that the level cannot run, as far as this is known without libraries and
+    GPU."""
+    return refusals(LEVEL, graph, implemented(), DTYPES)
 
 
 def require_runnable(graph: Graph) -> None:

@@ -3,11 +3,13 @@ build itself."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from golow.levels.vendor.implementation import (
     Implementation,
     implementations,
+    refusals,
     require_supported,
 )
 from golow.levels.vendor.onednn import operators
@@ -15,12 +17,18 @@ from golow.levels.vendor.onednn.builder import LEVEL, Builder, Chooser
 from golow.levels.vendor.onednn.library import Engine
 from golow.levels.vendor.onednn.steps import DTYPES, Built, Switches
 from golow.lower.graph import Graph
+from golow.record import Unsupported
 
 
 @cache
 def implemented() -> dict[str, Implementation]:
     """Return every operator of the level, by its name in nodes."""
     return implementations(operators)
+
+
+def refused_nodes(graph: Graph) -> Iterator[Unsupported]:
+    """Yield every node that the level cannot run, as far as this is known without library."""
+    return refusals(LEVEL, graph, implemented(), DTYPES)
 
 
 def require_runnable(graph: Graph) -> None:

@@ -1,0 +1,97 @@
+"""Which level supports which operations of a model, as Python users ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.api.frame import frame
+from golow.explain.record import OperatorSupport, Support
+from golow.measure.cores import default_threads
+from golow.observer import Observer, Silent
+from golow.record import Device, Mode, Precision
+
+if TYPE_CHECKING:
+    import pandas
+    from torch import Tensor, nn
+
+    from golow.workload.request import Loss
+
+
+class SupportResult(NamedTuple):
+    """What `support` returns: the record, and ways to look at it."""
+
+    support: Support
+
+    @property
+    def rows(self) -> tuple[OperatorSupport, ...]:
+        """The operations: what is missing somewhere first, then by number of calls."""
+        return self.support.operators
+
+    def table(self, *, every: bool = False) -> None:
+        """Print the operations, the levels that run them, and the reasons of those that do not.
+        every: do not fold the operations that nothing is missing for."""
+        from golow.report.comparison.support import render
+
+        render(self.support, every=every)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row an operation: ``operator``, ``calls``, and a column for each level with the reason
+        why it cannot run it, empty if it can, None if only an export can tell. Needs
+        ``pip install golow[pandas]``."""
+        from golow.report.comparison.support import support_rows
+
+        return frame(support_rows(self.support))
+
+    def lacks(self, level: str) -> bool:
+        """Whether the level cannot run the model, as far as this is known; raises KeyError for a
+        level that was not asked."""
+        return self.support.level(level).answer == "lacks"
+
+
+def support(
+    model: str | nn.Module,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    sequence: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    device: Device | None = None,
+    precision: Precision = "default",
+    observer: Observer | None = None,
+) -> SupportResult:
+    """Say which level supports which operations of the model, without building or running them.
+
+    The workload is that of `compare`. levels: names, all that can run in this mode unless given.
+    device: only levels that run on it; without it, each level on the device that it has. Neither a
+    GPU nor the levels' libraries are needed. A level goes by operations, shapes and types; its
+    library may still refuse a size when it is built, which `compare` would say.
+
+    Raises `GolowError` for what the caller can mend. A model that cannot be captured is a result.
+    """
+    from golow.explain.support import support as run
+    from golow.workload.request import Request
+
+    request = Request(
+        model,
+        example_inputs,
+        mode=mode,
+        batch=batch,
+        resolution=resolution,
+        sequence=sequence,
+        input_shape=input_shape,
+        channels=channels,
+        classes=classes,
+        loss=loss,
+        targets=targets,
+        threads=default_threads(),
+        precision=precision,
+    )
+    return SupportResult(run(request, levels=levels, device=device, observer=observer or Silent()))

@@ -1,0 +1,460 @@
+"""`golow levels --support`: which level supports which operators, with nothing built or run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import golow
+from drawn_networks import networks
+from golow import cli
+from golow.api import SupportResult
+from golow.explain.record import Support
+from golow.levels import ladder, libtorch
+from golow.levels.libtorch.emit import emit_program
+from golow.levels.vendor import cudnn, onednn
+from golow.levels.vendor.cudnn import planning as cudnn_planning
+from golow.levels.vendor.onednn import planning as onednn_planning
+from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Ref, Value
+from golow.lower.passes import CLEAN_UP, apply
+from golow.record import Mode, Unsupported, Workload
+from golow.report.comparison.support import SHOWN
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+FILE = """
+import torch
+from torch import nn
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return torch.erfinv(torch.tanh(x) * 0.5) + x
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.gates = nn.Sequential(Gate(), Gate())
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc(self.gates(torch.relu(self.conv(x))).mean((2, 3)))
+
+class Flow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(x) if x.sum() > 0 else x
+"""
+FROM_GRAPH = ["libtorch", "onednn", "cudnn"]
+
+
+class Between(nn.Module):
+    """A function of features between two linear layers."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.function = nn.Linear(6, 6), nn.Linear(6, 3), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(self.first(x)))
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "all run it": lambda x: torch.sigmoid(x) * x,
+    "not implemented": torch.erfinv,
+    "unfolds into what is not implemented": lambda x: torch.mvlgamma(x.abs() + 3, 2),
+    "another type": lambda x: (x.double() * 2).float() * 3,
+    "two reasons for one call": lambda x: x.softmax(1, dtype=torch.float64).float(),
+    "random": lambda x: x + torch.rand_like(x) * 0,
+}
+
+
+def asked(function: Callable[[Tensor], Tensor], mode: Mode = "infer") -> SupportResult:
+    loss = "mse_of_outputs" if mode == "train" else None
+    return golow.support(Between(function), torch.randn(5, 6), mode=mode, loss=loss)
+
+
+def lacking(result: SupportResult) -> list[str]:
+    return [level.level for level in result.support.levels if level.answer == "lacks"]
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of ``golow levels ARGUMENTS``."""
+    monkeypatch.setattr(sys, "argv", ["golow", "levels", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    output = capsys.readouterr()
+    return int(end.value.code or 0), output.out, output.err
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    (tmp_path / "mynet.py").write_text(FILE)
+    return str(tmp_path / "mynet.py")
+
+
+# ---------------------------------------------------------------- the answers
+
+
+def test_the_answer_leads_back_to_the_call_and_its_layer() -> None:
+    result = asked(FUNCTIONS["unfolds into what is not implemented"])
+    row = result.rows[0]
+    assert (row.operator, row.calls) == ("aten.mvlgamma.default", 1)
+    assert row.refused == {"onednn": 1, "cudnn": 1}
+    [refusal] = row.reasons_of("onednn")
+    assert refusal.reason == "aten.lgamma.default is not implemented"
+    assert result.rows[1].refusals == ()
+    assert lacking(result) == ["onednn", "cudnn"]
+    assert result.lacks("onednn")
+    assert not result.lacks("libtorch")
+    with pytest.raises(KeyError):
+        result.lacks("tensorflow")
+
+
+def test_some_calls_of_an_operator_may_run() -> None:
+    multiplied = {row.operator: row for row in asked(FUNCTIONS["another type"]).rows}
+    row = multiplied["aten.mul.Tensor"]
+    assert (row.calls, row.refused["onednn"]) == (2, 1)
+    assert row.reasons_of("onednn")[0].reason == "golow.binary on float64"
+
+
+def test_a_call_that_is_refused_for_two_reasons_counts_once() -> None:
+    [row] = [
+        row
+        for row in asked(FUNCTIONS["two reasons for one call"]).rows
+        if row.operator == "aten.softmax.int"
+    ]
+    assert (row.calls, row.refused["onednn"]) == (1, 1)
+    assert len(row.reasons_of("onednn")) == 2
+
+
+def test_libtorch_refuses_what_cannot_be_switched_off() -> None:
+    result = asked(FUNCTIONS["random"])
+    assert lacking(result) == FROM_GRAPH
+    [refusal] = result.rows[0].reasons_of("libtorch")
+    assert "random" in refusal.reason
+
+
+def test_what_a_pass_adds_has_a_row_of_its_own() -> None:
+    """SGD's update is in no call of the captured graph."""
+    module = nn.Sequential(nn.Linear(6, 3)).double()
+    result = golow.support(
+        module, torch.randn(5, 6, dtype=torch.float64), mode="train", loss="mse_of_outputs"
+    )
+    [row] = [row for row in result.rows if row.operator == "(the step itself)"]
+    assert row.refused == {"onednn": 2, "cudnn": 2}
+    assert row.refusals[0].reason == "golow.sgd_update on float64"
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_every_level_runs_a_model_of_the_zoo(mode: Mode) -> None:
+    result = golow.support("mnist_cnn", mode=mode, batch=2)
+    assert lacking(result) == []
+    answers = {level.level: level.answer for level in result.support.levels}
+    assert {name for name, answer in answers.items() if answer == "runs"} == set(FROM_GRAPH)
+    assert {answers[name] for name in ("eager", "torchscript", "compile")} == {"module"}
+    unknown = {name for name, answer in answers.items() if answer == "unknown"}
+    assert unknown == ({"onnxruntime", "openvino"} if mode == "infer" else set())
+    assert all(row.refusals == () for row in result.rows)
+
+
+def first_refusal(level: str, graph: Graph, workload: Workload) -> str:
+    """What the level says when it is built: the reason, or nothing."""
+    try:
+        if level == "libtorch":
+            emit_program(graph, workload.device)
+        elif level == "onednn":
+            onednn_planning.require_runnable(apply(graph, onednn.passes(workload)))
+        else:
+            cudnn_planning.require_runnable(apply(graph, cudnn.passes(workload)))
+    except Unsupported as refused:
+        return refused.reason
+    return ""
+
+
+def assert_as_when_built(module: nn.Module, inputs: Tensor, mode: Mode, loss: str | None) -> None:
+    """Each level is said to lack exactly what it refuses when it is built."""
+    found = golow.support(module, inputs, mode=mode, loss=loss)
+    prepared = prepare(Request(module, inputs, mode=mode, loss=loss))
+    graph = apply(capture(prepared).graph, CLEAN_UP)
+    assert {row.operator: row.calls for row in found.rows} == {
+        node.op: sum(other.op == node.op for other in graph.nodes) for node in graph.nodes
+    }
+    for level in FROM_GRAPH:
+        reason = first_refusal(level, graph, prepared.workload)
+        reasons = [r.reason for row in found.rows for r in row.reasons_of(level)]
+        assert (reason in reasons) if reason else reasons == []
+        assert found.lacks(level) == bool(reason)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_answer_is_that_of_a_build(name: str, mode: Mode) -> None:
+    loss = "mse_of_outputs" if mode == "train" else None
+    assert_as_when_built(Between(FUNCTIONS[name]), torch.randn(5, 6), mode, loss)
+
+
+def test_an_answer_that_differs_from_a_build_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn_planning, "refused_nodes", lambda graph: iter(()))
+    with pytest.raises(AssertionError):
+        assert_as_when_built(Between(torch.erfinv), torch.randn(5, 6), "infer", None)
+
+
+@settings(max_examples=15, deadline=None)
+@given(networks(), st.sampled_from(["infer", "train"]), st.booleans())
+def test_the_answer_is_that_of_a_build_for_any_network(
+    drawn: tuple[nn.Module, tuple[int, ...]], mode: Mode, lacks: bool
+) -> None:
+    network, shape = drawn
+    module = nn.Sequential(network, Erfinv()) if lacks else network
+    loss = "mse_of_outputs" if mode == "train" else None
+    assert_as_when_built(module, torch.randn(2, *shape), mode, loss)
+
+
+class Erfinv(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.erfinv(torch.tanh(x) * 0.9)
+
+
+def test_casts_are_asked_too() -> None:
+    """In half precision the emitted step has casts; what they are added to is still traced back."""
+    half = {"mode": "train", "device": "cuda", "precision": "bf16", "levels": ["libtorch"]}
+    assert not golow.support("mlp", **half).lacks("libtorch")
+    module = Between(FUNCTIONS["random"])
+    row = golow.support(module, torch.randn(5, 6), loss="mse_of_outputs", **half).rows[0]
+    assert (row.operator, row.refused) == ("aten.rand_like.default", {"libtorch": 1})
+
+
+def test_what_cannot_run_under_autocast_is_refused() -> None:
+    values = [Value(name=name, shape=(2, 3), dtype="float32") for name in "xw"]
+    product = Node(
+        name="product",
+        op="aten.mm.default",
+        arguments=(Ref(name="x"), Ref(name="w")),
+        outputs=(Value(name="y", shape=(2, 2), dtype="float32"),),
+        module="layer1.0",
+    )
+    graph = Graph(
+        name="made",
+        mode="train",
+        inputs=tuple(GraphInput(value=v, kind="parameter", target=v.name) for v in values),
+        nodes=(product,),
+        outputs=(GraphOutput(name="y", kind="output", target="0"),),
+    )
+    workload = prepare(Request("mlp", mode="train", batch=2)).workload
+    assert list(libtorch.refusals(graph, workload)) == []
+    half = msgspec.structs.replace(workload, device="cuda", precision="bf16")
+    [refusal] = libtorch.refusals(graph, half)
+    assert "aten.mm.default cannot run under autocast" in refusal.reason
+    assert refusal.module == "layer1.0"
+
+
+# ---------------------------------------------------------------- which levels
+
+
+def test_no_gpu_and_no_library_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("golow.levels.vendor.onednn.PACKAGE", "no-such-package")
+    monkeypatch.setattr("golow.levels.gpu.has_gpu", lambda: False)
+    result = golow.support("lenet5", levels=["vendor", "cudnn"], batch=2)
+    here = {level.level: (level.answer, level.missing) for level in result.support.levels}
+    assert here == {
+        "onednn": ("runs", "no-such-package is not installed"),
+        "cudnn": ("runs", "there is no NVIDIA GPU"),
+    }
+
+
+def test_a_level_is_asked_on_the_device_that_it_has() -> None:
+    levels = ["cudnn:autotune", "compile:cudagraphs", "libtorch"]
+    found = golow.support("mlp", levels=levels, batch=2).support
+    assert [(level.level, level.device) for level in found.levels] == [
+        ("cudnn:autotune", "cuda"), ("compile:cudagraphs", "cuda"), ("libtorch", "cpu"),
+    ]  # fmt: skip
+
+
+def test_a_device_leaves_the_levels_that_have_it() -> None:
+    for device in ("cpu", "cuda"):
+        levels = golow.support("mlp", device=device, batch=2).support.levels
+        assert [level.level for level in levels] == [
+            level.name for level in ladder.LADDER if device in level.devices
+        ]
+        assert {level.device for level in levels} == {device}
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_table_names_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], net: str
+) -> None:
+    arguments = ["--support", f"{net}:Net", "--input", "3x8x8", "--batch", "2"]
+    status, output, error = run(monkeypatch, capsys, *arguments)
+    assert status == 1
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[1].split() == ["operator", "calls", *FROM_GRAPH]
+    assert lines[2].split() == ["aten.erfinv.default", "2", "yes", "no", "[1]", "no", "[1]"]
+    text = " ".join(output.split())
+    assert (
+        "[1] onednn, cudnn: aten.erfinv.default is not implemented (2 calls, the first at node "
+        "gates.0, layer gates.0)"
+    ) in text
+    assert "eager, torchscript, compile and cudagraph run the module itself" in text
+    command = text[text.index("golow compare") :].replace("\\ ", "")
+    named = command.rpartition("--levels ")[2].split(",")
+    assert "libtorch" in named
+    assert not {"onednn", "cudnn", "cudagraph"} & set(named)
+    assert "capturing the graph" in error
+
+
+def test_levels_that_lack_nothing_are_status_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], net: str
+) -> None:
+    arguments = ["--support", f"{net}:Net", "--input", "3x8x8", "--levels", "libtorch,eager"]
+    status, output, _ = run(monkeypatch, capsys, *arguments)
+    assert status == 0
+    assert "onednn" not in output
+    assert "eager runs the module itself" in output
+
+
+def test_a_long_table_folds_what_all_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--support", "mnist_cnn", "--mode", "train", "--batch", "2"]
+    status, folded, _ = run(monkeypatch, capsys, *arguments)
+    _, whole, _ = run(monkeypatch, capsys, *arguments, "--all")
+    assert status == 0
+    rows, all_rows = (sum("  yes" in line for line in t.splitlines()) for t in (folded, whole))
+    assert rows == SHOWN
+    assert f"and {all_rows - rows} more operators (" in folded
+    assert "more operators" not in whole
+    assert max(map(len, whole.splitlines())) <= 100
+
+
+def test_a_model_that_cannot_be_captured_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], net: str
+) -> None:
+    status, output, error = run(monkeypatch, capsys, "--support", f"{net}:Flow", "--input", "4")
+    assert status == 1
+    text = " ".join(output.split())
+    assert "libtorch, onednn and cudnn need a graph: torch could not capture Flow" in text
+    assert "--levels eager,torchscript" in text
+    assert "Traceback" not in error
+
+
+def test_the_record_is_json(
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+    net: str,
+) -> None:
+    arguments = ["golow", "levels", "--support", f"{net}:Net", "--input", "3x8x8", "--json"]
+    found = []
+    for place in ("-", str(tmp_path / "support.json")):
+        monkeypatch.setattr(sys, "argv", [*arguments, place])
+        with pytest.raises(SystemExit):
+            cli.main()
+        output = capfdbinary.readouterr()
+        told = output.out if place == "-" else Path(place).read_bytes()
+        assert (b"operator" in output.err) == (place == "-")
+        json.loads(told)
+        found.append(msgspec.json.decode(told, type=Support))
+    assert found[0] == found[1]
+    assert found[0].operators[0].operator == "aten.erfinv.default"
+    assert found[0].operators[0].refused == {"onednn": 2, "cudnn": 2}
+    assert found[0].level("cudnn").answer == "lacks"
+
+
+MISTAKES = [
+    (["--batch", "3"], "--support MODEL"),
+    (["--all"], "--support MODEL"),
+    (["--support", "resnet51"], "resnet50"),
+    (["--support", "lenet5", "--levels", "onedn"], "onednn"),
+    (["--support", "lenet5", "--levels", ""], "no level is named"),
+    (["--support", "lenet5", "--levels", "onednn+nothing"], "no choice"),
+    (["--support", "lenet5", "--levels", "cudnn+nothing"], "no choice"),
+    (["--support", "lenet5", "--levels", "cudnn", "--device", "cpu"], "--device cuda"),
+    (["--support", "lenet5", "--levels", "openvino", "--mode", "train"], "infer only"),
+    (["--support", "lenet5", "--precision", "bf16"], "--device cuda"),
+    (["--support", "lenet5", "--resolution", "3"], "at least 12"),
+    (["--support", "lenet5", "--input", "3xlarge"], "3x224x224"),
+    (["--support", "lenet5", "--mode", "train", "--loss", "hope"], "cross_entropy"),
+    (["--support", "nowhere.py:Net", "--input", "3x8x8"], "no file"),
+    (["--support", "lenet5", "--json", "/dev/null/support.json"], "/dev/null"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTAKES, ids=[" ".join(m[0]) for m in MISTAKES])
+def test_a_mistake_is_explained(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    status, output, error = run(monkeypatch, capsys, *arguments)
+    assert status == 2
+    assert said in error
+    assert "Traceback" not in error
+    assert output == ""
+
+
+# ---------------------------------------------------------------- Python
+
+
+def test_the_rows_are_a_data_frame() -> None:
+    result = asked(torch.erfinv)
+    table = result.to_pandas().set_index("operator")
+    assert table.index[0] == "aten.erfinv.default"
+    assert table["onednn"].iloc[0] == "aten.erfinv.default is not implemented"
+    assert set(table["libtorch"]) == set(table["eager"]) == {""}
+    assert table["openvino"].isna().all()
+    assert table["calls"].sum() == sum(row.calls for row in result.rows)
+
+
+def test_a_live_module_is_compared_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    asked(torch.erfinv).table()
+    text = " ".join(capsys.readouterr().out.split())
+    assert 'Next: golow.compare(model, ..., levels=["eager", "torchscript"' in text
+
+
+def test_no_module_is_changed_by_being_asked() -> None:
+    module = Between(torch.erfinv).train()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    golow.support(module, torch.randn(5, 6))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert all(child.training for child in module.modules())
+    assert all(type(weight) is nn.Parameter for weight in module.parameters())
+
+
+@pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
+def test_a_comparison_says_the_same(net: str, tmp_path: Path) -> None:
+    """In real processes: what is said to lack an operator is unavailable for that reason."""
+    options = ["--input", "3x8x8", "--batch", "2", "--threads", "1", "--time-limit", "1"]
+    levels = ["--levels", "onednn", "--json", "-", "--out", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "golow", "compare", f"{net}:Net", *options, *levels]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
+    [_, refused] = json.loads(done.stdout)["runs"]
+    assert refused["check"]["verdict"] == "unavailable"
+    [row] = [
+        row
+        for row in golow.support(f"{net}:Net", input_shape=(3, 8, 8)).rows
+        if row.reasons_of("onednn")
+    ]
+    [refusal] = row.reasons_of("onednn")
+    assert refusal.reason in refused["check"]["reason"]
+    assert refusal.module in refused["check"]["reason"]
