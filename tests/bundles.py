@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from golow.lower.passes import CLEAN_UP, apply
-from golow.record import Mode, Optimizer
+from golow.record import Device, Mode, Optimizer
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
@@ -17,7 +17,18 @@ from golow.workload.request import Request
 NETWORKS = Path(__file__).parent / "networks.py"
 
 
-def network_bundle(folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8) -> Bundle:
+SGD = Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def network_bundle(
+    folder: Path,
+    mode: Mode,
+    *,
+    threads: int = 1,
+    batch: int = 8,
+    optimizer: Optimizer = SGD,
+    device: Device = "cpu",
+) -> Bundle:
     """`networks.Network`, with its graph; the step is large enough to show what goes wrong."""
     prepared = prepare(
         Request(
@@ -25,8 +36,10 @@ def network_bundle(folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8
             mode=mode,
             batch=batch,
             input_shape=(3, 16, 16),
-            optimizer=Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.01),
+            optimizer=optimizer,
             threads=threads,
+            device=device,
+            precision="ieee",
         )
     )
     bundle, prepared = write_bundle(prepared, folder)

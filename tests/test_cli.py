@@ -41,6 +41,8 @@ MISTAKES = [
     (["compare", "lenet5", "--init", "magic"], "kaiming"),
     (["compare", "lenet5", "--weights", "weights.pt"], "safetensors"),
     (["compare", "lenet5", "--worker", "mine"], "NAME=COMMAND"),
+    (["compare", "lenet5", "--mode", "train", "--optimizer", "lion"], "adamw"),
+    (["train", "lenet5", "--dataset", "digits", "--betas", "0.9"], "0.9,0.999"),
     (["compare", "nowhere.py:Net", "--input", "3x8x8"], "no file"),
     (["compare", "no_such_package.models:build", "--input", "3x8x8"], "cannot be imported"),
     (["compare", "lenet5", "--out", "/dev/null/runs"], "--out"),
