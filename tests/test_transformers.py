@@ -1,0 +1,46 @@
+"""Models of `transformers` at the CPU levels, with random weights. They need an extra that the test
+command does not install: `pip install -e '.[test,transformers]'`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import golow
+from golow.record import Mode
+from transformers_models import MODELS
+
+transformers = pytest.importorskip("transformers")
+
+LEVELS = ["eager", "torchscript", "libtorch", "onednn"]
+TRAINED = ["bert", "vit", "convnext", "resnet", "gpt2", "t5"]
+
+
+def compared(name: str, mode: Mode, levels: list[str]) -> golow.Result:
+    torch.manual_seed(0)
+    model, inputs = MODELS[name](transformers)
+    targets = None
+    if mode == "train":
+        with torch.no_grad():
+            targets = torch.randn_like(model.eval()(*inputs))
+    return golow.compare(
+        model, inputs, mode=mode, levels=levels, targets=targets, time_limit=0.5,
+        loss="mse_loss" if mode == "train" else None,
+    )  # fmt: skip
+
+
+def verdicts(result: golow.Result) -> dict[str, str]:
+    runs = result.comparison.runs
+    return {run.level: f"{run.check.verdict} {run.check.reason}".strip() for run in runs}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_inference_matches_at_every_level(name: str) -> None:
+    found = verdicts(compared(name, "infer", LEVELS))
+    assert found == dict.fromkeys(LEVELS, "match")
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_matches_at_every_level(name: str) -> None:
+    found = verdicts(compared(name, "train", LEVELS))
+    assert found == dict.fromkeys(LEVELS, "match")
