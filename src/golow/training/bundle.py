@@ -130,6 +130,13 @@ class TrainingBundles:
             precision=plan.precision,
         )
         prepared = prepare(request)
+        if draws := prepared.workload.draws:
+            raise GolowError(
+                f"{prepared.workload.model} draws random numbers in its forward pass, {draws} times; golow train "
+                "cannot give every level new ones for each batch of an epoch",
+                "golow compare does, for its own batches; dropout, also that of functional.dropout "
+                "in training, can be trained here.",
+            )
         if mode == "infer":
             batches = tuple(Batch(batch.inputs) for batch in batches)
         data = f"{facts.name}: {facts.source}"

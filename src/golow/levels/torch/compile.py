@@ -79,6 +79,10 @@ def program(variant: str) -> TorchProgram:
         indivisible = "torch.compile has fused its layers into kernels of its own"
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            if self.workload.draws:
+                # Its tracer does not see functions that stand in for others; the exporter does.
+                self.constant_dropout = True  # in the exported program
+                module = torch.export.export(module, inputs, strict=False).module()
             if self.constant_weights:  # else the code with the old weights would be reused
                 torch.compiler.reset()
             compiled: Lowered = torch.compile(module, **options)
