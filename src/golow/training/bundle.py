@@ -132,10 +132,10 @@ class TrainingBundles:
         prepared = prepare(request)
         if draws := prepared.workload.draws:
             raise GolowError(
-                f"{prepared.workload.model} draws random numbers in its forward pass, {draws} times; golow train "
-                "cannot give every level new ones for each batch of an epoch",
-                "golow compare does, for its own batches; dropout, also that of functional.dropout "
-                "in training, can be trained here.",
+                f"{prepared.workload.model} draws {draws} times in a {mode} pass; golow train "
+                "cannot give every level new draws for each batch of an epoch",
+                "golow compare can compare it; golow train takes nn.Dropout and, in training, "
+                "functional.dropout.",
             )
         if mode == "infer":
             batches = tuple(Batch(batch.inputs) for batch in batches)

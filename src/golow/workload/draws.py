@@ -11,8 +11,10 @@ make the step unrepeatable, which `trial` refuses.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -124,11 +126,17 @@ def _asked(source: _Source | None) -> Iterator[None]:
 def _stand_in(original: _Call, answer: str) -> _Call:
     def called(*given: Any, **named: Any) -> Any:
         source = _ACTIVE.source
-        if source is None or named.get("out") is not None:
+        if source is None or named.get("out") is not None or _is_internal(sys._getframe(1)):
             return original(*given, **named)
         return getattr(source, answer)(original, given, named)
 
     return called
+
+
+def _is_internal(caller: FrameType) -> bool:
+    """Whether PyTorch itself calls, from the definition of an operator: while it traces dropout, it
+    calls ``rand_like``, which is no draw of the model."""
+    return str(caller.f_globals.get("__name__", "")).startswith("torch._")
 
 
 def _dropout_stand_in(original: _Call) -> _Call:
@@ -192,7 +200,7 @@ def accept_draws(module: nn.Module, count: int, mode: Mode) -> None:
     """Let the module take so many draws behind its own inputs. Its class becomes a subclass, so
     that layers and parameters keep their names."""
     module.golow_draws = (count, mode)  # type: ignore[assignment]
-    own = type(module)
+    own: type[nn.Module] = type(module)
     names = {"__module__": own.__module__, "__qualname__": own.__qualname__}
     module.__class__ = type(own.__name__, (_Given, own), names)
 
@@ -201,7 +209,7 @@ def accept_draws(module: nn.Module, count: int, mode: Mode) -> None:
 def own_class(module: nn.Module) -> Iterator[None]:
     """The module as its own code made it, within the block."""
     given = type(module)
-    if not isinstance(module, _Given):
+    if not issubclass(given, _Given):
         yield
         return
     module.__class__ = given.__bases__[1]

@@ -93,7 +93,8 @@ def try_gradients(
     computed again in the backward pass would draw anew, which the loss does not show."""
     with random_layers_off(module), torch.enable_grad():
         first, second = (
-            _gradients(module, batch, loss, device, f"{name} cannot be trained") for _ in range(2)
+            _gradients(module, batch, loss, device, f"{name} cannot be trained", seed)
+            for seed in range(2)
         )
     _require_repeatable(name, "its backward pass", first, second, "cuda")
 
@@ -160,10 +161,17 @@ def _loss_once(
 
 
 def _gradients(
-    module: nn.Module, batch: Batch, loss: Callable[..., Tensor], device: Device, failing: str
+    module: nn.Module,
+    batch: Batch,
+    loss: Callable[..., Tensor],
+    device: Device,
+    failing: str,
+    seed: int,
 ) -> list[Tensor]:
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    with users_code(failing):
+    devices = [torch.cuda.current_device()] if device == "cuda" else []
+    with users_code(failing), torch.random.fork_rng(devices):
+        torch.manual_seed(seed)  # a layer that is computed again restores the generator's state
         inputs = tuple(t.to(device) for t in batch.inputs)
         output = functional_call(module, _state(module, device), inputs)
         value = loss(output, *(target.to(device) for target in batch.targets))

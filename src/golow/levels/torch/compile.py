@@ -88,6 +88,12 @@ def program(variant: str) -> TorchProgram:
             compiled: Lowered = torch.compile(module, **options)
             return compiled
 
+        def _stand_in(self) -> None:
+            # The compiler notes what it finds under PyTorch's names when it is imported. It takes
+            # that as it is, and reads the code of all others, such as those that stand in.
+            importlib.import_module("torch._dynamo")
+            super()._stand_in()
+
         def wake(self, mode: Mode) -> None:
             super().wake(mode)
             importlib.import_module("torch._inductor.compile_fx")  # else the first compilation does

@@ -283,7 +283,8 @@ class TorchProgram(Chooser):
         self.bundle = bundle
         self.device = torch.device(self.workload.device)
         self.arithmetic = torch_device.arithmetic(self.workload, self.dtype, self.habits)
-        self._stand_in()
+        if self.workload.draws or any(map(is_dropout_call, self.workload.random_layers)):
+            self._stand_in()
         self.module = torch_bundle.module(bundle)
         self.module.to(  # type: ignore[call-overload]
             self.device, self.arithmetic.storage, memory_format=self.memory_format
@@ -304,8 +305,9 @@ class TorchProgram(Chooser):
         self._settled: dict[str, Any] | None = None
 
     def _stand_in(self) -> None:
-        """Replace the random functions that this model calls, before its code is imported."""
-        if any(map(is_dropout_call, self.workload.random_layers)):
+        """Let functions stand in for the random ones that this model calls, before its code is
+        imported."""
+        if self.train:
             install(DROPOUT_CALLS)
         if self.workload.draws:
             install_draws(self.workload.mode)
