@@ -80,9 +80,12 @@ def program(variant: str) -> TorchProgram:
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
             if self.workload.draws:
-                # Its tracer does not see functions that stand in for others; the exporter does.
+                # The compiler does not see all functions that stand in for others; an export does.
                 self.constant_dropout = True  # in the exported program
                 module = torch.export.export(module, inputs, strict=False).module()
+                # They check the inputs at each call, which takes longer than a small network.
+                module._forward_pre_hooks.clear()
+                module._forward_hooks.clear()
             if self.constant_weights:  # else the code with the old weights would be reused
                 torch.compiler.reset()
             compiled: Lowered = torch.compile(module, **options)
