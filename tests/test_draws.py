@@ -144,6 +144,13 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "dropout": lambda x: functional.dropout(x, 0.3),
     "in place": lambda x: functional.dropout(x.clone(), 0.3, True, True),
     "distribution": lambda x: x + torch.distributions.Normal(0.0, 1.0).sample((3, 4)),
+    "poisson": lambda x: x + torch.poisson(torch.full((3, 4), 2.0)),
+    "order": lambda x: x[:, torch.randperm(4)],
+    "whole numbers like": lambda x: x + torch.randint_like(x, 9),
+    "geometric": lambda x: x + torch.empty(4).geometric_(0.5),
+    "Cauchy": lambda x: x + torch.empty(4).cauchy_(),
+    "log normal": lambda x: x + torch.empty(4).log_normal_(),
+    "random": lambda x: x + torch.empty(4, dtype=torch.int64).random_(9),
     "nothing": lambda x: x.tanh(),
 }
 

@@ -132,8 +132,8 @@ class TrainingBundles:
         prepared = prepare(request)
         if draws := prepared.workload.draws:
             raise GolowError(
-                f"{prepared.workload.model} draws {draws} times in a {mode} pass; golow train "
-                "cannot give every level new draws for each batch of an epoch",
+                f"{prepared.workload.model} draws random numbers ({draws} in a pass); golow train "
+                "cannot give every level new ones for each batch of an epoch",
                 "golow compare can compare it; golow train takes nn.Dropout and, in training, "
                 "functional.dropout.",
             )
