@@ -153,7 +153,7 @@ class Draws(nn.Module):
 def test_a_model_that_draws_is_refused_and_one_that_drops_is_not(
     data: TrainingData, tmp_path: Path
 ) -> None:
-    with pytest.raises(GolowError, match="draws random numbers .1 in a pass.") as raised:
+    with pytest.raises(GolowError, match="draws random numbers") as raised:
         TrainingBundles(planned(Draws(False), data), Draws(False), data, tmp_path)
     assert "golow compare can compare it" in raised.value.hint
     bundles = TrainingBundles(planned(Draws(True), data), Draws(True), data, tmp_path / "other")

@@ -103,8 +103,8 @@ class Standard:
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")
         if draws := self._bundle.workload.draws:
             notes.append(
-                f"the model draws random numbers ({draws} in a pass): they are drawn once, and given "
-                "to every level as inputs; the times are without the drawing"
+                f"the model draws random numbers ({draws} in a pass): they are drawn once, and "
+                "given to every level as inputs; the times are without the drawing"
             )
         return notes
 
