@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 import golow
 from drawn_trainings import epoch, run
@@ -133,6 +134,30 @@ def test_a_last_batch_of_one_is_refused_where_batch_norm_cannot_take_it(
         TrainingBundles(planned(NORMED, data, batch), NORMED, data, tmp_path)
     assert hint in raised.value.hint
     TrainingBundles(planned(PLAIN, data, batch), PLAIN, data, tmp_path / "other")
+
+
+class Draws(nn.Module):
+    """The digits' classes, after dropout or with noise."""
+
+    def __init__(self, drops: bool) -> None:
+        super().__init__()
+        self.drops, self.fc = drops, nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images.flatten(1)
+        if self.drops:
+            return self.fc(functional.dropout(x, 0.2, self.training))
+        return self.fc(x + torch.randn_like(x))
+
+
+def test_a_model_that_draws_is_refused_and_one_that_drops_is_not(
+    data: TrainingData, tmp_path: Path
+) -> None:
+    with pytest.raises(GolowError, match="draws random numbers") as raised:
+        TrainingBundles(planned(Draws(False), data), Draws(False), data, tmp_path)
+    assert "golow compare can compare it" in raised.value.hint
+    bundles = TrainingBundles(planned(Draws(True), data), Draws(True), data, tmp_path / "other")
+    assert bundles.workload.random_layers == ("functional.dropout",)
 
 
 def test_a_live_module_is_trained_and_not_forgotten(data: TrainingData, tmp_path: Path) -> None:

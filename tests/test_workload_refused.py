@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from golow.record import GolowError, Optimizer
+from golow.record import GolowError, Mode, Optimizer
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from hostile import models
@@ -139,7 +139,7 @@ class Functional(nn.Module):
         self.fc = nn.Linear(16, 4)
 
     def forward(self, x):
-        return self.fc(functional.dropout(x, 0.5{training}))
+        return self.fc(functional.rrelu(x, training=True))
 
 class Layers(nn.Sequential):
     def __init__(self):
@@ -148,26 +148,20 @@ class Layers(nn.Sequential):
 
 
 def test_dropout_layers_are_known(file: Path) -> None:
-    file.write_text(RANDOM.format(training=""))
+    file.write_text(RANDOM)
     trained = prepare(Request(f"{file}:Layers", input_shape=(16,), mode="train"))
     assert trained.workload.random_layers == ("1", "3")
     assert prepare(Request(f"{file}:Layers", input_shape=(16,))).workload.random_layers == ()
 
 
-def test_a_step_that_is_random_otherwise_is_refused(file: Path) -> None:
-    file.write_text(RANDOM.format(training=", training=self.training"))
-    refused = refusal(f"{file}:Functional", input_shape=(16,), mode="train")
-    assert "is random in training, beyond its nn.Dropout layers" in refused.message
-    assert "instead of functional.dropout" in refused.hint
-    prepare(Request(f"{file}:Functional", input_shape=(16,)))  # in inference it drops nothing
-
-
-def test_inference_that_is_random_is_refused(file: Path) -> None:
-    """functional.dropout drops in inference too unless told otherwise, and every level would then
-    match a reference that is as far from eager as from anything else."""
-    file.write_text(RANDOM.format(training=""))
-    refused = refusal(f"{file}:Functional", input_shape=(16,))
-    assert "is random in inference" in refused.message
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_step_that_is_random_otherwise_is_refused(file: Path, mode: Mode) -> None:
+    """Every level would match a reference that is as far from eager as from anything else."""
+    file.write_text(RANDOM)
+    refused = refusal(f"{file}:Functional", input_shape=(16,), mode=mode)
+    doing = "training" if mode == "train" else "inference"
+    assert f"is random in {doing}, beyond dropout and the draws" in refused.message
+    assert "by these names" in refused.hint
 
 
 def test_what_is_not_a_number_is_not_random(file: Path) -> None:

@@ -7,7 +7,8 @@ Format history (every file contains ``FORMAT_VERSION``; ``comparison/store.py`` 
     ``Run.layers``, ``Run.layers_missing``, and for GPUs ``Workload.device``, ``Block.gpu``,
     ``Block.throttled``, ``Conditions.device``, ``Conditions.cache``,
     ``Conditions.throttled_share`` and ``Run.device``. For the proof of timed iterations:
-    ``Block.wall_ns``. For the audit of choices: ``Run.choices``.
+    ``Block.wall_ns``. For the audit of choices: ``Run.choices``. For draws that are given:
+    ``Workload.draws``.
 
 Nothing here imports torch, so that a worker without a framework can read these records.
 A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.
@@ -128,7 +129,9 @@ class Workload(Record, frozen=True, kw_only=True):
     precision: ``default`` is PyTorch's own (on a GPU, TF32 in convolutions and IEEE float32 in
     matrix products), ``ieee`` is float32 everywhere, ``tf32`` is TF32 wherever the hardware has it,
     ``bf16`` and ``fp16`` follow autocast, with float32 master weights. inputs: the types of one
-    batch, batch dimension first. digest: identifies the content (source, weights, shapes, mode),
+    batch, batch dimension first, and of the draws that are given behind them. draws: their number.
+    random_layers: paths of the layers that drop something in training, and names of functions that
+    do. digest: identifies the content (source, weights, shapes, mode),
     so that equal workloads can be recognised.
     """
 
@@ -150,6 +153,7 @@ class Workload(Record, frozen=True, kw_only=True):
     threads: int = 1
     parameters: int = 0
     random_layers: tuple[str, ...] = ()
+    draws: int = 0
     digest: str = ""
 
 

@@ -101,6 +101,11 @@ class Standard:
         if self._bundle.workload.random_layers:
             count = len(self._bundle.workload.random_layers)
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")
+        if draws := self._bundle.workload.draws:
+            notes.append(
+                f"the model draws random numbers ({draws} in a pass): they are drawn once, and "
+                "given to every level as inputs; the times are without the drawing"
+            )
         return notes
 
     def take_eager(self, eager: Outputs) -> None:
@@ -313,12 +318,22 @@ def write_moved_bundle(bundle: Bundle, folder: Path, seed: int, working: Roundin
     weights = load_file(bundle.file("weights.safetensors"))
     moved = moved_weights(weights, bundle.workload, working, generator)
     save_file(moved, folder / "weights.safetensors")
+    draws = _draw_names(bundle.workload)
     batches = {
-        name: _add_noise(tensor, working if "/input/" in name else FLOAT32, generator)
+        name: tensor
+        if name in draws  # exact at every level; moved, one near a threshold would pass it
+        else _add_noise(tensor, working if "/input/" in name else FLOAT32, generator)
         for name, tensor in load_file(bundle.file("batches.safetensors")).items()
     }
     save_file(batches, folder / "batches.safetensors")
     return Bundle(folder)
+
+
+def _draw_names(workload: Workload) -> set[str]:
+    """The names of the draws in the file of the batches."""
+    end = len(workload.inputs)
+    positions = range(end - workload.draws, end)
+    return {f"{batch}/input/{n}" for batch in range(workload.batches) for n in positions}
 
 
 def moved_weights(

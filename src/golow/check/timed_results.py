@@ -90,7 +90,8 @@ def choose_spans(bundle: Bundle) -> tuple[tuple[Span, ...], ...]:
     """
     places = []
     with safe_open(bundle.file("batches.safetensors"), framework="pt") as file:
-        for position in range(len(bundle.workload.inputs)):
+        # Draws are not marked: a number between two draws, such as half of a mask's one, is none.
+        for position in range(len(bundle.workload.inputs) - bundle.workload.draws):
             batches = range(bundle.workload.batches)
             values = torch.cat([file.get_tensor(f"{n}/input/{position}") for n in batches])
             if not values.is_complex() and values.numel():

@@ -61,7 +61,9 @@ def _is_named(loss: str) -> bool:
 def _has_named_inputs(workload: Workload) -> bool:
     """Whether options describe the inputs: one image a sample, or what a model of the zoo takes."""
     entry = _entry(workload.source)
-    return len(workload.inputs) == (1 if entry is None else max(1, len(entry.fields)))
+    return len(workload.inputs) - workload.draws == (
+        1 if entry is None else max(1, len(entry.fields))
+    )
 
 
 def _model(workload: Workload) -> Iterator[str]:

@@ -130,6 +130,13 @@ class TrainingBundles:
             precision=plan.precision,
         )
         prepared = prepare(request)
+        if draws := prepared.workload.draws:
+            raise GolowError(
+                f"{prepared.workload.model} draws random numbers ({draws} in a pass); golow train "
+                "cannot give every level new ones for each batch of an epoch",
+                "golow compare can compare it; golow train takes nn.Dropout and, in training, "
+                "functional.dropout.",
+            )
         if mode == "infer":
             batches = tuple(Batch(batch.inputs) for batch in batches)
         data = f"{facts.name}: {facts.source}"

@@ -104,7 +104,10 @@ def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
     """Write a live module or loss with cloudpickle, which also carries notebook definitions."""
     source = prepared.workload.source
     if source.kind == "pickle":
-        data = _pickle(prepared.module, "the module")
+        from golow.workload.draws import own_class  # imports torch, which a vendor worker lacks
+
+        with own_class(prepared.module):
+            data = _pickle(prepared.module, "the module")
         (folder / "module.pkl").write_bytes(data)
         source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
     if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):

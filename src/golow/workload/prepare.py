@@ -10,15 +10,18 @@ from torch import Tensor, nn
 
 from golow.record import GolowError, TensorType, Workload
 from golow.workload.batch import Batch
+from golow.workload.dropout_calls import DROPOUT_CALLS
 from golow.workload.inputs import make_inputs
 from golow.workload.losses import resolve_loss
 from golow.workload.request import Loss, Request, require_optimizer
+from golow.workload.settled_draws import settle_draws
 from golow.workload.source import random_layers
+from golow.workload.stand_ins import installed
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,
     require_device,
-    try_forward,
+    try_gradients,
     try_inference,
     try_step,
 )
@@ -62,14 +65,19 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         callers = request.example_inputs is not None
         return fit_targets(batches, output, loss_name, request.seed, callers=callers)
 
-    first = next(made)
+    dropping: tuple[str, ...] = ()
     with on_device or nullcontext():
-        output = try_forward(module, first, source.name, request.device)
-        [tried] = with_targets((first,), output)
-        if loss is None:
-            try_inference(module, tried, output, source.name, request.device)
-        else:
-            try_step(module, tried, loss, source.name, request.device)
+        with installed(DROPOUT_CALLS if loss is not None else {}):
+            output, first, made, draws = settle_draws(module, made, source.name, request)
+            [tried] = with_targets((first,), output)
+            if loss is None:
+                try_inference(module, tried, output, source.name, request.device)
+            else:
+                dropping = try_step(module, tried, loss, source.name, request.device)
+                if draws:
+                    try_gradients(module, tried, loss, source.name, request.device)
+            if draws:  # the module runs on every batch, to draw
+                made = iter(tuple(made))
         give_back_memory(request.device)  # the levels need what the tries took
     # The other batches come later: what does not fit on the device must not fill the host first.
     batches = with_targets((first, *made), output)
@@ -92,7 +100,8 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         batches=len(batches),
         threads=request.threads,
         parameters=sum(p.numel() for p in module.parameters()),
-        random_layers=tuple(random_layers(module)) if request.mode == "train" else (),
+        random_layers=(*random_layers(module), *dropping) if request.mode == "train" else (),
+        draws=draws,
     )
     return Prepared(workload, module, batches, loss)
 

@@ -23,6 +23,7 @@ from torch import nn
 from golow import models
 from golow.files import read_text, read_whole, require_file
 from golow.record import GolowError, ModelSource
+from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.program import load_program
 
 GOLOW = Path(__file__).parent.parent
@@ -241,13 +242,15 @@ def random_layers(module: nn.Module) -> list[str]:
 
 @contextmanager
 def random_layers_off(module: nn.Module) -> Iterator[None]:
-    """Set the probability of all layers that drop something to 0 within the block."""
+    """Set the probability of all layers that drop something to 0 within the block, and switch off
+    dropout that is called as a function, where it can be (`dropout_calls`)."""
     layers = [(layer, name) for layer in module.modules() if (name := _probability(layer))]
     before = [getattr(layer, name) for layer, name in layers]
     for layer, name in layers:
         setattr(layer, name, 0.0)
     try:
-        yield
+        with dropout_calls_off():
+            yield
     finally:
         for (layer, name), probability in zip(layers, before, strict=True):
             setattr(layer, name, probability)

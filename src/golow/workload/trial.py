@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from golow.record import Device, GolowError, Precision
 from golow.workload.batch import Batch
+from golow.workload.dropout_calls import dropout_calls_found
 from golow.workload.source import random_layers_off, users_code
 
 # A GPU may sum in another order each time, which a network amplifies. Relative to the largest
@@ -80,11 +81,28 @@ def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device
 
 def try_step(
     module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
-) -> None:
-    """Run a forward pass with the loss twice: training must be possible and repeatable."""
+) -> tuple[str, ...]:
+    """Run a forward pass with the loss twice: training must be possible and repeatable. Returns the
+    calls of functions that would have dropped something, which are off here."""
     with random_layers_off(module):
-        first, second = (_loss_once(module, batch, loss, name, device) for _ in range(2))
+        with dropout_calls_found() as found:
+            first = _loss_once(module, batch, loss, name, device)
+        second = _loss_once(module, batch, loss, name, device)
     _require_repeatable(name, "training", first, second, device)
+    return tuple(found)
+
+
+def try_gradients(
+    module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
+) -> None:
+    """Run forward and backward twice. Draws can be given to a forward pass alone; a layer that is
+    computed again in the backward pass would draw anew, which the loss does not show."""
+    with random_layers_off(module), torch.enable_grad():
+        first, second = (
+            _gradients(module, batch, loss, device, f"{name} cannot be trained", seed)
+            for seed in range(2)
+        )
+    _require_repeatable(name, "its backward pass", first, second, "cuda")
 
 
 # ---------------------------------------------------------------- how it is done
@@ -148,6 +166,25 @@ def _loss_once(
     return value
 
 
+def _gradients(
+    module: nn.Module,
+    batch: Batch,
+    loss: Callable[..., Tensor],
+    device: Device,
+    failing: str,
+    seed: int,
+) -> list[Tensor]:
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    devices = [torch.cuda.current_device()] if device == "cuda" else []
+    with users_code(failing), torch.random.fork_rng(devices):
+        torch.manual_seed(seed)  # a layer that is computed again restores the generator's state
+        inputs = tuple(t.to(device) for t in batch.inputs)
+        output = functional_call(module, _state(module, device), inputs)
+        value = loss(output, *(target.to(device) for target in batch.targets))
+        found = torch.autograd.grad(value, trained, allow_unused=True)
+    return [gradient for gradient in found if gradient is not None]
+
+
 def _require_repeatable(name: str, doing: str, first: Any, second: Any, device: Device) -> None:
     pairs = zip(pytree.tree_leaves(first), pytree.tree_leaves(second), strict=True)
     for one, other in pairs:
@@ -157,8 +194,8 @@ def _require_repeatable(name: str, doing: str, first: Any, second: Any, device: 
         allowed = REORDERED * one.double().abs().max().item() if device == "cuda" else 0.0
         if not far <= allowed:  # also for NaN
             raise GolowError(
-                f"{name} is random in {doing}, beyond its nn.Dropout layers: the same batch twice "
-                f"gave results that are {far:.2g} apart",
-                "levels can only be compared when the step is repeatable; use nn.Dropout modules "
-                "instead of functional.dropout.",
+                f"{name} is random in {doing}, beyond dropout and the draws that golow can give to "
+                f"every level: the same batch twice gave results that are {far:.2g} apart",
+                "levels can only be compared when the step is repeatable; draw with functions such "
+                "as torch.rand and functional.dropout, by these names, in the forward pass.",
             )

@@ -23,6 +23,7 @@ from golow.levels.peers.exported_program import REPORT, ExportReport
 from golow.record import GolowError, Unsupported
 from golow.worker.serve import end_with_parent
 from golow.workload.bundle import Bundle
+from golow.workload.draws import accept_draws
 from golow.workload.source import build_module
 from golow.workload.weights import load_weights
 
@@ -63,6 +64,8 @@ def export(level: str, bundle: Bundle, folder: Path) -> ExportReport:
 def _module(bundle: Bundle) -> nn.Module:
     module = build_module(bundle.workload.source, bundle.folder)
     load_weights(module, load_file(bundle.file("weights.safetensors")))
+    if bundle.workload.draws:
+        accept_draws(module, bundle.workload.draws, bundle.workload.mode)
     return FlatOutputs(module).eval()
 
 

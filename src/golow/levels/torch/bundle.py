@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from golow.lower.sharing import first_names
 from golow.record import GolowError
 from golow.workload.bundle import Bundle
+from golow.workload.draws import accept_draws
 from golow.workload.losses import named_loss
 from golow.workload.source import build_module
 from golow.workload.weights import load_weights
@@ -22,7 +23,14 @@ def tensors(bundle: Bundle, name: str) -> dict[str, Tensor]:
 
 
 def module(bundle: Bundle) -> nn.Module:
-    """The workload's module with the bundle's weights."""
+    """The workload's module with the bundle's weights; it takes the draws of its batches."""
+    built = _with_weights(bundle)
+    if bundle.workload.draws:
+        accept_draws(built, bundle.workload.draws, bundle.workload.mode)
+    return built
+
+
+def _with_weights(bundle: Bundle) -> nn.Module:
     source = bundle.workload.source
     weights = {name: tensor.clone() for name, tensor in tensors(bundle, "weights").items()}
     if source.kind == "zoo":

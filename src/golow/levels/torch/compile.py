@@ -79,10 +79,23 @@ def program(variant: str) -> TorchProgram:
         indivisible = "torch.compile has fused its layers into kernels of its own"
 
         def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
+            if self.workload.draws:
+                # The compiler does not see all functions that stand in for others; an export does.
+                self.constant_dropout = True  # in the exported program
+                module = torch.export.export(module, inputs, strict=False).module()
+                # They check the inputs at each call, which takes longer than a small network.
+                module._forward_pre_hooks.clear()
+                module._forward_hooks.clear()
             if self.constant_weights:  # else the code with the old weights would be reused
                 torch.compiler.reset()
             compiled: Lowered = torch.compile(module, **options)
             return compiled
+
+        def _stand_in(self) -> None:
+            # The compiler notes what it finds under PyTorch's names when it is imported. It takes
+            # that as it is, and reads the code of all others, such as those that stand in.
+            importlib.import_module("torch._dynamo")
+            super()._stand_in()
 
         def wake(self, mode: Mode) -> None:
             super().wake(mode)

@@ -170,11 +170,15 @@ class CapturedProgram(TorchProgram):
             sizes.append(self.bundle.last.workload.batch)
         return [
             StaticBatch(
-                tuple(tensor[:rows].clone() for tensor in self.inputs[0]),
-                tuple(tensor[:rows].clone() for tensor in self.targets[0]),
+                tuple(self._rows(tensor, rows) for tensor in self.inputs[0]),
+                tuple(self._rows(tensor, rows) for tensor in self.targets[0]),
             )
             for rows in sizes
         ]
+
+    def _rows(self, tensor: Tensor, rows: int) -> Tensor:
+        # A draw need not have a row for each sample.
+        return tensor.clone() if rows == self.workload.batch else tensor[:rows].clone()
 
     def _warm_up(self) -> None:
         """Run some iterations on the stream that is captured afterwards, as PyTorch requires."""

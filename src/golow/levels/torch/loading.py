@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from golow.levels.choices.batch_source import FromLoader
 from golow.levels.torch.feeding import Batch, Write, marked_part
+from golow.record import Unsupported
 from golow.worker.protocol import Marks
 from golow.worker.serve import end_with_parent
 
@@ -41,6 +42,9 @@ class Loaded:
 
     def __init__(self, batches: Sequence[Batch], device: torch.device, kind: FromLoader) -> None:
         self._device, self._inputs = device, len(batches[0].inputs)
+        sizes = {tuple(t.shape[:1]) for t in (*batches[0].inputs, *batches[0].targets)}
+        if len(sizes) > 1:  # a draw of the model may have no row for each sample
+            raise Unsupported("", "a data loader needs a row for each sample in every input")
         columns = zip(*((*batch.inputs, *batch.targets) for batch in batches), strict=True)
         self._order = Order(len(batches), len(batches[0].inputs[0]))
         self._loader = DataLoader(

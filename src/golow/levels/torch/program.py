@@ -31,7 +31,10 @@ from golow.worker.loss_scale import settle_loss_scale
 from golow.worker.protocol import CopiesReport, LoadReport, Marks, Stopwatch
 from golow.worker.results import weights
 from golow.workload.bundle import Bundle
+from golow.workload.draws import install_draws
+from golow.workload.dropout_calls import DROPOUT_CALLS, is_dropout_call
 from golow.workload.source import random_layers_off
+from golow.workload.stand_ins import install
 from golow.workload.weights import load_weights
 
 Lowered = Callable[..., Any]
@@ -280,6 +283,8 @@ class TorchProgram(Chooser):
         self.bundle = bundle
         self.device = torch.device(self.workload.device)
         self.arithmetic = torch_device.arithmetic(self.workload, self.dtype, self.habits)
+        if self.workload.draws or any(map(is_dropout_call, self.workload.random_layers)):
+            self._stand_in()
         self.module = torch_bundle.module(bundle)
         self.module.to(  # type: ignore[call-overload]
             self.device, self.arithmetic.storage, memory_format=self.memory_format
@@ -298,6 +303,14 @@ class TorchProgram(Chooser):
         self._weights: list[Tensor] | None = None
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
         self._settled: dict[str, Any] | None = None
+
+    def _stand_in(self) -> None:
+        """Let functions stand in for the random ones that this model calls, before its code is
+        imported."""
+        if self.train:
+            install(DROPOUT_CALLS)
+        if self.workload.draws:
+            install_draws(self.workload.mode)
 
     def _lower(self) -> None:
         self.call = self.lower(self.module, self._arrange(self.inputs[0]))

@@ -71,7 +71,8 @@ def heading(comparison: Comparison) -> str:
 
 def workload_text(workload: Workload) -> str:
     """The model, mode and input in one line."""
-    shapes = ", ".join("x".join(map(str, t.shape)) for t in workload.inputs)
+    inputs = workload.inputs[: len(workload.inputs) - workload.draws]
+    shapes = ", ".join("x".join(map(str, t.shape)) for t in inputs)
     what = {"infer": "inference", "train": "training step"}[workload.mode]
     dtype = workload.inputs[0].dtype
     return f"{workload.model}, {what}, input {shapes} {dtype}, {workload.parameters:,} parameters"

@@ -1,0 +1,102 @@
+"""Finds out whether a model draws random numbers, and if so makes them inputs of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from golow.record import GolowError
+from golow.workload.batch import Batch
+from golow.workload.draws import accept_draws, drawn
+from golow.workload.request import Request
+from golow.workload.source import random_layers_off
+from golow.workload.trial import try_forward
+
+
+class Settled(NamedTuple):
+    """The output for the first batch, that batch, those that follow, and the number of draws
+    behind the inputs of each."""
+
+    output: Any
+    first: Batch
+    others: Iterator[Batch]
+    draws: int
+
+
+def settle_draws(
+    module: nn.Module, batches: Iterator[Batch], name: str, request: Request
+) -> Settled:
+    """Run the module on the first batch. If it draws, make it take its draws as inputs, and add
+    them to every batch. Raises `GolowError` if they differ from run to run in number or shape."""
+    first = next(batches)
+    with drawn(request.mode, request.seed, request.device) as everything:
+        output = try_forward(module, first, name, request.device)
+    if not everything:
+        return Settled(output, first, batches, 0)
+    with _layers_off(module, request):
+        draws = _draws(module, first, name, request, 0)
+    if not draws:  # known layers alone, which each level lets draw
+        return Settled(output, first, batches, 0)
+    _require_given(name, draws, everything, request)
+    accept_draws(module, len(draws), request.mode)
+    given = _with_draws(first, draws)
+    if request.mode == "infer":
+        output = try_forward(module, given, name, request.device)
+    others = _others(module, batches, draws, name, request)
+    return Settled(output, given, others, len(draws))
+
+
+def _others(
+    module: nn.Module, batches: Iterator[Batch], draws: list[Tensor], name: str, request: Request
+) -> Iterator[Batch]:
+    for number, batch in enumerate(batches, start=1):
+        with _layers_off(module, request):
+            own = _draws(module, batch, name, request, number)
+        if _shapes(own) != _shapes(draws):
+            raise GolowError(
+                f"{name} draws {_shapes(own)} for one batch and {_shapes(draws)} for another",
+                "what a model draws must have the same shape each time.",
+            )
+        yield _with_draws(batch, own)
+
+
+def _draws(
+    module: nn.Module, batch: Batch, name: str, request: Request, number: int
+) -> list[Tensor]:
+    with drawn(request.mode, request.seed + number, request.device) as found:
+        try_forward(module, batch, name, request.device)
+    return [draw.cpu() for draw in found]
+
+
+def _with_draws(batch: Batch, draws: list[Tensor]) -> Batch:
+    return batch._replace(inputs=(*batch.inputs, *draws))
+
+
+def _shapes(draws: list[Tensor]) -> list[str]:
+    return [f"{str(draw.dtype).removeprefix('torch.')} {list(draw.shape)}" for draw in draws]
+
+
+def _layers_off(module: nn.Module, request: Request) -> AbstractContextManager[None]:
+    return random_layers_off(module) if request.mode == "train" else nullcontext()
+
+
+def _require_given(
+    name: str, draws: list[Tensor], everything: list[Tensor], request: Request
+) -> None:
+    """Raise `GolowError` unless these draws can be told from those of known layers, and stay the
+    same numbers in the workload's precision."""
+    if _shapes(draws) != _shapes(everything):
+        raise GolowError(
+            f"{name} draws random numbers itself and has layers of another package that draw, too; "
+            "golow cannot tell them apart",
+            "set the probability of those layers to 0, or use nn.Dropout.",
+        )
+    if request.precision in ("bf16", "fp16"):
+        raise GolowError(
+            f"{name} draws random numbers, which {request.precision} would round: a draw near a "
+            "threshold would fall on its other side",
+            "leave out --precision.",
+        )
