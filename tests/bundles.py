@@ -17,11 +17,14 @@ from golow.workload.request import Request
 NETWORKS = Path(__file__).parent / "networks.py"
 
 
-def network_bundle(folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8) -> Bundle:
-    """`networks.Network`, with its graph; the step is large enough to show what goes wrong."""
+def network_bundle(
+    folder: Path, mode: Mode, *, threads: int = 1, batch: int = 8, network: str = "Network"
+) -> Bundle:
+    """`networks.Network`, or another of its kind, with its graph; the step is large enough to show
+    what goes wrong."""
     prepared = prepare(
         Request(
-            f"{NETWORKS}:Network",
+            f"{NETWORKS}:{network}",
             mode=mode,
             batch=batch,
             input_shape=(3, 16, 16),

@@ -253,6 +253,77 @@ class LossOfTheSum(TorchProgram):
         return loss / len(self.inputs[index][0]), output
 
 
+# ---------------------------------------------------------------- gradients that are exactly zero
+
+
+class BiasGradient(TorchProgram):
+    """The gradient of the bias before `bn1`, computed otherwise by `gradient`."""
+
+    def _read(self, bundle: Any) -> None:
+        super()._read(bundle)
+        norm, bias = self.module.get_submodule("bn1"), self.module.get_parameter("conv1.bias")
+        found: list[tuple[Tensor, Tensor]] = []
+
+        def keep(_: nn.Module, before: tuple[Tensor], after: tuple[Tensor]) -> None:
+            found[:] = [(before[0], after[0])]
+
+        norm.register_full_backward_hook(keep)
+        bias.register_hook(lambda gradient: self.gradient(gradient, *found[0]))
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        """[channels], of the bias. before, after: of the batch norm's input and output,
+        [batch, channels, height, width]."""
+        raise NotImplementedError
+
+
+class TermAfterTerm(BiasGradient):
+    """Right: the terms are added in another order, one after the other in float32."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        terms = before.transpose(0, 1).flatten(1).numpy()
+        order = np.random.default_rng(0).permutation(terms.shape[1])
+        return torch.from_numpy(np.add.accumulate(terms[:, order], axis=1)[:, -1].copy())
+
+
+class NotCentred(BiasGradient):
+    """The batch norm's mean counts as a constant."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return after.sum((0, 2, 3))
+
+
+class HalfTerms(BiasGradient):
+    """The terms are rounded to half precision before they are added."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return before.bfloat16().float().sum((0, 2, 3))
+
+
+class OneTermMissing(BiasGradient):
+    """One term of each sum is left out."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return gradient - before[0, :, 5, 5]
+
+
+class ThousandthOfNeighbour(BiasGradient):
+    """Off by a thousandth of the size of the gradient of the same layer's weights."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        neighbour = self.module.get_parameter("bn1.bias").grad
+        assert neighbour is not None
+        return gradient + neighbour.square().mean().sqrt() / 1000
+
+
+class KeyGradient(TorchProgram):
+    """The gradient of the keys' bias is off by a thousandth of the queries'."""
+
+    def _read(self, bundle: Any) -> None:
+        super()._read(bundle)
+        weight = self.module.get_parameter("keys.bias")
+        weight.register_hook(lambda gradient: gradient + 1e-7)
+
+
 # Name, and a part of the name of the tensor by which it must be found.
 INFERENCE: dict[str, tuple[Callable[[], TorchProgram], str]] = {
     "wrong bias": (WrongBias, "output"),
