@@ -34,8 +34,7 @@ class Network(nn.Module):
 
 
 class Biased(Network):
-    """Biases before batch norm, and of the keys of an attention: their gradients are exactly zero.
-    """
+    """Biases before batch norm and of an attention's keys: their gradients are exactly zero."""
 
     def __init__(self) -> None:
         super().__init__()

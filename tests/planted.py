@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -277,12 +278,13 @@ class BiasGradient(TorchProgram):
 
 
 class TermAfterTerm(BiasGradient):
-    """Right: the terms are added in another order, one after the other in float32."""
+    """Right: the terms are added in another order, the positive ones first, one after the other in
+    float32."""
 
     def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
         terms = before.transpose(0, 1).flatten(1).numpy()
-        order = np.random.default_rng(0).permutation(terms.shape[1])
-        return torch.from_numpy(np.add.accumulate(terms[:, order], axis=1)[:, -1].copy())
+        sums = np.add.accumulate(-np.sort(-terms, axis=1), axis=1)
+        return torch.from_numpy(sums[:, -1].copy())
 
 
 class NotCentred(BiasGradient):
@@ -306,22 +308,21 @@ class OneTermMissing(BiasGradient):
         return gradient - before[0, :, 5, 5]
 
 
-class ThousandthOfNeighbour(BiasGradient):
-    """Off by a thousandth of the size of the gradient of the same layer's weights."""
+def off_by_a_thousandth(name: str, neighbour: str) -> type[TorchProgram]:
+    """One parameter's gradient is off by a thousandth of the size of another's."""
 
-    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        neighbour = self.module.get_parameter("bn1.bias").grad
-        assert neighbour is not None
-        return gradient + neighbour.square().mean().sqrt() / 1000
+    class OffByAThousandth(TorchProgram):
+        def _read(self, bundle: Any) -> None:
+            super()._read(bundle)
+            other = self.module.get_parameter(neighbour)
 
+            def hook(gradient: Tensor) -> Tensor:
+                assert other.grad is not None, f"{neighbour} is not further down"
+                return gradient + other.grad.square().mean().sqrt() / 1000
 
-class KeyGradient(TorchProgram):
-    """The gradient of the keys' bias is off by a thousandth of the queries'."""
+            self.module.get_parameter(name).register_hook(hook)
 
-    def _read(self, bundle: Any) -> None:
-        super()._read(bundle)
-        weight = self.module.get_parameter("keys.bias")
-        weight.register_hook(lambda gradient: gradient + 1e-7)
+    return OffByAThousandth
 
 
 # Name, and a part of the name of the tensor by which it must be found.
@@ -359,6 +360,15 @@ TRAINING: dict[str, tuple[Callable[[], TorchProgram], str]] = {
     "stale weight": (StaleWeight, "1/"),
     "sum for mean": (LossOfTheSum, "/"),
 }
+# Of `networks.Biased`: what is right, and what is found by the gradient that is exactly zero.
+ZEROS: dict[str, tuple[Callable[[], TorchProgram], str]] = {
+    "term after term": (TermAfterTerm, ""),
+    "not centred": (NotCentred, "conv1.bias"),
+    "half terms": (HalfTerms, "conv1.bias"),
+    "one term missing": (OneTermMissing, "conv1.bias"),
+    "bias off": (lambda: off_by_a_thousandth("conv1.bias", "conv2.weight")(), "conv1.bias"),
+    "keys off": (lambda: off_by_a_thousandth("keys.bias", "fc.weight")(), "keys.bias"),
+}
 
 
 class Planted:
@@ -371,7 +381,8 @@ class Planted:
         """The program is another with each bundle, so that one process can serve all plants."""
         name = (bundle / "plant").read_text() if (bundle / "plant").exists() else ""
         trains = '"mode": "train"' in (bundle / "workload.json").read_text()
-        make, _ = (TRAINING if trains else INFERENCE).get(name, (TorchProgram, ""))
+        plants = TRAINING | ZEROS if trains else INFERENCE
+        make, _ = plants.get(name, (TorchProgram, ""))
         self.program = make()
         return self.program.load(bundle)
 

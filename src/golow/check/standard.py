@@ -18,7 +18,6 @@ from golow.check.rule import (
     BF16,
     FLOAT32,
     FP16,
-    SUMMATION,
     TF32,
     Part,
     Reference,
@@ -277,8 +276,7 @@ def gentle_rate(rate: float, reference: Reference) -> float:
         if kind == "parameter":
             gradient = reference.expected[f"0/gradient/{parameter}"]
             size = max(weight.scale, weight.group_scale)
-            error = max(gradient.eager_error, SUMMATION * gradient.terms)
-            worst = max(worst, rate * error / size if size else 0.0)
+            worst = max(worst, rate * gradient.eager_error / size if size else 0.0)
     return rate * min(1.0, reference.working.move / 2 / worst) if worst > 0 else rate
 
 

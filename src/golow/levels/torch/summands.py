@@ -48,7 +48,7 @@ def cancelled(sizes: Uses) -> Uses:
     return {
         parameter: size
         for parameter, size in sizes.items()
-        if parameter.grad is not None and _rms(parameter.grad) <= CANCELLED * size
+        if size and parameter.grad is not None and _rms(parameter.grad) <= CANCELLED * size
     }
 
 
