@@ -294,6 +294,7 @@ class TorchProgram(Chooser):
         if self.train:
             self.loss, self.optimizer = torch_bundle.loss(bundle), self._sgd()
         self.position = 0
+        self._unsaved = torch_state.unsaved(self.module)
         self._results: list[Tensor] = []
         self._weights: list[Tensor] | None = None
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
@@ -351,6 +352,7 @@ class TorchProgram(Chooser):
     def _reset(self) -> None:
         # Read again, not kept: a copy of the weights would count as the level's memory.
         load_weights(self.module, torch_bundle.tensors(self.bundle, "weights"))
+        torch_state.write_unsaved(self.module, self._unsaved)
         self.seek(0)
         if self.train:
             self._forget_momentum(self.optimizer)
