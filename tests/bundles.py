@@ -26,13 +26,15 @@ def network_bundle(
     *,
     threads: int = 1,
     batch: int = 8,
+    network: str = "Network",
     optimizer: Optimizer = SGD,
     device: Device = "cpu",
 ) -> Bundle:
-    """`networks.Network`, with its graph; the step is large enough to show what goes wrong."""
+    """`networks.Network`, or another of its kind, with its graph; the step is large enough to show
+    what goes wrong."""
     prepared = prepare(
         Request(
-            f"{NETWORKS}:Network",
+            f"{NETWORKS}:{network}",
             mode=mode,
             batch=batch,
             input_shape=(3, 16, 16),

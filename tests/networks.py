@@ -33,6 +33,23 @@ class Network(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+class Biased(Network):
+    """Biases before batch norm and of an attention's keys: their gradients are exactly zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1)
+        self.conv2 = nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        self.queries, self.keys = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 3, height, width] -> [batch, 10]"""
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = torch.relu(self.bn2(self.conv2(x))).flatten(2).transpose(1, 2)
+        weights = (self.queries(x) @ self.keys(x).transpose(1, 2)).softmax(2)
+        return self.fc((weights @ x).mean(1))
+
+
 class Linear(nn.Module):
     """All that the tiny worker in C can do."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -253,6 +254,77 @@ class LossOfTheSum(TorchProgram):
         return loss / len(self.inputs[index][0]), output
 
 
+# ---------------------------------------------------------------- gradients that are exactly zero
+
+
+class BiasGradient(TorchProgram):
+    """The gradient of the bias before `bn1`, computed otherwise by `gradient`."""
+
+    def _read(self, bundle: Any) -> None:
+        super()._read(bundle)
+        norm, bias = self.module.get_submodule("bn1"), self.module.get_parameter("conv1.bias")
+        found: list[tuple[Tensor, Tensor]] = []
+
+        def keep(_: nn.Module, before: tuple[Tensor], after: tuple[Tensor]) -> None:
+            found[:] = [(before[0], after[0])]
+
+        norm.register_full_backward_hook(keep)
+        bias.register_hook(lambda gradient: self.gradient(gradient, *found[0]))
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        """[channels], of the bias. before, after: of the batch norm's input and output,
+        [batch, channels, height, width]."""
+        raise NotImplementedError
+
+
+class TermAfterTerm(BiasGradient):
+    """Right: the terms are added in another order, the positive ones first, one after the other in
+    float32."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        terms = before.transpose(0, 1).flatten(1).numpy()
+        sums = np.add.accumulate(-np.sort(-terms, axis=1), axis=1)
+        return torch.from_numpy(sums[:, -1].copy())
+
+
+class NotCentred(BiasGradient):
+    """The batch norm's mean counts as a constant."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return after.sum((0, 2, 3))
+
+
+class HalfTerms(BiasGradient):
+    """The terms are rounded to half precision before they are added."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return before.bfloat16().float().sum((0, 2, 3))
+
+
+class OneTermMissing(BiasGradient):
+    """One term of each sum is left out."""
+
+    def gradient(self, gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return gradient - before[0, :, 5, 5]
+
+
+def off_by_a_thousandth(name: str, neighbour: str) -> type[TorchProgram]:
+    """One parameter's gradient is off by a thousandth of the size of another's."""
+
+    class OffByAThousandth(TorchProgram):
+        def _read(self, bundle: Any) -> None:
+            super()._read(bundle)
+            other = self.module.get_parameter(neighbour)
+
+            def hook(gradient: Tensor) -> Tensor:
+                assert other.grad is not None, f"{neighbour} is not further down"
+                return gradient + other.grad.square().mean().sqrt() / 1000
+
+            self.module.get_parameter(name).register_hook(hook)
+
+    return OffByAThousandth
+
+
 # Name, and a part of the name of the tensor by which it must be found.
 INFERENCE: dict[str, tuple[Callable[[], TorchProgram], str]] = {
     "wrong bias": (WrongBias, "output"),
@@ -288,6 +360,15 @@ TRAINING: dict[str, tuple[Callable[[], TorchProgram], str]] = {
     "stale weight": (StaleWeight, "1/"),
     "sum for mean": (LossOfTheSum, "/"),
 }
+# Of `networks.Biased`: what is right, and what is found by the gradient that is exactly zero.
+ZEROS: dict[str, tuple[Callable[[], TorchProgram], str]] = {
+    "term after term": (TermAfterTerm, ""),
+    "not centred": (NotCentred, "conv1.bias"),
+    "half terms": (HalfTerms, "conv1.bias"),
+    "one term missing": (OneTermMissing, "conv1.bias"),
+    "bias off": (lambda: off_by_a_thousandth("conv1.bias", "conv2.weight")(), "conv1.bias"),
+    "keys off": (lambda: off_by_a_thousandth("keys.bias", "fc.weight")(), "keys.bias"),
+}
 
 
 class Planted:
@@ -300,7 +381,8 @@ class Planted:
         """The program is another with each bundle, so that one process can serve all plants."""
         name = (bundle / "plant").read_text() if (bundle / "plant").exists() else ""
         trains = '"mode": "train"' in (bundle / "workload.json").read_text()
-        make, _ = (TRAINING if trains else INFERENCE).get(name, (TorchProgram, ""))
+        plants = TRAINING | ZEROS if trains else INFERENCE
+        make, _ = plants.get(name, (TorchProgram, ""))
         self.program = make()
         return self.program.load(bundle)
 

@@ -20,7 +20,7 @@ from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
 from golow.levels.starter import Starter
 from golow.record import Mode
 from golow.workload.bundle import Bundle
-from planted import INFERENCE, TRAINING
+from planted import INFERENCE, TRAINING, ZEROS
 
 
 class CheckFixture(NamedTuple):
@@ -43,15 +43,19 @@ class CheckFixture(NamedTuple):
             shutil.rmtree(planted)
 
 
+Fixtures = Callable[..., CheckFixture]
+"""By mode, and the name of a network in `networks`."""
+
+
 @pytest.fixture(scope="module")
-def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mode], CheckFixture]]:
-    """The fixture of each mode, made when it is first needed."""
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fixtures]:
+    """The fixture of each mode and network, made when it is first needed."""
     with ExitStack() as stack:
 
         @cache
-        def fixture(mode: Mode) -> CheckFixture:
+        def fixture(mode: Mode, network: str = "Network") -> CheckFixture:
             folder = tmp_path_factory.mktemp(mode)
-            bundle = network_bundle(folder / "bundle", mode, threads=1)
+            bundle = network_bundle(folder / "bundle", mode, threads=1, network=network)
             standard = Standard(bundle, folder, Starter())
             level = stack.enter_context(CheckedLevel(planted_level(), bundle, folder, Starter()))
             assert level.start(standard, False, "1 of 1"), level.check.reason
@@ -70,7 +74,7 @@ def planted_level() -> ChosenLevel:
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
-def test_what_is_right_matches(fixtures: Callable[[Mode], CheckFixture], mode: Mode) -> None:
+def test_what_is_right_matches(fixtures: Fixtures, mode: Mode) -> None:
     check = fixtures(mode).verdict("nothing")
     assert (check.verdict, check.reason) == ("match", "")
     assert all(tensor.passed for tensor in check.tensors)
@@ -80,9 +84,7 @@ def test_what_is_right_matches(fixtures: Callable[[Mode], CheckFixture], mode: M
 
 
 @pytest.mark.parametrize("plant", INFERENCE)
-def test_an_error_planted_in_inference_is_found(
-    fixtures: Callable[[Mode], CheckFixture], plant: str
-) -> None:
+def test_an_error_planted_in_inference_is_found(fixtures: Fixtures, plant: str) -> None:
     check = fixtures("infer").verdict(plant)
     print(f"{plant}: {check.reason}")
     assert check.verdict == "differs"
@@ -90,10 +92,37 @@ def test_an_error_planted_in_inference_is_found(
 
 
 @pytest.mark.parametrize("plant", TRAINING)
-def test_an_error_planted_in_training_is_found(
-    fixtures: Callable[[Mode], CheckFixture], plant: str
-) -> None:
+def test_an_error_planted_in_training_is_found(fixtures: Fixtures, plant: str) -> None:
     check = fixtures("train").verdict(plant)
     print(f"{plant}: {check.reason}")
     assert check.verdict == "differs"
     assert TRAINING[plant][1] in check.reason
+
+
+def test_another_order_of_summation_is_right_where_the_exact_value_is_zero(
+    fixtures: Fixtures,
+) -> None:
+    check = fixtures("train", "Biased").verdict("term after term")
+    assert (check.verdict, check.reason) == ("match", "")
+    zero = {tensor.name: tensor for tensor in check.tensors if tensor.zero_scale}
+    assert set(zero) == {f"0/gradient/{n}.bias" for n in ("conv1", "conv2", "keys")}
+    for tensor in zero.values():
+        assert tensor.scale < 1e-15 < tensor.eager_error  # of the tensor's own size, eager is wrong
+        assert tensor.error < 2e-6 * tensor.zero_scale
+    other = zero["0/gradient/conv1.bias"]
+    assert other.error > 3 * other.eager_error, "eager's own error explains this order, too"
+
+
+@pytest.mark.parametrize("plant", [name for name, (_, found) in ZEROS.items() if found])
+def test_an_error_in_a_gradient_that_is_exactly_zero_is_found(
+    fixtures: Fixtures, plant: str
+) -> None:
+    check = fixtures("train", "Biased").verdict(plant)
+    print(f"{plant}: {check.reason}")
+    assert check.verdict == "differs"
+    name = f"0/gradient/{ZEROS[plant][1]}"
+    wrong = next(tensor for tensor in check.tensors if tensor.name == name)
+    assert not wrong.passed
+    assert 0 < wrong.error < wrong.zero_scale  # as a share of what cancels, the error has a size
+    gradients = {tensor.name for tensor in check.tensors if "/gradient/" in tensor.name}
+    assert not [t for t in check.tensors if t.name in gradients - {name} and not t.passed]

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
+import torch
 from torch import Tensor, nn
 
+import forms
 import golow
 from tiny_models import VOCABULARY, built, inputs_of, loss_of
 
 LEVELS = ["eager", "torchscript", "libtorch"]
+
+# Forms in both modes, and why onednn refuses one in training; all else matches.
+IN_TRAINING = {
+    forms.ReturnsDataclass: "",
+    forms.ReturnsNested: "",
+    forms.ReturnsTheSame: "",
+    forms.TakesSeveral: "",
+    forms.KeepsUnsaved: "",
+    forms.CountsUnsaved: "a step changes the buffer steps, which is not in the state dict",
+    forms.OverwritesBuffer: "a step changes the buffer latest, which it does not read",
+    forms.ReadsVersion: "",
+    forms.SharesWeights: "",
+    forms.SharesBuffers: "",
+}
 
 
 class Scores(NamedTuple):
@@ -65,3 +82,73 @@ def test_a_training_step_with_several_inputs(family: str) -> None:
         threads=1,
     )
     assert verdicts(result) == dict.fromkeys(LEVELS, "match")
+
+
+def first_score(output: object, *targets: Tensor) -> Tensor:
+    """A loss for every form."""
+    if isinstance(output, Tensor):
+        return output.square().mean()
+    if isinstance(output, forms.Scores):
+        return output.scores.square().mean()
+    values = list(output.values()) if isinstance(output, dict) else list(output)  # type: ignore
+    return first_score(values[0])
+
+
+@pytest.mark.parametrize("form", IN_TRAINING)
+def test_a_training_step_of_every_form(form: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = form()
+    levels = [*LEVELS, "onednn"]
+    result = golow.compare(
+        module,
+        forms.inputs_of(module),
+        mode="train",
+        loss=first_score,
+        levels=levels,
+        time_limit=0.1,
+        threads=1,
+        brief=True,
+    )
+    wanted = dict.fromkeys(levels, "match")
+    if IN_TRAINING[form]:
+        wanted["onednn"] = "unavailable"
+        assert result.run("onednn").check.reason == IN_TRAINING[form]
+    assert verdicts(result) == wanted
+    # Every worker starts from the same state: eager, too, is only rounding away from float64. If
+    # not, its error would be in the limits, and every level would match.
+    for tensor in result.run("eager").check.tensors:
+        assert tensor.error <= 0.01 * (tensor.zero_scale or tensor.scale), tensor
+
+
+@pytest.mark.parametrize("form", [forms.ReturnsNested, forms.KeepsUnsaved, forms.ReadsVersion])
+def test_inference_of_forms(form: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = form()
+    levels = [*LEVELS, "onednn"]
+    given = forms.inputs_of(module)
+    result = golow.compare(module, given, levels=levels, time_limit=0.1, threads=1, brief=True)
+    assert verdicts(result) == dict.fromkeys(levels, "match")
+
+
+@dataclass
+class Kept:
+    """A dataclass with a tensor that its constructor does not take."""
+
+    scores: Tensor
+    doubled: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.doubled = 2 * self.scores
+
+
+class KeepsMore(nn.Module):
+    """Returns it."""
+
+    def forward(self, x: Tensor) -> Kept:
+        return Kept(x)
+
+
+def test_a_dataclass_that_keeps_more_than_its_fields_is_refused() -> None:
+    """Registered by its fields, it would lose a tensor without a word."""
+    with pytest.raises(golow.GolowError, match="is not a tensor: it contains Kept"):
+        golow.compare(KeepsMore(), torch.randn(4, 3), levels=["eager"])

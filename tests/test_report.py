@@ -108,6 +108,20 @@ def test_the_table_fits_and_nothing_is_cut(seconds: float) -> None:
         assert whole in text
 
 
+def test_the_error_of_a_tensor_that_is_zero_has_a_size() -> None:
+    """Its own size is float64's rounding; an error divided by that was 3e+09."""
+    zero = msgspec.structs.replace(
+        WORST, name="0/gradient/conv.bias", scale=3e-17, error=1e-7, zero_scale=0.5
+    )
+    level = msgspec.structs.replace(
+        run("libtorch", 1.0, 1.0, "same"), check=Check(verdict="match", worst=zero)
+    )
+    text = printed(comparison(run("eager", 1.0, 1.0, "same"), level))
+    assert "2e-07^ 1.0x" in text
+    assert "e+" not in text
+    assert "^: the exact value of 0/gradient/conv.bias is zero" in " ".join(text.split())
+
+
 def test_a_level_that_cannot_run_says_why() -> None:
     missing = msgspec.structs.replace(
         run("libtorch", 1.0, 1.0, "same"),

@@ -8,7 +8,8 @@ Format history (every file contains ``FORMAT_VERSION``; ``comparison/store.py`` 
     ``Block.throttled``, ``Conditions.device``, ``Conditions.cache``,
     ``Conditions.throttled_share`` and ``Run.device``. For the proof of timed iterations:
     ``Block.wall_ns``. For the audit of choices: ``Run.choices``. For draws that are given:
-    ``Workload.draws``.
+    ``Workload.draws``. For tensors that are zero: ``TensorError.zero_scale``. For optimizers:
+    the fields of ``Optimizer`` beyond its first three.
 
 Nothing here imports torch, so that a worker without a framework can read these records.
 A number is a `Quantity`: name, unit, value and, if it is an estimate, its 95% interval.
@@ -182,7 +183,9 @@ class Ratio(Record, frozen=True, kw_only=True):
 class TensorError(Record, frozen=True, kw_only=True):
     """How far one tensor is from the float64 reference, and the limit.
 
-    Errors are root mean squares over the tensor's elements, in the tensor's own unit.
+    Errors are root mean squares over the tensor's elements, in the tensor's own unit. zero_scale:
+    if the exact value is zero, the size of what cancels there, so that the error has a size to be
+    compared with; else 0.
     """
 
     name: str
@@ -192,6 +195,7 @@ class TensorError(Record, frozen=True, kw_only=True):
     eager_error: float
     limit: float
     passed: bool
+    zero_scale: float = 0.0
 
 
 class Check(Record, frozen=True, kw_only=True):

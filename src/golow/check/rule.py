@@ -3,7 +3,7 @@
 The rule (docs/correctness.md gives its reasons): the root mean square error of a tensor against the
 float64 reference must be at most
 
-    factor x max(e, d)  +  own x eps x s  +  group x eps x S
+    factor x max(e, d)  +  own x eps x s  +  group x eps x S  +  64 x 2^-23 x Z
 
 where
 
@@ -12,6 +12,8 @@ where
     eps  the size of one rounding
     s    the root mean square of the reference tensor
     S    the root mean square of all reference tensors of the same step and kind
+    Z    for a gradient whose terms cancel, the root mean square of the sums of absolute terms, and
+         what SGD makes of it in momentum and parameter; else 0
 
 e and d are at least the share of the tensor that is typical of its step and kind, since a single
 tensor can be lucky. A `Rounding` holds the constants. Integers must be equal. A tensor that is
@@ -39,6 +41,8 @@ import msgspec
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from golow.levels.torch.summands import CANCELLED
+from golow.levels.torch.summands import PREFIX as TERMS
 from golow.record import Check, TensorError
 
 # With few elements, eager's own error is a noisy estimate of the effect of rounding; one number,
@@ -54,7 +58,7 @@ class Rounding(NamedTuple):
     size: relative size of one rounding. moves: number of roundings by which weights and inputs are
     moved to measure sensitivity. factor: allowed multiple of eager's error. own: roundings of a
     tensor's own size, for another order of summation. group: roundings of its neighbours' size,
-    for tensors that should cancel to zero.
+    for tensors that should cancel to zero and whose terms are not known.
     """
 
     name: str
@@ -80,6 +84,10 @@ FLOAT32 = Rounding("float32", 2.0**-23, 8.0, 2.0, 64.0, 8.0)
 TF32 = Rounding("TF32", 2.0**-11, 0.5, 2.0, 1.0, 1.0)
 BF16 = Rounding("bf16", 2.0**-8, 0.5, 3.0, 1.0, 1.0)
 FP16 = Rounding("fp16", 2.0**-11, 0.5, 3.0, 1.0, 1.0)
+
+# Another order of summation, where the size of what is summed is that of the terms: sums are
+# float32 in every precision.
+SUMMATION = FLOAT32.own * FLOAT32.size
 
 
 class Part(NamedTuple):
@@ -109,7 +117,7 @@ class Expected(NamedTuple):
     """One tensor of the reference: its size, eager's distance to it, and what rounding explains.
 
     rounding is max(e, d) of the rule above, without the factor; d is 0 until the reference is
-    widened. All are in the tensor's own unit.
+    widened. terms is Z. All are in the tensor's own unit.
     """
 
     elements: int
@@ -117,6 +125,15 @@ class Expected(NamedTuple):
     group_scale: float
     eager_error: float
     rounding: float
+    terms: float
+
+    @property
+    def zero_scale(self) -> float:
+        """The size to which an error is put in relation if the exact value is zero: that of the
+        terms, or of the neighbours if eager cannot tell the tensor from zero. 0 for other tensors.
+        """
+        size = self.terms or (self.group_scale if self.eager_error >= self.scale else 0.0)
+        return size if self.scale <= CANCELLED * size else 0.0
 
 
 class Reference:
@@ -127,6 +144,7 @@ class Reference:
         """file: float64 tensors; eager: eager's tensors in the working precision."""
         self.file, self.working = file, working
         self.missing: list[str] = []
+        self._terms = dict(_terms(file))
         self._sizes: dict[str, tuple[int, float]] = {}
         self._eager_errors: dict[str, float] = {}
         for pair in _pairs(file, eager):
@@ -158,8 +176,11 @@ class Reference:
             return 0.0
         expected, working = self.expected[name], self.working
         factors = (factor for below, factor in FACTORS if expected.elements < below)
-        return max(working.factor, next(factors, 0.0)) * expected.rounding + working.size * (
-            working.own * expected.scale + working.group * expected.group_scale
+        return (
+            max(working.factor, next(factors, 0.0)) * expected.rounding
+            + working.own * working.size * expected.scale
+            + working.group * working.size * expected.group_scale
+            + SUMMATION * expected.terms
         )
 
     def _expected(self, spreads: Mapping[str, float]) -> dict[str, Expected]:
@@ -177,7 +198,8 @@ class Reference:
                 elements, scale = sizes[name]
                 error, spread = errors.get(name, 0.0), spreads.get(name, 0.0)
                 rounding = _largest(error, spread, eager_share * scale, spread_share * scale)
-                expected[name] = Expected(elements, scale, group_scale, error, rounding)
+                terms = self._terms.get(name, 0.0)
+                expected[name] = Expected(elements, scale, group_scale, error, rounding, terms)
         return expected
 
     @property
@@ -266,6 +288,7 @@ def _judge(pair: Pair, found: Tensor, reference: Reference) -> TensorError:
         scale=expected.scale if expected else _rms(pair.wanted),
         error=_rms(found - pair.wanted),
         eager_error=expected.eager_error if expected else 0.0,
+        zero_scale=expected.zero_scale if expected else 0.0,
         limit=0.0,
         passed=False,
     )
@@ -314,12 +337,20 @@ def _pairs(reference: Path, other: Path, part: Part | None = None) -> Iterator[P
         names = set(found.keys())
         for name in sorted(wanted.keys()):
             own_name = name if part is None else part.name(name)
-            if own_name is None:
+            if own_name is None or name.startswith(TERMS):
                 continue
             tensor = wanted.get_tensor(name)
             other_tensor = found.get_tensor(own_name).double() if own_name in names else None
             exact = not tensor.is_floating_point()
             yield Pair(name, exact, tensor.double(), other_tensor)
+
+
+def _terms(reference: Path) -> Iterator[tuple[str, float]]:
+    """The size of the terms of every tensor that cancels, by name."""
+    with safe_open(reference, "pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            if name.startswith(TERMS):
+                yield name.removeprefix(TERMS), float(file.get_tensor(name))
 
 
 def _group(name: str) -> str:
@@ -341,7 +372,10 @@ def _reason(worst: TensorError) -> str:
     if not math.isfinite(worst.error):
         return f"{worst.name} is not finite"
     times = worst.error / worst.limit if worst.limit else math.inf
+    size = f"its size is {worst.scale:.2g}"
+    if worst.zero_scale:
+        size = f"its exact value is zero, what it is made of has the size {worst.zero_scale:.2g}"
     return (
-        f"{worst.name} is off by {worst.error:.2g} (its size is {worst.scale:.2g}, eager is off "
-        f"by {worst.eager_error:.2g}): {times:.1f} times what rounding explains"
+        f"{worst.name} is off by {worst.error:.2g} ({size}, eager is off by "
+        f"{worst.eager_error:.2g}): {times:.1f} times what rounding explains"
     )

@@ -19,8 +19,8 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.export.graph_signature import InputKind as ExportInput
 from torch.export.graph_signature import OutputKind as ExportOutput
 from torch.fx import traceback
-from torch.utils import _pytree as pytree
 
+from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
 from golow.lower.sharing import first_names
 from golow.lower.translation import Captured, Ends, translate
@@ -135,8 +135,8 @@ class _Step(nn.Module):
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, ...]:
         output = self.model(*batch[: self.inputs])
-        leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
-        return self.loss(output, *batch[self.inputs :]), *(leaf.detach() for leaf in leaves)
+        found = [leaf for leaf in leaves_of(output) if isinstance(leaf, Tensor)]
+        return self.loss(output, *batch[self.inputs :]), *(leaf.detach() for leaf in found)
 
 
 @contextmanager

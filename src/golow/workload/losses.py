@@ -10,9 +10,9 @@ import inspect
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.utils import _pytree as pytree
 
 from golow import models
+from golow.lower.outputs import leaves_of
 from golow.record import GolowError, Mode, ModelSource
 from golow.workload.request import Loss
 
@@ -25,7 +25,7 @@ def token_cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
 
 def mse_of_outputs(output: object, *targets: Tensor) -> Tensor:
     """The sum over all outputs of the mean square error, each with a target of its own shape."""
-    pairs = zip(pytree.tree_leaves(output), targets, strict=True)
+    pairs = zip(leaves_of(output), targets, strict=True)
     return torch.stack([functional.mse_loss(leaf, target) for leaf, target in pairs]).sum()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor
-from torch.utils import _pytree as pytree
 
+from golow.lower.outputs import leaves_of
 from golow.record import GolowError
 from golow.workload.batch import Batch
 from golow.workload.losses import named_loss
@@ -33,13 +33,13 @@ def fit_targets(
 
 
 def _targets(batch: Batch, output: Any, loss: str, generator: Generator) -> tuple[Tensor, ...]:
-    leaves: list[Tensor] = pytree.tree_leaves(output)
-    first = leaves[0]
+    outputs: list[Tensor] = leaves_of(output)
+    first = outputs[0]
     if loss in CLASSES:
         return (_classes(batch, first, loss, generator),)
     if loss in YES_OR_NO:
         return (torch.randint(2, first.shape, generator=generator).to(first.dtype),)
-    wanted = leaves if loss == "mse_of_outputs" else leaves[:1]
+    wanted = outputs if loss == "mse_of_outputs" else outputs[:1]
     return tuple(torch.randn(leaf.shape, generator=generator) for leaf in wanted)
 
 

@@ -11,8 +11,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils import _pytree as pytree
 
+from golow.lower.outputs import leaves_of, mapped
 from golow.record import Device, GolowError, Precision
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found
@@ -69,7 +69,7 @@ def give_back_memory(device: Device) -> None:
 def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
     """Run a forward pass without gradients; returns the output, on the CPU."""
     output = _forward(module, batch, name, device)
-    return pytree.tree_map_only(Tensor, Tensor.cpu, output)
+    return mapped(Tensor.cpu, output)
 
 
 def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> None:
@@ -115,20 +115,19 @@ def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
         with users_code(f"{name} does not accept an input of {shapes}", hint, 3), torch.no_grad():
             inputs = tuple(t.to(device) for t in batch.inputs)
             output = functional_call(module, _state(module, device), inputs)
-            leaves = pytree.tree_leaves(output)
+            found = leaves_of(output)
     except torch.OutOfMemoryError as error:
         raise GolowError(
             f"the GPU has too little memory for a forward pass of {name} on {shapes}",
             "use a smaller --batch, --resolution or --sequence.",
         ) from error
-    if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
-        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves})) or "nothing"
+    if not found or not all(isinstance(leaf, Tensor) for leaf in found):
+        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in found})) or "nothing"
         raise GolowError(
             f"the output of {name} is not a tensor: it contains {kinds}",
-            "return a tensor, or a tuple, named tuple, list or dict of tensors; a dataclass needs "
-            "torch.export.register_dataclass in the file that defines it.",
+            "return a tensor, or a tuple, named tuple, list, dict or dataclass of tensors.",
         )
-    for leaf in leaves:
+    for leaf in found:
         if kind := unusual(leaf):
             raise GolowError(
                 f"the output of {name} contains a {kind} tensor, which golow cannot compare",
@@ -186,7 +185,7 @@ def _gradients(
 
 
 def _require_repeatable(name: str, doing: str, first: Any, second: Any, device: Device) -> None:
-    pairs = zip(pytree.tree_leaves(first), pytree.tree_leaves(second), strict=True)
+    pairs = zip(leaves_of(first), leaves_of(second), strict=True)
     for one, other in pairs:
         if torch.equal(one.nan_to_num(), other.nan_to_num()):
             continue

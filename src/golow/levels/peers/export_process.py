@@ -17,9 +17,9 @@ import msgspec
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from golow.levels.peers.exported_program import REPORT, ExportReport
+from golow.lower.outputs import leaves_of
 from golow.record import GolowError, Unsupported
 from golow.worker.serve import end_with_parent
 from golow.workload.bundle import Bundle
@@ -37,7 +37,7 @@ class FlatOutputs(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Any, ...]:
         """The leaves of the tree of tensors that the module returns."""
-        return tuple(pytree.tree_leaves(self.module(*inputs)))
+        return tuple(leaves_of(self.module(*inputs)))
 
 
 def export(level: str, bundle: Bundle, folder: Path) -> ExportReport:

@@ -33,7 +33,10 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def program(variant: str) -> TorchProgram:
     """The worker's side."""
     import torch
+    from msgspec.structs import replace
+    from torch import Tensor
 
+    from golow.levels.torch import summands
     from golow.levels.torch.program import TorchProgram
     from golow.workload.trial import give_back_memory
 
@@ -54,6 +57,10 @@ def program(variant: str) -> TorchProgram:
         class Float64(Eager):
             dtype = torch.float64
 
+            def __init__(self) -> None:
+                super().__init__()
+                self.cancelled: list[summands.Uses] = []  # of every step since the check began
+
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):
                     return super().outputs(batches, learning_rate, file)
@@ -63,6 +70,19 @@ def program(variant: str) -> TorchProgram:
                 give_back_memory(self.workload.device)
                 torch._C._accelerator_setAllocatorSettings(f"max_split_size_mb:{WHOLE_MIB}")
                 return super().outputs(batches, learning_rate, file)
+
+            def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
+                self.cancelled = []
+                tensors = super()._train_outputs(batches, learning_rate)
+                settings = replace(self.workload.optimizer, learning_rate=learning_rate)
+                sizes = summands.of_tensors(self.cancelled, self.module, settings)
+                scalars = {name: torch.tensor(size).double() for name, size in sizes.items()}
+                return {**tensors, **scalars}
+
+            def _backward(self, loss: Tensor) -> None:
+                sizes = summands.watch(loss)
+                super()._backward(loss)
+                self.cancelled.append(summands.cancelled(sizes))
 
         return Float64()
     return Eager()

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch.program import Parts, TorchProgram
+from golow.lower.outputs import mapped
 from golow.record import GolowError, LayerTime, Unsupported
 from golow.worker.protocol import LoadReport
 
@@ -219,4 +219,4 @@ class CapturedProgram(TorchProgram):
         if not self.train:
             return super()._infer(batch.inputs)
         result = super()._learn(batch.inputs, batch.targets)
-        return pytree.tree_map_only(Tensor, Tensor.detach, result)
+        return mapped(Tensor.detach, result)

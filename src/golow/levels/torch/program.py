@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.amp import GradScaler
-from torch.utils import _pytree as pytree
 
 from golow.levels.choices.chooser import Chooser
 from golow.levels.torch import bundle as torch_bundle
@@ -25,6 +24,7 @@ from golow.levels.torch import feeding, known_memory, optimizers
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
 from golow.levels.torch.habits import Habits
+from golow.lower.outputs import leaves_of
 from golow.record import LayerTime, Mode, Unsupported, Workload
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale
@@ -135,7 +135,7 @@ class TorchProgram(Chooser):
 
     def last(self) -> float:
         """The loss, or the first element of the first output."""
-        return float(pytree.tree_leaves(self._last)[0].flatten()[0])
+        return float(leaves_of(self._last)[0].flatten()[0])
 
     def reset(self, learning_rate: float) -> None:
         """Back to the bundle's weights and to zero momentum, training then at this rate."""
@@ -171,7 +171,7 @@ class TorchProgram(Chooser):
             tensors = torch_state.read(self.module, self._kept_by_optimizer(), None)
             tensors["loss/loss"] = _copy_for_check(self._last)
         else:
-            leaves = enumerate(pytree.tree_leaves(self._last))
+            leaves = enumerate(leaves_of(self._last))
             tensors = {f"output/{index}": _copy_for_check(leaf) for index, leaf in leaves}
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
@@ -216,7 +216,7 @@ class TorchProgram(Chooser):
         rows = iter(feed.sizes)
         found = []
         for inputs, _ in torch_feed.batches(feed, self.device, least=self.workload.batch):
-            output = pytree.tree_leaves(self._infer((self._given(inputs),)))[0]
+            output = leaves_of(self._infer((self._given(inputs),)))[0]
             found.append(output[: next(rows)].to(torch.float32, copy=True))
         predicted: np.ndarray = torch.cat(found).cpu().numpy()
         return predicted
@@ -299,6 +299,7 @@ class TorchProgram(Chooser):
         if self.train:
             self.loss, self.optimizer = torch_bundle.loss(bundle), self._optimizer()
         self.position = 0
+        self._unsaved = torch_state.unsaved(self.module)
         self._results: list[Tensor] = []
         self._weights: list[Tensor] | None = None
         self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
@@ -360,6 +361,7 @@ class TorchProgram(Chooser):
     def _reset(self) -> None:
         # Read again, not kept: a copy of the weights would count as the level's memory.
         load_weights(self.module, torch_bundle.tensors(self.bundle, "weights"))
+        torch_state.write_unsaved(self.module, self._unsaved)
         self.seek(0)
         if self.train:
             self._forget_momentum(self.optimizer)
@@ -462,7 +464,7 @@ class TorchProgram(Chooser):
     def _infer_outputs(self, batches: list[int]) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for step, index in enumerate(batches):
-            for position, leaf in enumerate(pytree.tree_leaves(self._forward(index))):
+            for position, leaf in enumerate(leaves_of(self._forward(index))):
                 tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
         return tensors
 
@@ -474,7 +476,7 @@ class TorchProgram(Chooser):
         for step, index in enumerate(batches):
             loss, output = self._step(index)
             tensors[f"{step}/loss/loss"] = _copy_for_check(loss)
-            for position, leaf in enumerate(pytree.tree_leaves(output)):
+            for position, leaf in enumerate(leaves_of(output)):
                 tensors[f"{step}/output/{position}"] = _copy_for_check(leaf)
             for name, buffer in self.module.named_buffers():
                 if name in before and not torch.equal(buffer, before[name].to(buffer)):
@@ -492,7 +494,7 @@ class TorchProgram(Chooser):
 
     def _weighted_sum(self) -> Tensor:
         last = self._last
-        leaves = [last] if isinstance(last, Tensor) else pytree.tree_leaves(last)
+        leaves = [last] if isinstance(last, Tensor) else leaves_of(last)
         if self._weights is None:
             starts = itertools.accumulate((leaf.numel() for leaf in leaves), initial=0)
             self._weights = [

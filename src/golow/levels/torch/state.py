@@ -33,6 +33,20 @@ def read(
     return {name: _copy(tensor) for name, tensor in state.items()}
 
 
+def unsaved(module: nn.Module) -> dict[str, Tensor]:
+    """Copies on the CPU of the buffers outside the state dict, which a step may change, too."""
+    saved = module.state_dict().keys()
+    return {name: _copy(b) for name, b in module.named_buffers() if name not in saved}
+
+
+def write_unsaved(module: nn.Module, kept: dict[str, Tensor]) -> None:
+    """Copy these buffers into the module's, as far as they still have that shape."""
+    for name, buffer in module.named_buffers():
+        if name in kept and kept[name].shape == buffer.shape:
+            with torch.no_grad():
+                buffer.copy_(kept[name])
+
+
 def write_weights(module: nn.Module, state: dict[str, Tensor]) -> None:
     """Copy the state's parameters and buffers into the module's."""
     kinds = ("parameter", "buffer")

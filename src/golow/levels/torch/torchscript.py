@@ -31,14 +31,14 @@ def program(variant: str) -> TorchProgram:
 
     import torch
     from torch import Tensor, nn
-    from torch.utils import _pytree as pytree
 
     from golow.levels.torch.program import Lowered, TorchProgram
+    from golow.lower.outputs import Structure, flattened
 
     class Flat(nn.Module):
         """The module with a flat tuple as output: a trace takes no dict of different types."""
 
-        structure: pytree.TreeSpec
+        structure: Structure
 
         def __init__(self, module: nn.Module) -> None:
             super().__init__()
@@ -46,8 +46,8 @@ def program(variant: str) -> TorchProgram:
             self.train(module.training)
 
         def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-            leaves, self.structure = pytree.tree_flatten(self.module(*inputs))
-            return leaves[0] if self.structure.is_leaf() else tuple(leaves)
+            leaves, self.structure = flattened(self.module(*inputs))
+            return leaves[0] if self.structure.is_tensor else tuple(leaves)
 
     class TorchScript(TorchProgram):
         # Dropout's probability is a constant of the trace, so switching it off needs a new trace.
@@ -72,9 +72,9 @@ def program(variant: str) -> TorchProgram:
                 else:
                     call = self.optimized(traced, inputs)
             structure = flat.structure
-            if structure.is_leaf():
+            if structure.is_tensor:
                 return call
-            return lambda *given: pytree.tree_unflatten(call(*given), structure)
+            return lambda *given: structure.filled(call(*given))
 
         def optimized(self, traced: torch.jit.ScriptModule, inputs: tuple[Tensor, ...]) -> Lowered:
             self.prepared = "frozen"

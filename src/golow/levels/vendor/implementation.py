@@ -70,7 +70,8 @@ def functions(package: ModuleType) -> dict[str, Any]:
 def refusals(
     level: str, graph: Graph, known: Mapping[str, Implementation], dtypes: Collection[str]
 ) -> Iterator[Unsupported]:
-    """Yield every node of the graph that the level cannot run, with the reason, in graph order.
+    """Yield every node of the graph that the level cannot run, with the reason, in graph order, and
+    every buffer that the graph changes though no state of the level holds it.
 
     dtypes: those that the level supports for values.
     """
@@ -79,6 +80,12 @@ def refusals(
         reason = _reason(Question(graph, node, values), known, dtypes)
         if reason:
             yield Unsupported(level, reason, node.name, node.module)
+    held = {item.target: item.kind for item in graph.inputs}
+    for item in graph.outputs:
+        if item.kind == "buffer" and held.get(item.target) != "buffer":
+            unsaved = held.get(item.target) == "constant"
+            why = "is not in the state dict" if unsaved else "it does not read"
+            yield Unsupported(level, f"a step changes the buffer {item.target}, which {why}")
 
 
 def require_supported(

@@ -126,6 +126,13 @@ def _footnotes(comparison: Comparison) -> list[str]:
         found.append(f"*: too few clean rounds; {disturbed} ones are included")
     if any(run.quantity("device_added") is not None for run in comparison.runs):
         found.append("+: increase of the GPU memory in use since the level started")
+    worst = [run.check.worst for run in comparison.runs if run.check.worst is not None]
+    zero = dict.fromkeys(tensor.name for tensor in worst if tensor.zero_scale)
+    if zero:
+        found.append(
+            f"^: the exact value of {', '.join(zero)} is zero; the error is a share of what "
+            "cancels there"
+        )
     return found
 
 
@@ -149,13 +156,16 @@ def _verdict_text(run: Run) -> Text:
 
 
 def _error_text(run: Run) -> str:
-    """The worst tensor's error divided by its size, and by eager's own error."""
+    """The worst tensor's error divided by its size, and by eager's own error. If its exact value is
+    zero, its size is that of what cancels there."""
     worst = run.check.worst
     if worst is None:
         return ""
-    share = worst.error / worst.scale if worst.scale else worst.error
+    size = worst.zero_scale or worst.scale
+    share = worst.error / size if size else worst.error
+    mark = "^" if worst.zero_scale else ""
     times = f" {worst.error / worst.eager_error:.1f}x" if worst.eager_error else ""
-    return f"\n{share:.0e}{times}"
+    return f"\n{share:.0e}{mark}{times}"
 
 
 def _time_text(run: Run) -> str:

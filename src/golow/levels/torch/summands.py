@@ -1,0 +1,120 @@
+"""The size of what a gradient sums, for gradients whose terms cancel.
+
+The gradient of a bias before a batch norm is a sum over batch and positions whose exact value is
+zero. What is computed is the rounding of its terms, so its own size says nothing; that of the terms
+does. Autograd's node of the operation that uses a parameter gives both: called with the absolute
+values of what it got, it sums without cancelling.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node
+
+from golow.record import Optimizer
+
+CANCELLED = 2.0**-20
+"""A gradient below this share of its terms has cancelled: it is smaller than eight roundings of
+them in float32."""
+
+PREFIX = "summed/"
+"""Before the name of a tensor: what the reference names the size of the tensor's terms."""
+
+Uses = dict[nn.Parameter, float]
+
+
+def watch(loss: Tensor) -> Uses:
+    """Sizes of the gradients of this loss, filled in while its backward pass runs: root mean
+    squares over a parameter's elements, of the sums of absolute terms where the terms cancel, added
+    up over the operations that use the parameter.
+
+    An operation that uses a parameter through a view of it has terms that are not seen: its
+    gradient then counts with its own size.
+    """
+    sizes: Uses = defaultdict(float)
+    for node, position, parameter in _uses(loss.grad_fn):
+        node.register_hook(_measuring(node, position, parameter, sizes))
+    return sizes
+
+
+def cancelled(sizes: Uses) -> Uses:
+    """Those of the parameters whose gradients, computed by now, have cancelled."""
+    return {
+        parameter: size
+        for parameter, size in sizes.items()
+        if size and parameter.grad is not None and _rms(parameter.grad) <= CANCELLED * size
+    }
+
+
+def of_tensors(steps: Sequence[Uses], module: nn.Module, settings: Optimizer) -> dict[str, float]:
+    """The sizes of terms that SGD's first steps leave in the check's tensors, by `PREFIX` and the
+    tensor's name: of the first step's gradients, and of momentum and parameters after the last.
+
+    steps: the gradients that cancelled in each. settings: with the learning rate of these steps.
+    """
+    sizes: dict[str, float] = {}
+    last = len(steps) - 1
+    for name, parameter in module.named_parameters():
+        momentum = moved = 0.0
+        for step in steps:
+            momentum = settings.momentum * momentum + step.get(parameter, 0.0)
+            moved += settings.learning_rate * momentum
+        if momentum:
+            sizes[f"{PREFIX}0/gradient/{name}"] = steps[0].get(parameter, 0.0)
+            sizes[f"{PREFIX}{last}/momentum/{name}"] = momentum
+            sizes[f"{PREFIX}{last}/parameter/{name}"] = moved
+    return sizes
+
+
+def _uses(root: Node | None) -> Iterator[tuple[Node, int, nn.Parameter]]:
+    """Every node that hands a gradient to a parameter, and at which place of its results."""
+    waiting, seen = [root], {root}
+    while waiting:
+        node = waiting.pop()
+        for position, (following, _) in enumerate(node.next_functions if node else ()):
+            variable = getattr(following, "variable", None)
+            if node is not None and variable is not None:
+                yield node, position, variable
+            elif following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+
+
+def _measuring(
+    node: Node, position: int, parameter: nn.Parameter, sizes: Uses
+) -> Callable[[Any, Any], None]:
+    def measure(results: tuple[Tensor | None, ...], given: tuple[Tensor | None, ...]) -> None:
+        result = results[position]
+        if result is None:
+            return
+        size = _rms(result)
+        # At most what the terms could be, so that nothing is computed again for most gradients.
+        terms = max((_rms(t) * t.numel() for t in given if t is not None), default=0.0)
+        own_node = not isinstance(node, BackwardCFunction)  # the model's own code is not run again
+        if own_node and size <= CANCELLED * terms / max(1, result.numel()):
+            # A node that cannot run twice, for example for want of memory, leaves its terms unseen.
+            with suppress(RuntimeError):
+                size = max(size, _absolute(node, position, parameter, given))
+        sizes[parameter] += size
+
+    return measure
+
+
+def _absolute(
+    node: Node, position: int, parameter: nn.Parameter, given: tuple[Tensor | None, ...]
+) -> float:
+    call: Callable[..., Any] = node  # type: ignore[assignment]
+    found = call(*(None if tensor is None else tensor.abs() for tensor in given))
+    sums = found[position] if isinstance(found, tuple) else found
+    # The engine, not the node, sums over the dimensions in which a parameter was broadcast.
+    return _rms(sums.sum_to_size(parameter.shape))
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(tensor.square().mean().sqrt()) if tensor.numel() else 0.0
