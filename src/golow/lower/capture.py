@@ -206,5 +206,11 @@ def _joint_output(description: Any) -> tuple[str, str]:
     if kind == "GradAOTOutput":
         return "gradient", description.grad_of.target.removeprefix("model.")
     if kind == "InputMutationAOTOutput":
+        if type(description.mutated_input).__name__ == "ParamAOTInput":
+            raise GolowError(
+                f"the forward pass changes the parameter "
+                f"{description.mutated_input.target.removeprefix('model.')}, as an embedding with "
+                "max_norm does; the levels that need a graph do not follow that"
+            )
         return "buffer", description.mutated_input.target.removeprefix("model.")
     raise GolowError(f"the captured step has an output of an unknown kind, {kind}")

@@ -91,6 +91,8 @@ def translate(
                 names[node] = names[(node.args[0], node.args[1])]
         elif node.op == "call_function" and "_assert_" in str(node.target):
             continue  # torch.export's check of what the graph already states; it returns nothing
+        elif node.op == "call_function" and "_linalg_check_errors" in str(node.target):
+            continue  # the same of a solver's error codes
         elif node.op == "call_function":
             nodes.append(_node(node, names, namer))
 
@@ -204,7 +206,16 @@ def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:
 
 
 def value_of(name: str, tensor: Tensor) -> Value:
-    """A tensor's shape and dtype under a name."""
+    """A tensor's shape and dtype under a name. Raises `GolowError` for what has no fixed shape."""
+    numbers = tensor.shape if isinstance(tensor, Tensor) else (tensor,)
+    if any(isinstance(n, torch.SymInt) and n.node.maybe_as_int() is None for n in numbers):
+        raise GolowError(
+            f"the size of {name} depends on the content of tensors",
+            "the levels that need a graph need fixed shapes: masked_fill or torch.where in place "
+            "of a selection by a mask keeps the shape.",
+        )
+    if not isinstance(tensor, Tensor):
+        raise GolowError(f"the captured graph computes {name}, which is not a tensor")
     return Value(name=name, shape=tuple(int(n) for n in tensor.shape), dtype=_short(tensor.dtype))
 
 

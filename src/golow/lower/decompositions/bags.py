@@ -17,7 +17,8 @@ SUM, MEAN, MAX = range(3)  # ATen's numbers
 
 
 def _bags(indices: Tensor, offsets: Tensor, last: bool) -> tuple[Tensor, int]:
-    """The bag of each index, and how many bags there are. last: the offsets end with the end."""
+    """The bag of each index, and how many bags there are. last: the offsets end with the number of
+    indices, which begins no bag."""
     count = offsets.shape[0] - last
     starts = aten.slice.Tensor(offsets, 0, 0, count)
     places = torch.arange(indices.shape[0]).unsqueeze(1)
@@ -93,7 +94,9 @@ def backward(
     indices = indices.to(torch.int64)
     if mode == MEAN:
         grad = grad / aten.clamp_min.default(bag_size.to(grad.dtype), 1.0).unsqueeze(1)
-    rows = aten.index_select.default(grad, 0, offset2bag)
+    # Not offset2bag: it is empty where ATen takes a way of its own.
+    bag, _ = _bags(indices, offsets.to(torch.int64), False)
+    rows = aten.index_select.default(grad, 0, bag)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
     return aten.embedding_dense_backward.default(
@@ -114,7 +117,8 @@ def weights_backward(
     if indices.dim() != 1:
         return NotImplemented
     rows = aten.embedding.default(weight, indices.to(torch.int64))
-    product = rows * aten.index_select.default(grad, 0, offset2bag)
+    bag, _ = _bags(indices, offsets.to(torch.int64), False)
+    product = rows * aten.index_select.default(grad, 0, bag)
     kept = _counted(indices, padding_idx, weight.dtype)
     return (product * kept).sum(1)
 

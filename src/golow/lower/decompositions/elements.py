@@ -114,6 +114,11 @@ def _polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Any:
     return total
 
 
+def largest_or_zero(self: Tensor) -> Any:
+    """``relu`` of integers."""
+    return NotImplemented if self.dtype.is_floating_point else aten.clamp_min.default(self, 0)
+
+
 def divided(self: Tensor, other: Any, *, rounding_mode: str | None) -> Any:
     """Division that rounds towards zero; of integers by the sizes, whose quotient is exact."""
     if rounding_mode != "trunc":
@@ -149,6 +154,7 @@ def rounded(self: Tensor, *, decimals: int) -> Any:
 
 
 DEFINITIONS = {
+    "aten.relu.default": largest_or_zero,
     "aten.asin.default": arc_sine,
     "aten.acos.default": arc_cosine,
     "aten.asinh.default": inverse_hyperbolic_sine,
