@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -168,6 +168,9 @@ def _modules_annotated(module: nn.Module) -> Iterator[None]:
     finally:
         for handle in hooks:
             handle.remove()
+        for context in reversed(entered):  # of a capture that failed inside a layer
+            with suppress(KeyError):
+                context.__exit__(None, None, None)
 
 
 @contextmanager

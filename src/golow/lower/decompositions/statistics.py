@@ -143,6 +143,17 @@ def fused_rms_norm_backward(
     return of_input, of_weight
 
 
+def weight_norm_backward(
+    grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    """The gradients of v and g for w = g v / |v|, where |v| is over all axes but one."""
+    axes = [axis for axis in range(saved_v.dim()) if axis != dim % saved_v.dim()]
+    norms = saved_norms.reshape(saved_g.shape)
+    product = (grad_w * saved_v).sum(axes, keepdim=True)
+    of_v = (saved_g / norms) * (grad_w - saved_v * product / (norms * norms))
+    return of_v, product / norms
+
+
 def any_of(self: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether anything is not zero."""
     axes = list(range(self.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
@@ -251,6 +262,7 @@ DEFINITIONS = {
     "aten.rms_norm.default": rms_norm,
     "aten._fused_rms_norm.default": fused_rms_norm,
     "aten._fused_rms_norm_backward.default": fused_rms_norm_backward,
+    "aten._weight_norm_interface_backward.default": weight_norm_backward,
     "aten.any.default": any_of,
     "aten.any.dim": any_of,
     "aten.any.dims": any_of,
