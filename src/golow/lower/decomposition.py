@@ -215,6 +215,8 @@ def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
             if (item.args[0], item.args[1]) not in names:
                 return None
             names[item] = names[(item.args[0], item.args[1])]
+        elif "val" not in item.meta:
+            return None  # a call for its effect, such as a check of error codes
         else:
             try:
                 nodes.append(_node(item, names))

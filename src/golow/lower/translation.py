@@ -71,6 +71,8 @@ def translate(
             used_constants[target] = constants[target].detach()
 
     taken: dict[tuple[str, str], str] = {}
+    # Also a buffer of which only the new content counts, such as a vector of spectral_norm.
+    written_later = {(kind, target) for _, kind, target in ends.outputs if kind == "buffer"}
     for node, kind, target in ends.inputs:
         if (kind, target) in taken:  # another name of a shared tensor
             names[node] = taken[(kind, target)]
@@ -78,7 +80,7 @@ def translate(
             value = value_of(namer.free("loss_gradient"), node.meta["val"])
             names[node] = value.name
             nodes.append(_loss_gradient(value))
-        elif node.users or kind in ("input", "target"):
+        elif node.users or kind in ("input", "target") or (kind, target) in written_later:
             add_input(node, kind, target, node.meta["val"])
             taken[(kind, target)] = names[node]
 
