@@ -62,9 +62,7 @@ def average_backward(
         return NotImplemented
     if ceil_mode or divisor_override is not None or not (count_include_pad or not any(sides)):
         geometry = (kernel, steps, sides, count_include_pad, divisor_override)
-        for index, means in enumerate(
-            _uneven(self.shape[2:], grad_output.shape[2:], *geometry)
-        ):
+        for index, means in enumerate(_uneven(self.shape[2:], grad_output.shape[2:], *geometry)):
             grad_output = along(grad_output, 2 + index, means.transpose(0, 1))
         return grad_output.clone()
     n, c, d, h, w = self.shape

@@ -68,8 +68,8 @@ def _within(place: Tensor, size: int, padding_mode: int, align_corners: bool) ->
         return place
     if padding_mode == REFLECTION:
         place = _reflected(place, size, align_corners)
-    inside = torch.where(place <= 0, 0.0, torch.where(place >= size - 1, float(size - 1), place))
-    return inside
+    last = float(size - 1)
+    return torch.where(place <= 0, 0.0, torch.where(place >= last, last, place))
 
 
 def _reflected(place: Tensor, size: int, align_corners: bool) -> Tensor:
@@ -88,14 +88,12 @@ def _taken(input: Tensor, places: Sequence[Tensor]) -> Tensor:
     """The elements at whole places [N, ...], zero beyond the image: [N, C, ...]."""
     n, c = input.shape[:2]
     shape = places[0].shape[1:]
-    exists, flat = None, None
+    exists = torch.ones_like(places[0], dtype=torch.bool)
+    flat = torch.zeros_like(places[0], dtype=torch.int64)
     for place, size in zip(places, input.shape[2:], strict=True):
         here = torch.logical_and(place >= 0, place <= size - 1)
-        exists = here if exists is None else torch.logical_and(exists, here)
-        whole = torch.where(here, place, 0.0).to(torch.int64)
-        flat = whole if flat is None else flat * size + whole
-    assert exists is not None
-    assert flat is not None
+        exists = torch.logical_and(exists, here)
+        flat = flat * size + torch.where(here, place, 0.0).to(torch.int64)
     index = flat.reshape(n, 1, -1).expand(n, c, shape.numel())
     found = aten.gather.default(input.reshape(n, c, -1), 2, index).reshape(n, c, *shape)
     return torch.where(exists.unsqueeze(1), found, 0.0)

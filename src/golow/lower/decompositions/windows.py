@@ -43,11 +43,8 @@ def adaptive(size: int, new: int) -> Tensor:
     return torch.minimum(starts + torch.arange(widest), ends - 1)
 
 
-def _largest(x: Tensor, places: Tensor | None, axis: int, windows: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest along an axis, and where it is among all elements of an image or volume.
-
-    places: of x's elements, None if each is at its own place. windows: [new, kernel].
-    """
+def _largest(x: Tensor, places: Tensor, axis: int, windows: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest along an axis, and its place. places: of x's elements. windows: [new, kernel]."""
     new, kernel = windows.shape
     flat = windows.reshape(-1)
 
@@ -57,13 +54,11 @@ def _largest(x: Tensor, places: Tensor | None, axis: int, windows: Tensor) -> tu
 
     values = cut(x)
     winners = aten.argmax.default(values, axis + 1, True)
-    if places is None:
-        places = _own_places(x, axis)
     found = aten.gather.default(cut(places), axis + 1, winners)
     return aten.amax.default(values, [axis + 1]), aten.squeeze.dim(found, axis + 1)
 
 
-def _own_places(x: Tensor, axis: int) -> Tensor:
+def _own_places(x: Tensor) -> Tensor:
     """The place of each element of [N, C, ...] among the elements after the second axis."""
     total: Any = torch.zeros([1] * x.dim(), dtype=torch.int64)
     step = 1
@@ -77,11 +72,10 @@ def _own_places(x: Tensor, axis: int) -> Tensor:
 def over(x: Tensor, windows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The largest of each window of [N, C, ...] and its place; windows: for each of the last axes,
     [new, kernel]."""
-    places: Tensor | None = None
+    places = _own_places(x)
     first = x.dim() - len(windows)
     for index in range(len(windows) - 1, -1, -1):
         x, places = _largest(x, places, first + index, windows[index])
-    assert places is not None
     return x, places
 
 
