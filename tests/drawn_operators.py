@@ -6,10 +6,12 @@ shows the operator's own. Shapes and numbers shrink.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from hypothesis import assume
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -160,6 +162,8 @@ def along(draw: st.DrawFn) -> Alone:
 def layer_norm(draw: st.DrawFn) -> Alone:
     shape = draw(shapes(2, 4))
     rows = shape[draw(st.integers(1, len(shape) - 1)) :]
+    # The gradient of a row of two or three cancels, so that only roundings are left of it.
+    assume(math.prod(rows) >= 4)
     epsilon, affine = draw(st.sampled_from([1e-5, 1e-2])), draw(some)
     layer = nn.LayerNorm(rows, eps=epsilon, elementwise_affine=affine)
     return Alone(f"layer norm of {rows}", shape, lambda x, norm: norm(x), layer)

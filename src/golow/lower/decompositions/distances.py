@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golow.lower.decompositions.shapes import upper_triangle
+from golow.lower.decompositions.indices import upper_triangle
 
 aten = torch.ops.aten
 
