@@ -82,6 +82,16 @@ def sampled(mode: str, padding: str, align: bool, reach: float = 1.0) -> Case:
     )
 
 
+def assigned(x: Tensor) -> Tensor:
+    """Parts of the tokens written in place, one after the other."""
+    y = x.clone()
+    y[:, 1:3] = 0.5
+    y[:, ::2, 3] = x[:, ::2, 4]
+    y[:, 4] *= 2
+    y[0, 1, 2:5] += x[1, 2, :3]
+    return y + x
+
+
 def unpooled(x: Tensor) -> Tensor:
     largest, places = functional.max_pool2d(x, 2, return_indices=True)
     return functional.max_unpool2d(largest, places, 2, output_size=list(x.shape[2:]))
@@ -168,6 +178,7 @@ RARE: dict[str, Case] = {
         e=nn.EmbeddingBag(10, 4, mode="sum", padding_idx=0),
     ),
     "written by a mask": tokens(lambda x: torch.index_put(x, (x > 0.5,), x.new_zeros(()))),
+    "parts assigned": tokens(assigned),
     "scattered by a mask": tokens(lambda x: x.masked_scatter(x > 0.5, x * 2)),
     "scattered means": tokens(
         lambda x: x.new_zeros(3, 10, 16).scatter_reduce(1, numbers(x), x, "mean")

@@ -108,11 +108,12 @@ def _cubic(
     parts = [place - first for place, first in zip(places, low, strict=True)]
     total: Any = 0
     for taps in product((-1, 0, 1, 2), repeat=2):
-        at, weight = [], 1
+        at: list[Tensor] = []
+        weight: Any = 1
         for tap, first, part, size in zip(taps, low, parts, sizes, strict=True):
             at.append(_within(first + tap, size, padding_mode, align_corners))
             weight = weight * _keys(torch.abs(part - tap))
-        total = total + _taken(input, at) * weight.unsqueeze(1)  # type: ignore[attr-defined]
+        total = total + _taken(input, at) * weight.unsqueeze(1)
     return total
 
 
