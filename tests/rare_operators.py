@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from many_networks import Case, Function, after_conv
+from many_networks import Case, Function, after_conv, same
 from many_operators import TOKENS, Recurrent, function, of_tokens, resized, signal, volume
 
 
@@ -92,6 +92,19 @@ def assigned(x: Tensor) -> Tensor:
     return y + x
 
 
+class Frozen(nn.Module):
+    """Batch norm by statistics that do not change, in training too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.linspace(-1, 1, 16))
+        self.register_buffer("variance", torch.linspace(0.5, 2, 16))
+        self.weight, self.bias = nn.Parameter(torch.rand(16) + 0.5), nn.Parameter(torch.rand(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.batch_norm(x, self.mean, self.variance, self.weight, self.bias)
+
+
 def unpooled(x: Tensor) -> Tensor:
     largest, places = functional.max_pool2d(x, 2, return_indices=True)
     return functional.max_unpool2d(largest, places, 2, output_size=list(x.shape[2:]))
@@ -166,6 +179,7 @@ RARE: dict[str, Case] = {
     "weights of spectrum one": of_tokens(
         nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16))
     ),
+    "frozen norm": after_conv(Frozen(), nn.ReLU(), same()),
     # indices
     "bags, summed": bags("sum"),
     "bags, mean": bags("mean"),

@@ -199,11 +199,8 @@ def _packs_sequences(error: Exception) -> bool:
     """Whether the tracer stopped at a packed sequence, or in a recurrent layer that got one."""
     frame = error.__traceback__
     while frame is not None:
-        recurrent = Path(frame.tb_frame.f_code.co_filename).parts[-3:] == (
-            "nn",
-            "modules",
-            "rnn.py",
-        )
+        file = Path(frame.tb_frame.f_code.co_filename)
+        recurrent = file.match("torch/nn/modules/rnn.py")
         if recurrent and frame.tb_frame.f_locals.get("batch_sizes") is not None:
             return True
         frame = frame.tb_next

@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from golow.lower.canonical import operator_of
 from golow.lower.decompositions import own_definitions
 from golow.lower.functional import make_functional
 from golow.lower.graph import (
@@ -37,7 +38,6 @@ from golow.lower.graph import (
 )
 from golow.lower.operator import PREFIX, spellings
 from golow.lower.rewriting import Links, changes_in_place, rewritten
-from golow.lower.spelling import Call, NotSpelledError
 from golow.lower.translation import argument, value_of
 from golow.lower.verify import operation
 from golow.record import GolowError
@@ -60,7 +60,11 @@ def decompose(graph: Graph) -> Graph:
         replaced: dict[int, Sequence[Node]] = {}
         renamed: dict[str, str] = {}
         for position, node in enumerate(graph.nodes):
-            if node.op.startswith(PREFIX) or changes_in_place(node) or _is_known(node, links):
+            if (
+                node.op.startswith(PREFIX)
+                or changes_in_place(node)
+                or operator_of(node, links) is not None
+            ):
                 continue
             key = _signature(node, links)
             if key not in templates:
@@ -78,17 +82,6 @@ def decompose(graph: Graph) -> Graph:
 
 def _lenient(node: Node) -> Node:
     return msgspec.structs.replace(node, op=STRICT.get(node.op, node.op))
-
-
-def _is_known(node: Node, links: Links) -> bool:
-    """Whether the vocabulary has the call."""
-    spell = spellings().get(node.op)
-    if spell is None:
-        return False
-    try:
-        return spell(Call(node, links)) is not None
-    except NotSpelledError:
-        return False
 
 
 class _Template(NamedTuple):
