@@ -38,12 +38,13 @@ def lowered(
     inputs: Tensor | tuple[Tensor, ...],
     mode: Mode,
     optimizer: Optimizer = OPTIMIZER,
+    loss: str = "cross_entropy",
 ) -> Network:
     """As this level lowers it."""
     further = (fuse_batch_norm_activation, fuse_gradient_sum)
     if mode == "infer":
         further = (block_first_convolution,)
-    return lower(module, inputs, mode, optimizer, further=further)
+    return lower(module, inputs, mode, optimizer, loss, further)
 
 
 class Running:

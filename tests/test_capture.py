@@ -142,3 +142,69 @@ def test_a_branch_on_data_is_explained() -> None:
     with pytest.raises(GolowError, match="could not capture branching") as raised:
         capture_inference("branching", Branching(), (torch.randn(3),))
     assert "control flow" in raised.value.hint
+
+
+# ---------------------------------------------------------------- what cannot be captured
+
+
+class Packed(nn.Module):
+    """A recurrent layer on sequences of several lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 2]), batch_first=True)
+        output, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        return output.flatten(1)
+
+
+class Selected(nn.Module):
+    """Its result has as many numbers as are positive."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[x > 0]
+
+
+class Renormed(nn.Module):
+    """Shortens rows of its weight in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(5, 4, max_norm=0.5), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.table(torch.arange(len(x)))
+
+
+def captured_step(module: nn.Module, *shape: int) -> Captured:
+    """Of a training step with a class for each sample."""
+    targets = torch.zeros(shape[0], dtype=torch.int64)
+    loss = functional.cross_entropy
+    return capture_training("model", module, (torch.randn(shape),), (targets,), loss)
+
+
+def test_packed_sequences_are_named() -> None:
+    with pytest.raises(GolowError, match="packs sequences"):
+        capture_inference("model", Packed(), (torch.randn(2, 5, 4),))
+    with pytest.raises(GolowError, match="packs sequences"):
+        captured_step(Packed(), 2, 5, 4)
+
+
+def test_a_size_that_depends_on_content_is_named() -> None:
+    with pytest.raises(GolowError, match="depends on the content"):
+        capture_inference("model", Selected(), (torch.randn(3, 4),))
+
+
+def test_a_parameter_that_the_forward_pass_changes_is_named() -> None:
+    with pytest.raises(GolowError, match=r"changes the parameter table\.weight"):
+        captured_step(Renormed(), 3, 4)
+
+
+def test_a_buffer_of_which_only_the_new_content_counts_is_an_input() -> None:
+    module = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)))
+    graph = apply(captured_step(module, 3, 4).graph, CLEAN_UP)
+    buffers = {item.target for item in graph.inputs if item.kind == "buffer"}
+    assert {item.target for item in graph.outputs if item.kind == "buffer"} == buffers
+    assert len(buffers) == 2

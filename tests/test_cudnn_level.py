@@ -13,6 +13,7 @@ from torch import nn
 
 import optimizers
 from drawn_networks import networks
+from drawn_operators import FAMILIES
 from golow.levels.vendor.cudnn import probe
 from golow.record import Mode, Optimizer, Precision, Unsupported
 
@@ -24,6 +25,7 @@ from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
 from many_operators import NETWORKS
+from rare_operators import RARE
 
 pytestmark = pytest.mark.gpu
 
@@ -72,6 +74,28 @@ def test_a_network_is_right(on: OnGpu, name: str, mode: Mode) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_of_further_operators_is_right(on: OnGpu, name: str, mode: Mode) -> None:
     network = lowered(NETWORKS[name].make(), torch.randn(NETWORKS[name].shape), mode)
+    assert_right(network, compute(network, on))
+
+
+@both_modes
+@pytest.mark.parametrize("name", RARE)
+def test_a_network_of_rare_operators_is_right(on: OnGpu, name: str, mode: Mode) -> None:
+    network = lowered(RARE[name].make(), torch.randn(RARE[name].shape), mode)
+    assert_right(network, compute(network, on))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_an_operator_alone_is_right(on: OnGpu, family: str, data: st.DataObject, seed: int) -> None:
+    alone = data.draw(FAMILIES[family])
+    torch.manual_seed(seed)
+    network = lowered(alone.module(), torch.randn(alone.shape), "train", loss="mse_loss")
     assert_right(network, compute(network, on))
 
 
@@ -213,9 +237,9 @@ def test_iterations_do_not_depend_on_what_the_arena_holds(on: OnGpu, mode: Mode)
 
 @both_modes
 def test_what_has_no_form_is_refused_by_node_and_layer(on: OnGpu, mode: Mode) -> None:
-    module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Identity(), Function(torch.erfinv)))
+    module = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Identity(), Function(torch.lgamma)))
     network = lowered(module, torch.randn(2, 3), mode)
-    with pytest.raises(Unsupported, match="erfinv") as raised:
+    with pytest.raises(Unsupported, match="lgamma") as raised:
         Running(network, on)
     assert (raised.value.level, raised.value.module) == ("cudnn", "1.1")
     assert raised.value.node

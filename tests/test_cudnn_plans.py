@@ -34,9 +34,12 @@ from golow.workload.request import Request
 from kernel_compilation import assert_compile
 from many_networks import CASES, Two, same
 from many_operators import NETWORKS
+from rare_operators import RARE
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
+
+FURTHER = NETWORKS | RARE
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
@@ -111,12 +114,12 @@ def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
 
 
 @both_modes
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", FURTHER)
 def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> None:
     """And kernels that compile, where there is a compiler."""
     kernels = []
     for precision in ("default", "bf16"):
-        made = built(NETWORKS[name].make(), mode, precision, *NETWORKS[name].shape)[0]  # type: ignore[arg-type]
+        made = built(FURTHER[name].make(), mode, precision, *FURTHER[name].shape)[0]  # type: ignore[arg-type]
         assert_sound(made)
         kernels += [call.kernel for call in made.calls if isinstance(call, KernelCall)]
     assert_compile(kernels)

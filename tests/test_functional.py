@@ -63,10 +63,37 @@ def change_of_a_view_alone(x: Tensor) -> Tensor:
     return x.flatten(1).relu_() + 1
 
 
+def changed_through_a_part(x: Tensor) -> Tensor:
+    x[:, 0].mul_(0.5)
+    return x + 1
+
+
+def changed_through_a_part_of_a_part(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.clone()
+    y[0][1:, ::2].add_(3.0)
+    y[1, 2] = x[0, 3]
+    return y, x + 1
+
+
+def part_and_whole_read(x: Tensor) -> tuple[Tensor, Tensor]:
+    part = x[:, 1:3]
+    part.relu_()
+    return part * 2, x + 1
+
+
+def changed_one_part_after_the_other(x: Tensor) -> Tensor:
+    for channel in range(4):
+        x[:, channel] += channel
+        x[:, channel, 1:] *= 2
+    return x + 1
+
+
 @pytest.mark.parametrize(
     "function",
-    [read_by_old_name, twice, view_of_the_new_value, view_that_dies_first, change_of_a_view_alone],
-)
+    [read_by_old_name, twice, view_of_the_new_value, view_that_dies_first, change_of_a_view_alone,
+     changed_through_a_part, changed_through_a_part_of_a_part, part_and_whole_read,
+     changed_one_part_after_the_other],
+)  # fmt: skip
 def test_in_place_operations_become_functional(function: Callable[[Tensor], object]) -> None:
     given = case(function)
     assert in_place(given.graph)
@@ -84,9 +111,10 @@ def changed_through_a_view(x: Tensor) -> Tensor:
     return x + 1
 
 
-def changed_through_a_part(x: Tensor) -> Tensor:
-    x[:, 0].mul_(0.5)
-    return x + 1
+def changed_beside_another_part(x: Tensor) -> tuple[Tensor, Tensor]:
+    row = x[:, 0]
+    x[:, :2].mul_(0.5)
+    return row * 2, x + 1
 
 
 def changed_view_and_source_read(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,7 +130,7 @@ def copy_changed_through_a_view(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(
     "function",
-    [old_value_is_viewed, changed_through_a_view, changed_through_a_part,
+    [old_value_is_viewed, changed_through_a_view, changed_beside_another_part,
      changed_view_and_source_read, copy_changed_through_a_view],
 )  # fmt: skip
 def test_what_another_name_looks_at_is_changed_in_place(

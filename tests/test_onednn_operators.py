@@ -152,6 +152,7 @@ IMAGE, VECTOR = (2, 16, 4, 4), (16,)
 X, Y, V = Ref(name="x"), Ref(name="y"), Ref(name="v")
 RELU, TAN = Activation(name="relu"), Activation(name="tan")
 WINDOW: dict[str, Any] = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
+PADDED = WINDOW | {"padding": (1, 1)}
 NORM: dict[str, Any] = {
     "x": X, "scale": V, "shift": V, "running_mean": V, "running_variance": V, "momentum": 0.1,
     "epsilon": 1e-5,
@@ -160,7 +161,7 @@ NORM_GRADIENT: dict[str, Any] = {
     "gradient": Y, "x": X, "scale": V, "mean": Ref(name="out_1"), "inverse_deviation": V,
     "epsilon": 1e-5, "wanted": (True, True, True, False),
 }  # fmt: skip
-LOSS: dict[str, Any] = {"logs": V, "target": Ref(name="n"), "weight": None, "ignored": -100}
+LOSS: dict[str, Any] = {"logs": V, "target": Ref(name="n"), "ignored": -100}
 GRADIENT: dict[str, Any] = {"gradient": V, "total_weight": V}
 
 
@@ -257,9 +258,9 @@ REFUSED = {
         "golow.average_pool_backward with divisor_override",
     ),
     "an average of ceil that counts": Refused(
+        AveragePool(x=X, **PADDED, ceil=True, with_padding=True, divisor=None),
         AveragePool(x=X, **WINDOW, ceil=True, with_padding=True, divisor=None),
-        AveragePool(x=X, **WINDOW, ceil=True, with_padding=False, divisor=None),
-        "ceil_mode",
+        "golow.average_pool with padding, count_include_pad and ceil_mode",
     ),
     "indices that somebody reads": Refused(
         MaxPool(x=X, **WINDOW, dilation=(1, 1), ceil=False, indices=True),
@@ -310,21 +311,17 @@ REFUSED = {
         "golow.batch_norm_backward of a result of golow.permute",
         before=(Permute(x=V, order=(0,)),),
     ),
-    "a loss with weights": Refused(
-        NllLoss(**{**LOSS, "weight": V}, reduction="mean"), NllLoss(**LOSS, reduction="mean"),
-        "golow.nll_loss with weights", MATRIX,
+    "a loss's targets": Refused(
+        NllLoss(**{**LOSS, "target": Ref(name="w")}, reduction="mean"),
+        NllLoss(**LOSS, reduction="mean"),
+        "golow.nll_loss with targets of float32",
+        MATRIX,
     ),
-    "a loss without reduction": Refused(
-        NllLoss(**LOSS, reduction="none"), NllLoss(**LOSS, reduction="sum"),
-        "golow.nll_loss without a reduction", MATRIX,
-    ),
-    "a loss's gradient without reduction": Refused(
-        NllLossBackward(**LOSS, **GRADIENT, reduction="none"),
+    "a loss's gradient's targets": Refused(
+        NllLossBackward(**{**LOSS, "target": Ref(name="w")}, **GRADIENT, reduction="sum"),
         NllLossBackward(**LOSS, **GRADIENT, reduction="sum"),
-        "golow.nll_loss_backward without a reduction", MATRIX,
-    ),
-    "a loss over images": Refused(
-        NllLoss(**{**LOSS, "logs": X}, reduction="mean"), None, "golow.nll_loss over images"
+        "golow.nll_loss_backward with targets of float32",
+        MATRIX,
     ),
     "softmax of integers": Refused(
         Softmax(x=X, axis=1, log=False), None, "golow.softmax on int64", INTEGERS

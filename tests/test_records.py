@@ -114,9 +114,9 @@ def examples() -> dict[str, Node]:
         "matrix_product": {"a": x, "b": x},
         "max_pool": {"x": x, "dilation": pair, "indices": True, **window},
         "max_pool_backward": {"gradient": x, "x": x, "indices": x, "dilation": pair, **window},
-        "nll_loss": {"logs": x, "target": x, "weight": None, "reduction": "mean", "ignored": -100},
+        "nll_loss": {"logs": x, "target": x, "reduction": "mean", "ignored": -100},
         "nll_loss_backward": {
-            "gradient": x, "logs": x, "target": x, "weight": x, "reduction": "sum",
+            "gradient": x, "logs": x, "target": x, "reduction": "sum",
             "ignored": 1, "total_weight": x,
         },
         "pad": {"x": x, "before": (0, 1), "after": (1, 0), "value": float("-inf")},

@@ -15,19 +15,25 @@ from golow.lower.spelling import Call, NotSpelledError
 
 def canonicalise(graph: Graph) -> Graph:
     """Replace every node that the vocabulary covers with its operator."""
-    links, known = Links(graph), spellings()
+    links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
-        spell = known.get(node.op)
-        if spell is None:
-            continue
-        try:
-            operator = spell(Call(node, links))
-        except NotSpelledError:
-            continue
-        if operator is not None and _gives_all(operator, node):
+        operator = operator_of(node, links)
+        if operator is not None:
             replaced[position] = (written(node, operator, outputs=_outputs(operator, node)),)
     return rewritten(graph, replaced)
+
+
+def operator_of(node: Node, links: Links) -> Operator | None:
+    """What the vocabulary calls the node; None if it has no name for it."""
+    spell = spellings().get(node.op)
+    if spell is None:
+        return None
+    try:
+        operator = spell(Call(node, links))
+    except NotSpelledError:
+        return None
+    return operator if operator is not None and _gives_all(operator, node) else None
 
 
 def _outputs(operator: Operator, node: Node) -> tuple[Value | None, ...]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -168,6 +169,9 @@ def _modules_annotated(module: nn.Module) -> Iterator[None]:
     finally:
         for handle in hooks:
             handle.remove()
+        for context in reversed(entered):  # of a capture that failed inside a layer
+            with suppress(KeyError):
+                context.__exit__(None, None, None)
 
 
 @contextmanager
@@ -176,12 +180,31 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if _packs_sequences(error):
+            raise GolowError(
+                f"torch could not capture {name}: it packs sequences (pack_padded_sequence), whose "
+                "shapes depend on the lengths",
+                "give the recurrent layer the padded batch and mask its output; the levels above "
+                "the graph (eager, compile) may run the model as it is.",
+            ) from error
         first = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
         raise GolowError(
             f"torch could not capture {name}: {type(error).__name__}: {first}",
             "Python control flow that depends on a tensor's content cannot be captured; the levels "
             "above the graph (eager, torchscript, compile) may still run.",
         ) from error
+
+
+def _packs_sequences(error: Exception) -> bool:
+    """Whether the tracer stopped at a packed sequence, or in a recurrent layer that got one."""
+    frame = error.__traceback__
+    while frame is not None:
+        file = Path(frame.tb_frame.f_code.co_filename)
+        recurrent = file.match("torch/nn/modules/rnn.py")
+        if recurrent and frame.tb_frame.f_locals.get("batch_sizes") is not None:
+            return True
+        frame = frame.tb_next
+    return "_pack_padded_sequence" in str(error) or "_pad_packed_sequence" in str(error)
 
 
 def _joint_input(description: Any, inputs: int, saved: set[str]) -> tuple[str, str]:
@@ -206,5 +229,11 @@ def _joint_output(description: Any) -> tuple[str, str]:
     if kind == "GradAOTOutput":
         return "gradient", description.grad_of.target.removeprefix("model.")
     if kind == "InputMutationAOTOutput":
+        if type(description.mutated_input).__name__ == "ParamAOTInput":
+            raise GolowError(
+                f"the forward pass changes the parameter "
+                f"{description.mutated_input.target.removeprefix('model.')}, as an embedding with "
+                "max_norm does; the levels that need a graph do not follow that"
+            )
         return "buffer", description.mutated_input.target.removeprefix("model.")
     raise GolowError(f"the captured step has an output of an unknown kind, {kind}")

@@ -22,11 +22,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from golow.lower.canonical import operator_of
 from golow.lower.decompositions import own_definitions
-from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Symbol, Value
+from golow.lower.functional import make_functional
+from golow.lower.graph import (
+    Argument,
+    Graph,
+    GraphInput,
+    GraphOutput,
+    Node,
+    Ref,
+    Scalar,
+    Symbol,
+    Value,
+)
 from golow.lower.operator import PREFIX, spellings
 from golow.lower.rewriting import Links, changes_in_place, rewritten
-from golow.lower.spelling import Call, NotSpelledError
 from golow.lower.translation import argument, value_of
 from golow.lower.verify import operation
 from golow.record import GolowError
@@ -49,7 +60,11 @@ def decompose(graph: Graph) -> Graph:
         replaced: dict[int, Sequence[Node]] = {}
         renamed: dict[str, str] = {}
         for position, node in enumerate(graph.nodes):
-            if node.op.startswith(PREFIX) or changes_in_place(node) or _is_known(node, links):
+            if (
+                node.op.startswith(PREFIX)
+                or changes_in_place(node)
+                or operator_of(node, links) is not None
+            ):
                 continue
             key = _signature(node, links)
             if key not in templates:
@@ -67,17 +82,6 @@ def decompose(graph: Graph) -> Graph:
 
 def _lenient(node: Node) -> Node:
     return msgspec.structs.replace(node, op=STRICT.get(node.op, node.op))
-
-
-def _is_known(node: Node, links: Links) -> bool:
-    """Whether the vocabulary has the call."""
-    spell = spellings().get(node.op)
-    if spell is None:
-        return False
-    try:
-        return spell(Call(node, links)) is not None
-    except NotSpelledError:
-        return False
 
 
 class _Template(NamedTuple):
@@ -123,7 +127,7 @@ def _unfolded(node: Node, links: Links) -> _Template | None:
     """What the first definition that applies makes of a call; None if there is none."""
     for definition in _definitions(node.op):
         with suppress(_DoesNotApplyError):
-            template = _template(_traced(definition, node, links), node)
+            template = _functional(_template(_traced(definition, node, links), node))
             if template is not None:
                 return template
     return None
@@ -204,6 +208,8 @@ def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
             if (item.args[0], item.args[1]) not in names:
                 return None
             names[item] = names[(item.args[0], item.args[1])]
+        elif "val" not in item.meta:
+            return None  # a call for its effect, such as a check of error codes
         else:
             try:
                 nodes.append(_node(item, names))
@@ -211,13 +217,44 @@ def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
                 return None  # an argument that a graph cannot hold
     if len(nodes) == 1 and nodes[0].op == node.op:
         return None  # it is its own definition
-    if any(changes_in_place(item) for item in nodes):
-        return None  # another name of that memory would not follow
     if any(item.op.startswith("prims.") and item.op not in spellings() for item in nodes):
         return None  # another name for the same
     listed = results if isinstance(results, list | tuple) else (results,)
     outputs = tuple(names.get(item) if item is not None else None for item in listed)
-    return _Template(tuple(nodes), (*outputs, *(None,) * (len(node.outputs) - len(outputs))))
+    outputs = (*outputs, *(None,) * (len(node.outputs) - len(outputs)))
+    return _Template(tuple(nodes), outputs)
+
+
+def _functional(template: _Template | None) -> _Template | None:
+    """The same without calls that change a tensor in place: the dispatcher's definitions have some,
+    on tensors of their own. None where one remains, because another name of that memory would not
+    follow."""
+    if template is None or not any(changes_in_place(node) for node in template.nodes):
+        return template
+    read = dict.fromkeys(name for node in template.nodes for name in node.references())
+    made = {v.name for node in template.nodes for v in node.outputs if v is not None}
+    graph = make_functional(
+        Graph(
+            name="definition",
+            mode="infer",
+            # As state, so that no argument is changed.
+            inputs=tuple(
+                GraphInput(value=Value(name=name, shape=(), dtype=""), kind="buffer", target=name)
+                for name in read
+                if name not in made
+            ),
+            nodes=template.nodes,
+            outputs=tuple(
+                GraphOutput(name=name, kind="output", target=str(index))
+                for index, name in enumerate(template.outputs)
+                if name is not None
+            ),
+        )
+    )
+    if any(changes_in_place(node) for node in graph.nodes):
+        return None
+    found = {int(item.target): item.name for item in graph.outputs}
+    return _Template(graph.nodes, tuple(found.get(i) for i in range(len(template.outputs))))
 
 
 def _node(item: fx.Node, names: dict[Any, str]) -> Node:

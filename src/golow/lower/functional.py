@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from golow.lower.graph import Graph, Node, Ref
+from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.rewriting import changes_in_place, result, with_names
 
 VIEWS = frozenset(
@@ -20,13 +20,21 @@ VIEWS = frozenset(
 MAYBE_VIEWS = VIEWS | {"aten.dropout.default", "aten.contiguous.default"}
 
 
+# Views of a part, each with the operation that gives the whole with that part replaced.
+PARTS = {
+    "aten.slice.Tensor": "aten.slice_scatter.default",
+    "aten.select.int": "aten.select_scatter.default",
+}
+
+
 def make_functional(graph: Graph) -> Graph:
     """Replace in-place operations with ones that make a new value.
 
-    Later readers of the changed value read the new one. An operation stays as it is if it changes a
-    parameter, a buffer, or memory that is still read under another name; the levels refuse it.
+    Later readers of the changed value read the new one; so do those of the tensor that it is a part
+    of, as in ``y[:, 1] = x``. An operation stays as it is if it changes a parameter, a buffer, or
+    memory that is still read under a further name; the levels refuse it.
     """
-    sharing = _Sharing(graph)
+    sharing, values = _Sharing(graph), graph.values()
     names: dict[str, str] = {}
     nodes: list[Node] = []
     for position, old in enumerate(graph.nodes):
@@ -36,6 +44,17 @@ def make_functional(graph: Graph) -> Graph:
             packet, _, overload = old.op.rpartition(".")
             node = msgspec.structs.replace(node, op=f"{packet.removesuffix('_')}.{overload}")
             names |= dict.fromkeys(sharing.names_of(changed.name), result(old))
+        elif isinstance(changed, Ref) and (path := sharing.path_to_whole(changed.name, position)):
+            packet, _, overload = old.op.rpartition(".")
+            node = msgspec.structs.replace(node, op=f"{packet.removesuffix('_')}.{overload}")
+            nodes.append(node)
+            names |= dict.fromkeys(sharing.names_of(changed.name), result(old))
+            for view in path:
+                nodes.append(_whole(view, nodes[-1], names, values, position))
+                whole = sharing.names_of(_source(view))
+                names |= dict.fromkeys(whole, nodes[-1].name)
+            sharing.add(old)
+            continue
         sharing.add(old)
         nodes.append(node)
     outputs = tuple(
@@ -43,6 +62,30 @@ def make_functional(graph: Graph) -> Graph:
         for item in graph.outputs
     )
     return msgspec.structs.replace(graph, nodes=tuple(nodes), outputs=outputs)
+
+
+def _whole(
+    view: Node, part: Node, names: dict[str, str], values: dict[str, Value], position: int
+) -> Node:
+    """The tensor that a view shows a part of, with the part replaced."""
+    source = _source(view)
+    value = msgspec.structs.replace(values[source], name=f"{source}_with_{position}_{view.name}")
+    return msgspec.structs.replace(
+        view,
+        name=value.name,
+        op=PARTS[view.op],
+        arguments=(
+            Ref(name=names.get(source, source)),
+            Ref(name=result(part)),
+            *view.arguments[1:],
+        ),
+        outputs=(value,),
+    )
+
+
+def _source(view: Node) -> str:
+    source = view.arguments[0]
+    return source.name if isinstance(source, Ref) else ""
 
 
 class _Sharing:
@@ -55,6 +98,7 @@ class _Sharing:
     def __init__(self, graph: Graph) -> None:
         self.memory = {item.value.name: item.value.name for item in graph.inputs}
         self.tensor = dict(self.memory)
+        self.views: dict[str, Node] = {}
         self.state = {i.value.name for i in graph.inputs if i.kind in ("parameter", "buffer")}
         self.last_read = {n: i for i, node in enumerate(graph.nodes) for n in node.references()}
         self.last_read |= {item.name: len(graph.nodes) for item in graph.outputs}
@@ -65,6 +109,7 @@ class _Sharing:
             self.memory[name] = self.tensor[name] = name
             if isinstance(source, Ref) and node.op in MAYBE_VIEWS:
                 self.memory[name] = self.memory[source.name]
+                self.views[name] = node
             elif isinstance(source, Ref) and changes_in_place(node):
                 self.memory[name] = self.memory[source.name]
                 self.tensor[name] = self.tensor[source.name]
@@ -72,6 +117,26 @@ class _Sharing:
     def names_of(self, name: str) -> list[str]:
         """All names of the tensor."""
         return [other for other, first in self.tensor.items() if first == self.tensor[name]]
+
+    def path_to_whole(self, name: str, position: int) -> list[Node]:
+        """The views between a part and the tensor that it is part of, from the part on; empty if
+        there are other views, or further names of that memory that are read later."""
+        path, memory, tensor = [], self.memory[name], self.tensor[name]
+        while tensor != memory:
+            view = self.views.get(tensor)
+            if view is None or view.op not in PARTS:
+                return []
+            path.append(view)
+            tensor = self.tensor[_source(view)]
+        known = {memory, self.tensor[name]}
+        further = (
+            other
+            for other, first in self.memory.items()
+            if first == memory and self.tensor[other] not in known
+        )
+        if memory in self.state or any(self.last_read.get(o, -1) > position for o in further):
+            return []
+        return path
 
     def sees_it_alone(self, name: str, position: int) -> bool:
         """Whether the tensor's memory holds no state and no other tensor that is read later."""

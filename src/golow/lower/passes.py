@@ -60,9 +60,11 @@ def drop_identities(graph: Graph) -> Graph:
 def eliminate_dead_code(graph: Graph) -> Graph:
     """Remove nodes whose values nothing reads.
 
-    In-place operations stay: their memory may be read under another name.
+    In-place operations stay: their memory may be read under another name. A buffer of which only
+    the new content counts stays too: a level keeps it in its place.
     """
     needed = {item.name for item in graph.outputs}
+    buffers = {item.target for item in graph.outputs if item.kind == "buffer"}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         read = any(value is not None and value.name in needed for value in node.outputs)
@@ -72,7 +74,9 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     inputs = tuple(
         item
         for item in graph.inputs
-        if item.value.name in needed or item.kind in ("input", "target")
+        if item.value.name in needed
+        or item.kind in ("input", "target")
+        or (item.kind == "buffer" and item.target in buffers)
     )
     return msgspec.structs.replace(graph, inputs=inputs, nodes=tuple(reversed(kept)))
 

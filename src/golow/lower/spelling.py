@@ -142,6 +142,12 @@ class Call:
         made = isinstance(item, Ref) and item.name in self._links.maker
         return not made or self._links.made_by(item, op) is not None
 
+    def only_read_by(self, name: str, *ops: str) -> bool:
+        """Whether nothing but these operations reads the value, and the graph does not return
+        it."""
+        readers = (self._links.nodes[position].op for position in self._links.readers[name])
+        return name not in self._links.returned and all(op in ops for op in readers)
+
     def _typed(self, name: str, kind: type[Item]) -> Item:
         item = self._given[name]
         if isinstance(item, kind) and not isinstance(item, bool):

@@ -71,6 +71,8 @@ def translate(
             used_constants[target] = constants[target].detach()
 
     taken: dict[tuple[str, str], str] = {}
+    # Also a buffer of which only the new content counts, such as a vector of spectral_norm.
+    written_later = {(kind, target) for _, kind, target in ends.outputs if kind == "buffer"}
     for node, kind, target in ends.inputs:
         if (kind, target) in taken:  # another name of a shared tensor
             names[node] = taken[(kind, target)]
@@ -78,7 +80,7 @@ def translate(
             value = value_of(namer.free("loss_gradient"), node.meta["val"])
             names[node] = value.name
             nodes.append(_loss_gradient(value))
-        elif node.users or kind in ("input", "target"):
+        elif node.users or kind in ("input", "target") or (kind, target) in written_later:
             add_input(node, kind, target, node.meta["val"])
             taken[(kind, target)] = names[node]
 
@@ -91,6 +93,8 @@ def translate(
                 names[node] = names[(node.args[0], node.args[1])]
         elif node.op == "call_function" and "_assert_" in str(node.target):
             continue  # torch.export's check of what the graph already states; it returns nothing
+        elif node.op == "call_function" and "_linalg_check_errors" in str(node.target):
+            continue  # the same of a solver's error codes
         elif node.op == "call_function":
             nodes.append(_node(node, names, namer))
 
@@ -204,7 +208,16 @@ def _sum(one: str, other: str, tensor: Tensor, namer: Namer) -> Node:
 
 
 def value_of(name: str, tensor: Tensor) -> Value:
-    """A tensor's shape and dtype under a name."""
+    """A tensor's shape and dtype under a name. Raises `GolowError` for what has no fixed shape."""
+    numbers = tensor.shape if isinstance(tensor, Tensor) else (tensor,)
+    if any(isinstance(n, torch.SymInt) and n.node.maybe_as_int() is None for n in numbers):
+        raise GolowError(
+            f"the size of {name} depends on the content of tensors",
+            "the levels that need a graph need fixed shapes: masked_fill or torch.where in place "
+            "of a selection by a mask keeps the shape.",
+        )
+    if not isinstance(tensor, Tensor):
+        raise GolowError(f"the captured graph computes {name}, which is not a tensor")
     return Value(name=name, shape=tuple(int(n) for n in tensor.shape), dtype=_short(tensor.dtype))
 
 

@@ -34,11 +34,9 @@ def convolution(
             [1, *dilation], transposed, [0, *output_padding], groups,
         )  # fmt: skip
         return wide.squeeze(2)
-    if input.dim() == 5:
-        return _of_volume(
-            input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-        )
     if not transposed:
+        if input.dim() == 5:
+            return _of_volume(input, weight, bias, stride, padding, dilation, groups)
         return aten.convolution.default(
             input, weight, bias, stride, padding, dilation, False, [0, 0], groups
         )
@@ -50,11 +48,10 @@ def convolution(
         )
     ]  # fmt: skip
     like = torch.zeros([input.shape[0], weight.shape[1] * groups, *sizes], dtype=input.dtype)
-    result = aten.convolution_backward.default(
-        input, like, weight, None, stride, padding, dilation, False, [0, 0], groups,
-        [True, False, False],
-    )[0]  # fmt: skip
-    return result if bias is None else result + bias.reshape(1, -1, 1, 1)
+    result, _ = _backward(
+        input, like, weight, stride, padding, dilation, groups, [True, False, False]
+    )
+    return result if bias is None else result + bias.reshape(1, -1, *(1 for _ in sizes))
 
 
 def _of_volume(
@@ -64,12 +61,8 @@ def _of_volume(
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
     groups: int,
-) -> Any:
-    if transposed:
-        return NotImplemented
+) -> Tensor:
     padded = aten.constant_pad_nd.default(input, [0, 0, 0, 0, padding[0], padding[0]], 0.0)
     depth = (padded.shape[2] - dilation[0] * (weight.shape[2] - 1) - 1) // stride[0] + 1
     total: Any = None
@@ -119,33 +112,44 @@ def backward(
         )
     others = [0, *range(2, input.dim())]
     of_bias = grad_output.sum(others) if output_mask[2] else None
-    if input.dim() == 5:
-        if transposed:
-            return NotImplemented
-        geometry = (stride, padding, dilation, groups, output_mask)
-        return (*_backward_of_volume(grad_output, input, weight, *geometry), of_bias)
     if not transposed:
-        found = aten.convolution_backward.default(
-            grad_output, input, weight, None, stride, padding, dilation, False, [0, 0], groups,
-            [output_mask[0], output_mask[1], False],
-        )  # fmt: skip
-        return (
-            found[0] if output_mask[0] else None,
-            found[1] if output_mask[1] else None,
-            of_bias,
+        found = _backward(
+            grad_output, input, weight, stride, padding, dilation, groups, output_mask
         )
+        return (*found, of_bias)
     of_input = of_weight = None
     if output_mask[0]:
         of_input = aten.convolution.default(
-            grad_output, weight, None, stride, padding, dilation, False, [0, 0], groups
+            grad_output, weight, None, stride, padding, dilation, False, [0] * len(stride), groups
         )
-        of_input = of_input[:, :, : input.shape[2], : input.shape[3]]
+        for axis in range(2, input.dim()):
+            of_input = aten.slice.Tensor(of_input, axis, 0, input.shape[axis])
     if output_mask[1]:
-        of_weight = aten.convolution_backward.default(
-            input, grad_output, weight, None, stride, padding, dilation, False, [0, 0], groups,
-            [False, True, False],
-        )[1]  # fmt: skip
+        _, of_weight = _backward(
+            input, grad_output, weight, stride, padding, dilation, groups, [False, True, False]
+        )
     return of_input, of_weight, of_bias
+
+
+def _backward(
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Any, Any]:
+    """The gradients of input and weight of a convolution of images or volumes."""
+    geometry = (stride, padding, dilation)
+    if input.dim() == 5:
+        return _backward_of_volume(grad_output, input, weight, *geometry, groups, output_mask)
+    found = aten.convolution_backward.default(
+        grad_output, input, weight, None, *geometry, False, [0, 0], groups,
+        [output_mask[0], output_mask[1], False],
+    )  # fmt: skip
+    return found[0] if output_mask[0] else None, found[1] if output_mask[1] else None
 
 
 def _backward_of_volume(

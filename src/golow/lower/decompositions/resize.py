@@ -27,6 +27,8 @@ def matrix(
         ratio = (size - 1) / (new - 1) if new > 1 else 0.0
     else:
         ratio = 1 / scale if scale else size / new
+    if mode.startswith("smooth"):
+        return smoothing_matrix(mode.removeprefix("smooth "), size, new, align_corners, scale)
     if mode == "nearest":
         taken = aten.clamp_max.default(torch.floor(places * ratio), size - 1)
         return (taken == old).to(torch.float32)
@@ -38,6 +40,31 @@ def matrix(
         source = aten.clamp_max.default(aten.clamp_min.default(source, 0.0), float(size - 1))
         return aten.clamp_min.default(1 - torch.abs(source - old), 0.0)
     return _cubic(source, old, size)
+
+
+def smoothing_matrix(
+    mode: str, size: int, new: int, align_corners: bool, scale: float | None
+) -> Tensor:
+    """The same of ``antialias=True``: the kernel is as wide as an element of the result."""
+    if align_corners:
+        ratio = (size - 1) / (new - 1) if new > 1 else 0.0
+    else:
+        ratio = 1 / scale if scale else size / new
+    reach = 1 if mode == "linear" else 2
+    wide = max(ratio, 1.0)
+    old = torch.arange(size, dtype=torch.float32).unsqueeze(0)
+    centre = (torch.arange(new, dtype=torch.float32).unsqueeze(1) + 0.5) * ratio
+    first = torch.trunc(aten.clamp_min.default(centre - reach * wide + 0.5, 0.0))
+    end = torch.trunc(aten.clamp_max.default(centre + reach * wide + 0.5, float(size)))
+    distance = torch.abs(old + 0.5 - centre) / wide
+    if mode == "linear":
+        weights = aten.clamp_min.default(1 - distance, 0.0)
+    else:  # Keys' kernel, here with A = -0.5
+        near = ((1.5 * distance - 2.5) * distance) * distance + 1
+        far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+        weights = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+    weights = torch.where(torch.logical_and(old >= first, old < end), weights, 0.0)
+    return weights / weights.sum(1, keepdim=True)
 
 
 def _cubic(source: Tensor, old: Tensor, size: int) -> Tensor:
@@ -145,6 +172,8 @@ for _name, _mode in (
     ("upsample_bilinear2d", "linear"),
     ("upsample_trilinear3d", "linear"),
     ("upsample_bicubic2d", "cubic"),
+    ("_upsample_bilinear2d_aa", "smooth linear"),
+    ("_upsample_bicubic2d_aa", "smooth cubic"),
 ):
     DEFINITIONS[f"aten.{_name}.default"], DEFINITIONS[f"aten.{_name}_backward.default"] = _smooth(
         _mode

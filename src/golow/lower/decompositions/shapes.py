@@ -105,39 +105,6 @@ def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     return self.clone()
 
 
-def largest_with_place(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """``max`` over an axis."""
-    return aten.amax.default(self, [dim], keepdim), aten.argmax.default(self, dim, keepdim)
-
-
-def smallest_with_place(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """``min`` over an axis."""
-    return aten.amin.default(self, [dim], keepdim), aten.argmin.default(self, dim, keepdim)
-
-
-def topk(
-    self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Tensor, Tensor]:
-    """The first of the sorted elements."""
-    values, places = aten.sort.default(self, dim, largest)
-    return aten.slice.Tensor(values, dim, 0, k), aten.slice.Tensor(places, dim, 0, k)
-
-
-def place_in_all(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """``argmax`` over all elements."""
-    if dim is not None or keepdim:
-        return NotImplemented
-    return aten.argmax.default(self.reshape(-1), 0)
-
-
-def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Any:
-    """Rows added to rows."""
-    if alpha != 1:
-        source = source * alpha
-    before: list[Tensor | None] = [None] * (dim % self.dim())
-    return aten.index_put.default(self, [*before, index], source, True)
-
-
 def _replicated(size: int, before: int, new: int) -> Tensor:
     """For each place of a padded axis the place of what it repeats."""
     places = torch.arange(new) - before
@@ -198,7 +165,38 @@ def in_order(
     return self.reshape(size)
 
 
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:
+    """Windows along an axis; their elements become the last axis."""
+    if not self.dim():
+        return NotImplemented
+    axis = dimension % self.dim()
+    count = (self.shape[axis] - size) // step + 1
+    places = (torch.arange(count) * step).unsqueeze(1) + torch.arange(size)
+    taken = aten.index_select.default(self, axis, places.reshape(-1))
+    taken = taken.reshape(*self.shape[:axis], count, size, *self.shape[axis + 1 :])
+    order = [a for a in range(taken.dim()) if a != axis + 1]
+    return taken.permute([*order, axis + 1])
+
+
+def unfold_backward(
+    grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int
+) -> Any:
+    """Each window's gradients, added where they came from."""
+    if not input_sizes:
+        return NotImplemented
+    axis = dim % len(input_sizes)
+    count = grad_in.shape[axis]
+    places = (torch.arange(count) * step).unsqueeze(1) + torch.arange(size)
+    moved = grad_in.permute([*range(axis + 1), grad_in.dim() - 1,
+                             *range(axis + 1, grad_in.dim() - 1)])  # fmt: skip
+    flat = moved.reshape(*moved.shape[:axis], count * size, *moved.shape[axis + 2 :])
+    zeros = torch.zeros(input_sizes, dtype=grad_in.dtype)
+    return aten.index_add.default(zeros, axis, places.reshape(-1), flat)
+
+
 DEFINITIONS = {
+    "aten.unfold.default": unfold,
+    "aten.unfold_backward.default": unfold_backward,
     "aten.as_strided.default": in_order,
     "aten.pad.default": pad,
     "aten._pad_circular.default": circular,
@@ -215,9 +213,4 @@ DEFINITIONS = {
     "aten.slice_scatter.default": slice_scatter,
     "aten.repeat.default": repeat,
     "aten.roll.default": roll,
-    "aten.max.dim": largest_with_place,
-    "aten.min.dim": smallest_with_place,
-    "aten.topk.default": topk,
-    "aten.argmax.default": place_in_all,
-    "aten.index_add.default": index_add,
 }

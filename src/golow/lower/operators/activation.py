@@ -55,7 +55,9 @@ def activated(x: Tensor, activation: Activation | None) -> Tensor:
 
 
 def of_call(call: Call, activation: Activation | None) -> Activate | None:
-    """The operator for an ATen call of this activation."""
+    """The operator for an ATen call of this activation; None where it computes with integers."""
+    if not call.value("self").dtype.startswith(("float", "bfloat")):
+        return None
     return None if activation is None else Activate(x=call.ref("self"), activation=activation)
 
 

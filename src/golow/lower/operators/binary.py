@@ -58,6 +58,8 @@ def arithmetic(call: Call, function: Function) -> Binary | Pointwise | None:
 
 def _is_plain(call: Call, function: Function) -> bool:
     other, output = call.given("other"), call.output()
+    if not isinstance(call.given("self"), Ref):
+        return False
     if not isinstance(other, Ref):
         counts = output.dtype == "int64" and function == "add" and other == 1
         by_zero = function == "divide" and other == 0

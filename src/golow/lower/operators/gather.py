@@ -51,8 +51,8 @@ def gather(call: Call) -> Gather | None:
 
 
 def scatter(call: Call, name: str, add: bool) -> Scatter | None:
-    """``scatter`` and ``scatter_add``."""
-    if not call.rank("self"):
+    """``scatter`` and ``scatter_add``; not of truths, which a device cannot add."""
+    if not call.rank("self") or call.value("self").dtype == "bool":
         return None
     source = call.given(name)
     return Scatter(

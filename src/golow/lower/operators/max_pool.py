@@ -84,9 +84,16 @@ class MaxPoolBackward(Operator, frozen=True, kw_only=True):
         return found
 
 
+READERS = ("aten.max_pool2d_with_indices_backward.default", MaxPoolBackward.op())
+
+
 def pool(call: Call) -> MaxPool | None:
-    """``max_pool2d`` with or without indices."""
+    """``max_pool2d`` with or without indices; None where others than the gradient read them, as
+    ``max_unpool2d`` does: a level has indices of its own form."""
     if call.rank("self") != 4:
+        return None
+    indices = call.node.outputs[1] if call.node.several else None
+    if indices is not None and not call.only_read_by(indices.name, *READERS):
         return None
     return MaxPool(
         x=call.ref("self"),
@@ -100,8 +107,8 @@ def pool(call: Call) -> MaxPool | None:
 
 
 def backward(call: Call) -> MaxPoolBackward | None:
-    """``max_pool2d_with_indices_backward``."""
-    if call.rank("self") != 4:
+    """``max_pool2d_with_indices_backward`` of indices that nothing else reads."""
+    if call.rank("self") != 4 or not call.only_read_by(call.ref("indices").name, *READERS):
         return None
     return MaxPoolBackward(
         gradient=call.ref("grad_output"),

@@ -13,20 +13,18 @@ if TYPE_CHECKING:
     from golow.lower.spelling import Call
 
 
-Reduction = Literal["none", "mean", "sum"]
+Reduction = Literal["mean", "sum"]
 
 
 class NllLoss(Operator, frozen=True, kw_only=True):
-    """-sum or -mean of the targets' log probabilities, and the total weight of the targets that
-    count.
+    """-sum or -mean of the targets' log probabilities, and the number of targets that count.
 
-    logs: [N, C] or [C]; target: [N] or [], int64; weight: one per class. ignored: the class number
-    of targets that do not count.
+    logs: [N, C]; target: [N], int64. ignored: the class number of targets that do not count. A loss
+    of images, with weights for classes, or without a reduction is unfolded instead.
     """
 
     logs: Ref
     target: Ref
-    weight: Ref | None
     reduction: Reduction
     ignored: int
 
@@ -36,12 +34,12 @@ class NllLoss(Operator, frozen=True, kw_only=True):
 
     @staticmethod
     def meaning(
-        logs: Tensor, target: Tensor, weight: Tensor | None, reduction: Reduction, ignored: int
+        logs: Tensor, target: Tensor, reduction: Reduction, ignored: int
     ) -> tuple[Tensor, Tensor]:
         import torch
 
         loss, total = torch.ops.aten.nll_loss_forward.default(
-            logs, target, weight, CODES.index(reduction), ignored
+            logs, target, None, CODES[reduction], ignored
         )
         return loss, total
 
@@ -55,7 +53,6 @@ class NllLossBackward(Operator, frozen=True, kw_only=True):
     gradient: Ref
     logs: Ref
     target: Ref
-    weight: Ref | None
     reduction: Reduction
     ignored: int
     total_weight: Ref
@@ -65,7 +62,6 @@ class NllLossBackward(Operator, frozen=True, kw_only=True):
         gradient: Tensor,
         logs: Tensor,
         target: Tensor,
-        weight: Tensor | None,
         reduction: Reduction,
         ignored: int,
         total_weight: Tensor,
@@ -73,36 +69,47 @@ class NllLossBackward(Operator, frozen=True, kw_only=True):
         import torch
 
         found: Tensor = torch.ops.aten.nll_loss_backward.default(
-            gradient, logs, target, weight, CODES.index(reduction), ignored, total_weight
+            gradient, logs, target, None, CODES[reduction], ignored, total_weight
         )
         return found
 
 
-CODES: tuple[Reduction, ...] = ("none", "mean", "sum")  # in the order of ATen's numbers
+CODES: dict[Reduction, int] = {"mean": 1, "sum": 2}  # ATen's numbers
 
 
-def loss(call: Call) -> NllLoss:
+def loss(call: Call) -> NllLoss | None:
     """``nll_loss_forward``."""
+    if not _is_plain(call):
+        return None
     return NllLoss(
         logs=call.ref("self"),
         target=call.ref("target"),
-        weight=call.ref_or_none("weight"),
-        reduction=CODES[call.integer("reduction")],
+        reduction=_reduction(call),
         ignored=call.integer("ignore_index"),
     )
 
 
-def backward(call: Call) -> NllLossBackward:
+def backward(call: Call) -> NllLossBackward | None:
     """``nll_loss_backward``."""
+    if not _is_plain(call):
+        return None
     return NllLossBackward(
         gradient=call.ref("grad_output"),
         logs=call.ref("self"),
         target=call.ref("target"),
-        weight=call.ref_or_none("weight"),
-        reduction=CODES[call.integer("reduction")],
+        reduction=_reduction(call),
         ignored=call.integer("ignore_index"),
         total_weight=call.ref("total_weight"),
     )
+
+
+def _is_plain(call: Call) -> bool:
+    reduced = call.integer("reduction") in CODES.values()
+    return reduced and call.given("weight") is None and call.rank("self") == 2
+
+
+def _reduction(call: Call) -> Reduction:
+    return "mean" if call.integer("reduction") == CODES["mean"] else "sum"
 
 
 SPELLINGS = {

@@ -28,7 +28,9 @@ def average_pool_backward(build: Builder, arguments: AveragePoolBackward) -> Non
 def _window(
     arguments: AveragePool | AveragePoolBackward, source: tuple[int, ...], target: tuple[int, ...]
 ) -> Window:
-    algorithm = POOLING_AVERAGE if arguments.with_padding else POOLING_AVERAGE_EXCLUDING
+    """Without padding, what ceil adds beyond the image does not count: it is excluded."""
+    counts = arguments.with_padding and any(arguments.padding)
+    algorithm = POOLING_AVERAGE if counts else POOLING_AVERAGE_EXCLUDING
     kernel, stride, padding = arguments.kernel, arguments.stride, arguments.padding
     return window(algorithm, source, target, kernel, stride, padding)
 
@@ -36,8 +38,8 @@ def _window(
 def _refuse(arguments: AveragePool | AveragePoolBackward, question: Question) -> str:
     if arguments.divisor is not None:
         return f"{question.node.op} with divisor_override"
-    if arguments.ceil and arguments.with_padding:
-        return f"{question.node.op} with both count_include_pad and ceil_mode"
+    if arguments.ceil and arguments.with_padding and any(arguments.padding):
+        return f"{question.node.op} with padding, count_include_pad and ceil_mode"
     return refuse_integers(arguments, question)
 
 

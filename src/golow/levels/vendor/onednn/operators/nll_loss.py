@@ -49,15 +49,8 @@ def nll_loss_backward(build: Builder, arguments: NllLossBackward) -> None:
 
 
 def _refuse(arguments: NllLoss | NllLossBackward, question: Question) -> str:
-    name = question.node.op
-    if arguments.weight is not None:
-        return f"{name} with weights for classes"
-    if arguments.reduction == "none":
-        return f"{name} without a reduction"
-    if len(question.value(arguments.logs).shape) != 2:
-        return f"{name} over images"
     if (dtype := question.value(arguments.target).dtype) != "int64":
-        return f"{name} with targets of {dtype}"
+        return f"{question.node.op} with targets of {dtype}"
     return not_floating(question, arguments.logs)
 
 
