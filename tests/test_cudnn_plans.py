@@ -4,7 +4,7 @@ engines are asked for and not run; `test_cudnn_level.py` runs them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from torch import nn
+from torch import Tensor, nn
 
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.branches import joins, runs_beside
@@ -26,7 +26,7 @@ from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.steps import Built, FlatCall, KernelCall
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
-from golow.lower.plan import Operand
+from golow.lower.plan import Operand, Plan, Step
 from golow.record import Mode, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
@@ -279,3 +279,74 @@ def test_one_pixel_lies_the_same_in_both_orders() -> None:
     assert same_memory((3, 6, 1, 1), rows, image)
     assert not same_memory((3, 6, 2, 1), rows, image)
     assert not same_memory((3, 6, 1, 1), rows, Layout("bfloat16", "channels_last", 6))
+
+
+# ---------------------------------------------------------------- turned matrices, and buffers
+
+
+class Scaled(nn.Module):
+    """``function`` of a weight [4, 4], a vector and the input."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.rand(4, 4))
+        self.register_buffer("vector", torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.weight, self.vector)
+
+
+def steps_of(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Plan:
+    made, _ = built(Scaled(function), "train", "ieee", 4, 4)
+    assert_sound(made)
+    return made.plan
+
+
+def writing(plan: Plan, buffers: Sequence[int]) -> list[Step]:
+    """The steps that write any of these buffers."""
+    return [step for step in plan.steps if any(o.buffer in buffers for o in step.writes)]
+
+
+def gradients(plan: Plan) -> list[int]:
+    """The buffers of weights' gradients."""
+    return [i for i, buffer in enumerate(plan.buffers) if buffer.place == "gradient.weights"]
+
+
+def test_a_gradient_whose_value_is_turned_is_copied_to_its_place() -> None:
+    """What is made in the other order must not lie where the gradient is read."""
+    turned = steps_of(lambda x, w, v: w.t() * x)
+    (copy,) = writing(turned, gradients(turned))
+    assert [operand.layout for operand in copy.reads] == ["float32:transposed"]
+    twice = steps_of(lambda x, w, v: x @ w.t())
+    assert [step.operation for step in writing(twice, gradients(twice))] == ["matrix_product"]
+
+
+def test_a_vector_beside_a_turned_matrix_goes_along_the_right_axis() -> None:
+    """The innermost axis in memory is the first."""
+    columns = steps_of(lambda x, w, v: x + w.t() * v)
+    rows = steps_of(lambda x, w, v: x + w.t() * v[:, None])
+    products = (next(s for s in p.steps if s.operation == "binary") for p in (columns, rows))
+    # Only what goes along the innermost axis can be read as it is; the other is repeated.
+    assert [product.reads[1].shape for product in products] == [(4, 4), (4, 1)]
+
+
+def test_a_buffer_with_new_content_is_written_to_the_state() -> None:
+    class Running(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(4, 4))
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(x.mean(0))
+            return x @ self.weight + self.mean
+
+    made, _ = built(Running(), "train", "ieee", 4, 4)
+    assert_sound(made)
+    state = made.outputs["buffer", "mean"].buffer
+    assert made.inputs["buffer", "mean"].buffer == state
+    reads = [i for i, s in enumerate(made.plan.steps) if any(o.buffer == state for o in s.reads)]
+    (written,) = writing(made.plan, [state])
+    assert made.plan.steps.index(written) > max(reads)

@@ -72,8 +72,11 @@ def test_a_restored_optimizer_goes_on_as_if_it_had_never_stopped(
     assert kinds == wanted | ({"steps"} if optimizer.counts_steps else set())
     found = continued(level, bundle, tmp_path / "state", tmp_path)
     assert found.keys() == straight.keys()
+    # Gradients are not the same to the last digit on a GPU, and RMSprop divides small ones by
+    # their own size.
+    limits = {"rtol": 1e-5, "atol": 1e-6} if device == "cpu" else {"rtol": 0.02, "atol": 0.02}
     for name, tensor in straight.items():
-        assert torch.allclose(found[name], tensor, rtol=1e-5, atol=1e-6), name
+        assert torch.allclose(found[name], tensor, **limits), name
 
 
 @pytest.mark.parametrize("missing", ["steps", "square"])

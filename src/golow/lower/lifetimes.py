@@ -19,7 +19,8 @@ def state_outputs(graph: Graph) -> dict[str, str]:
 
 def last_reads(graph: Graph) -> tuple[dict[str, str], dict[str, int]]:
     """Maps each view to the value whose memory it shares, and each such value to the last position
-    that reads it or one of its views. Outputs and the loss are read after the last node."""
+    that reads it or one of its views. Outputs, the loss and new buffers are read after the last
+    node."""
     groups: dict[str, str] = {}
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
@@ -31,6 +32,6 @@ def last_reads(graph: Graph) -> tuple[dict[str, str], dict[str, int]]:
                 if value is not None:
                     groups[value.name] = groups.get(source.name, source.name)
     for item in graph.outputs:
-        if item.kind in ("output", "loss"):
+        if item.kind in ("output", "loss", "buffer"):
             last[groups.get(item.name, item.name)] = len(graph.nodes)
     return groups, last

@@ -40,6 +40,8 @@ def innermost(tensor: Tensor) -> int:
     """Return how many elements are contiguous before another index changes."""
     if tensor.layout.order == "channels_last":
         return tensor.layout.channels
+    if tensor.layout.order == "transposed":
+        return tensor.shape[0]
     return tensor.shape[-1] if tensor.shape else 1
 
 

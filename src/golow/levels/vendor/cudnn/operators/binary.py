@@ -66,7 +66,7 @@ def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
     shape = build.value(reference).shape
     if shape == other.shape:
         return build.wanted(reference, other.layout)
-    inner = 1 if other.layout.order == "channels_last" else len(other.shape) - 1
+    inner = {"channels_last": 1, "transposed": 0}.get(other.layout.order, len(other.shape) - 1)
     if _long_axes(shape, other.shape) in ([], [inner]):
         return build.wanted(reference, Layout(build.tensor(reference).dtype))
     return build.repeated(build.tensor(reference), other)
