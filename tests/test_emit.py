@@ -54,6 +54,19 @@ def code_lines(program: str) -> list[str]:
 # ---------------------------------------------------------------- whole programs
 
 
+class Masked(nn.Module):
+    """Python's operators on truth values."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return torch.where((mask & (x > 0)) | (x < -1) ^ mask, x, 0.0)
+
+
+def test_pythons_operators_have_the_names_of_the_headers() -> None:
+    program = emit_program(inference(Masked(), torch.randn(3, 4), torch.rand(3, 4) > 0.5))
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        assert f"ops::{name}_Tensor::call(" in program
+
+
 def test_every_argument_of_the_schema_is_written() -> None:
     lines = code_lines(emit_program(inference(Small(), torch.randn(2, 3, 8, 8))))
     assert (

@@ -46,12 +46,18 @@ class Operator(NamedTuple):
     random: bool
 
 
+# Python's operators on integers and truth values: their headers are not in PyTorch's packages, and
+# these do the same.
+NAMED_OTHERWISE = {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor"}
+
+
 def find_operator(name: str) -> Operator:
     """The overload with that full name (``aten.conv2d.default``). Raises `NotEmitted`."""
     namespace, _, rest = name.partition(".")
     packet, _, overload = rest.partition(".")
     if namespace != "aten":
         raise NotEmitted(f"{name} is not one of ATen's operators")
+    packet = NAMED_OTHERWISE.get(packet, packet)
     try:
         found = getattr(getattr(torch.ops.aten, packet), overload)
         schema = found._schema
