@@ -378,7 +378,7 @@ def test_an_operation_without_a_cpp_form_names_node_and_layer() -> None:
         (one_node("aten.relu.default", Ref(name="x"), 1), "takes 1 arguments"),
         (one_node("aten.relu.default"), "without its argument self"),
         (one_node("aten.relu.default", Ref(name="x"), upside_down=True), "no argument upside_down"),
-        (one_node("aten.__and__.Tensor", Ref(name="x"), Ref(name="x")), "do not declare"),
+        (one_node("aten.__lshift__.Tensor", Ref(name="x"), Ref(name="x")), "do not declare"),
         (one_node("aten.sum.dim_IntList", Ref(name="x"), ("N",)), "is not an argument of type"),
         (one_node("aten.normal.Tensor_float", Ref(name="x"), 1.0, generator=0), "type Generator"),
     ],
