@@ -322,6 +322,16 @@ def test_a_gradient_whose_value_is_turned_is_copied_to_its_place() -> None:
     assert [step.operation for step in writing(twice, gradients(twice))] == ["matrix_product"]
 
 
+def test_an_input_beside_a_turned_matrix_is_turned_too() -> None:
+    """Batches lie in PyTorch's order, so that it cannot be fetched in another one."""
+    plan = steps_of(lambda x, w, v: w.t() * x)
+    fetched = [step for step in plan.steps if step.operation == "fetch"]
+    assert all(operand.layout == "float32" for operand in fetched[0].writes)
+    product = next(step for step in plan.steps if step.operation == "binary")
+    assert {operand.layout for operand in product.reads} == {"float32:transposed"}
+    assert product.reads[1].buffer not in {o.buffer for step in fetched for o in step.writes}
+
+
 def test_a_vector_beside_a_turned_matrix_goes_along_the_right_axis() -> None:
     """The innermost axis in memory is the first."""
     columns = steps_of(lambda x, w, v: x + w.t() * v)

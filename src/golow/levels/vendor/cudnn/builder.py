@@ -304,6 +304,9 @@ class Builder(StepList):
         if item is None or item.kind == "constant":
             return self._constant(value, layout)
         if item.kind in ("input", "target"):
+            if layout.order == "transposed":  # batches lie in PyTorch's order
+                rows = self.wanted(Ref(name=name), layout._replace(order="rows"))
+                return self.copied(rows, layout)
             return self._fetch(item, layout)
         if item.kind == "parameter" and self.trains and item.target in self._trained:
             found = self.training.parameter(item.target, value, layout)
