@@ -192,8 +192,8 @@ def with_settings(**settings: float) -> type[TorchProgram]:
     """The optimizer has another setting than the workload."""
 
     class WrongOptimizer(TorchProgram):
-        def _sgd(self) -> torch.optim.SGD:
-            optimizer = super()._sgd()
+        def _optimizer(self) -> torch.optim.Optimizer:
+            optimizer = super()._optimizer()
             optimizer.param_groups[0].update(settings)
             return optimizer
 

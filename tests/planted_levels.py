@@ -18,7 +18,10 @@ from golow.worker.protocol import LoadReport
 from golow.worker.serve import end_with_parent, run
 from golow.workload.bundle import Bundle
 
-SKIP_UPDATE = ("if (program_->trains) update(rates_);", "if (position_ % 2) update(rates_);")
+SKIP_UPDATE = (
+    "if (program_->trains) update(optimizer_);",
+    "if (position_ % 2) update(optimizer_);",
+)
 STALE_INPUT = (
     "return batches_[position_++ % batches_.size()];",
     "return batches_[position_++ * 0];",

@@ -13,6 +13,7 @@ import epochs
 from courses import BATCH, Course, make_course
 from epochs import InProcess, Students
 from golow.levels.torch import feed as torch_feed
+from golow.levels.torch import optimizers as torch_optimizers
 from golow.levels.torch import state as torch_state
 from golow.levels.torch import torchscript
 from golow.levels.torch.program import TorchProgram
@@ -116,7 +117,7 @@ def momentum_not_saved(patch: Patch) -> None:
 
 
 def momentum_not_restored(patch: Patch) -> None:
-    patch.setattr(torch_state, "write_momentum", lambda *given: None)
+    patch.setattr(torch_optimizers, "write", lambda *given: None)
 
 
 def statistics_not_restored(patch: Patch) -> None:

@@ -219,7 +219,6 @@ class Inverse(nn.Module):
 
 
 REFUSED = {
-    "volumes": (nn.ConvTranspose3d(2, 3, 2), (2, 2, 3, 4, 5), "convolution"),
     "inverse": (Inverse(), (2, 3), "lgamma"),
     "double": (nn.Linear(3, 4).double(), (2, 3), "float64"),
 }

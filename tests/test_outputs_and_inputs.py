@@ -23,7 +23,7 @@ IN_TRAINING = {
     forms.TakesSeveral: "",
     forms.KeepsUnsaved: "",
     forms.CountsUnsaved: "a step changes the buffer steps, which is not in the state dict",
-    forms.OverwritesBuffer: "a step changes the buffer latest, which it does not read",
+    forms.OverwritesBuffer: "",
     forms.ReadsVersion: "",
     forms.SharesWeights: "",
     forms.SharesBuffers: "",

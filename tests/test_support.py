@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
 import golow
 from drawn_networks import networks
@@ -39,7 +41,7 @@ from torch import nn
 
 class Gate(nn.Module):
     def forward(self, x):
-        return torch.erfinv(torch.tanh(x) * 0.5) + x
+        return torch.lgamma(torch.tanh(x) + 2) + x
 
 class Net(nn.Module):
     def __init__(self):
@@ -75,12 +77,16 @@ class Between(nn.Module):
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "all run it": lambda x: torch.sigmoid(x) * x,
-    "not implemented": torch.erfinv,
+    "not implemented": torch.lgamma,
     "unfolds into what is not implemented": lambda x: torch.mvlgamma(x.abs() + 3, 2),
     "another type": lambda x: (x.double() * 2).float() * 3,
     "two reasons for one call": lambda x: x.softmax(1, dtype=torch.float64).float(),
-    "random": lambda x: x + torch.rand_like(x) * 0,
 }
+
+
+def drops(x: Tensor) -> Tensor:
+    """Random numbers in a form that no level draws by itself, and that are no input of the step."""
+    return functional.alpha_dropout(x, 0.5, training=True)
 
 
 def asked(function: Callable[[Tensor], Tensor], mode: Mode = "infer") -> SupportResult:
@@ -144,11 +150,17 @@ def test_a_call_that_is_refused_for_two_reasons_counts_once() -> None:
     assert len(row.reasons_of("onednn")) == 2
 
 
+def refused_at_libtorch(**options: Any) -> list[str]:
+    """The reasons, in training."""
+    found = golow.support(
+        Between(drops), torch.randn(5, 6), mode="train", loss="mse_of_outputs", **options
+    )
+    assert found.lacks("libtorch")
+    return [refusal.reason for row in found.rows for refusal in row.reasons_of("libtorch")]
+
+
 def test_libtorch_refuses_what_cannot_be_switched_off() -> None:
-    result = asked(FUNCTIONS["random"])
-    assert lacking(result) == FROM_GRAPH
-    [refusal] = result.rows[0].reasons_of("libtorch")
-    assert "random" in refusal.reason
+    assert any("random" in reason for reason in refused_at_libtorch())
 
 
 def test_what_a_pass_adds_has_a_row_of_its_own() -> None:
@@ -213,7 +225,7 @@ def test_the_answer_is_that_of_a_build(name: str, mode: Mode) -> None:
 def test_an_answer_that_differs_from_a_build_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn_planning, "refused_nodes", lambda graph: iter(()))
     with pytest.raises(AssertionError):
-        assert_as_when_built(Between(torch.erfinv), torch.randn(5, 6), "infer", None)
+        assert_as_when_built(Between(torch.lgamma), torch.randn(5, 6), "infer", None)
 
 
 @settings(max_examples=15, deadline=None)
@@ -222,23 +234,22 @@ def test_the_answer_is_that_of_a_build_for_any_network(
     drawn: tuple[nn.Module, tuple[int, ...]], mode: Mode, lacks: bool
 ) -> None:
     network, shape = drawn
-    module = nn.Sequential(network, Erfinv()) if lacks else network
+    module = nn.Sequential(network, LogGamma()) if lacks else network
     loss = "mse_of_outputs" if mode == "train" else None
     assert_as_when_built(module, torch.randn(2, *shape), mode, loss)
 
 
-class Erfinv(nn.Module):
+class LogGamma(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.erfinv(torch.tanh(x) * 0.9)
+        return torch.lgamma(torch.tanh(x) + 2)
 
 
 def test_casts_are_asked_too() -> None:
     """In half precision the emitted step has casts; what they are added to is still traced back."""
     half = {"mode": "train", "device": "cuda", "precision": "bf16", "levels": ["libtorch"]}
     assert not golow.support("mlp", **half).lacks("libtorch")
-    module = Between(FUNCTIONS["random"])
-    row = golow.support(module, torch.randn(5, 6), loss="mse_of_outputs", **half).rows[0]
-    assert (row.operator, row.refused) == ("aten.rand_like.default", {"libtorch": 1})
+    half = {"device": "cuda", "precision": "bf16", "levels": ["libtorch"]}
+    assert any("random" in reason for reason in refused_at_libtorch(**half))
 
 
 def test_what_cannot_run_under_autocast_is_refused() -> None:
@@ -308,10 +319,10 @@ def test_the_table_names_what_is_missing(
     lines = output.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[1].split() == ["operator", "calls", *FROM_GRAPH]
-    assert lines[2].split() == ["aten.erfinv.default", "2", "yes", "no", "[1]", "no", "[1]"]
+    assert lines[2].split() == ["aten.lgamma.default", "2", "yes", "no", "[1]", "no", "[1]"]
     text = " ".join(output.split())
     assert (
-        "[1] onednn, cudnn: aten.erfinv.default is not implemented (2 calls, the first at node "
+        "[1] onednn, cudnn: aten.lgamma.default is not implemented (2 calls, the first at node "
         "gates.0, layer gates.0)"
     ) in text
     assert "eager, torchscript, compile and cudagraph run the module itself" in text
@@ -375,7 +386,7 @@ def test_the_record_is_json(
         json.loads(told)
         found.append(msgspec.json.decode(told, type=Support))
     assert found[0] == found[1]
-    assert found[0].operators[0].operator == "aten.erfinv.default"
+    assert found[0].operators[0].operator == "aten.lgamma.default"
     assert found[0].operators[0].refused == {"onednn": 2, "cudnn": 2}
     assert found[0].level("cudnn").answer == "lacks"
 
@@ -417,23 +428,23 @@ def test_a_mistake_is_explained(
 
 
 def test_the_rows_are_a_data_frame() -> None:
-    result = asked(torch.erfinv)
+    result = asked(torch.lgamma)
     table = result.to_pandas().set_index("operator")
-    assert table.index[0] == "aten.erfinv.default"
-    assert table["onednn"].iloc[0] == "aten.erfinv.default is not implemented"
+    assert table.index[0] == "aten.lgamma.default"
+    assert table["onednn"].iloc[0] == "aten.lgamma.default is not implemented"
     assert set(table["libtorch"]) == set(table["eager"]) == {""}
     assert table["openvino"].isna().all()
     assert table["calls"].sum() == sum(row.calls for row in result.rows)
 
 
 def test_a_live_module_is_compared_in_python(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(torch.erfinv).table()
+    asked(torch.lgamma).table()
     text = " ".join(capsys.readouterr().out.split())
     assert 'Next: golow.compare(model, ..., levels=["eager", "torchscript"' in text
 
 
 def test_no_module_is_changed_by_being_asked() -> None:
-    module = Between(torch.erfinv).train()
+    module = Between(torch.lgamma).train()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     golow.support(module, torch.randn(5, 6))
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())

@@ -106,7 +106,7 @@ def test_the_caption_says_what_is_missing() -> None:
     for part in (
         "resnet50 on mnist: test accuracy",
         "MNIST, IDX files, resized 28x28 -> 32x32, bilinear",
-        "Batch 128, SGD, learning rate 0.001 (constant), momentum 0.9",
+        "Batch 128, SGD, momentum 0.9, weight decay 0, learning rate 0.001 (constant)",
         "precision default, one seed",
         "NVIDIA H200, driver 570.1; AMD EPYC 9454, 16 threads; torch 2.11.0, golow 0.1.0",
         "Not trained: cudnn (no epoch).",
