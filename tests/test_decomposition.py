@@ -78,6 +78,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
         "aten.replication_pad2d_backward.default", tensor(2, 3, 7, 8), X, [1, 2, 3, 0]
     ),
     "in order": ("aten.as_strided.default", X, [2, 3, 20, 1], [60, 20, 1, 7]),
+    "all replaced": ("aten.as_strided_scatter.default", X, tensor(2, 60), [2, 60], [60, 1], 0),
     "attention": (
         "aten.scaled_dot_product_attention.default", tensor(2, 3, 4, 8), tensor(2, 3, 6, 8),
         tensor(2, 3, 6, 8, seed=1),

@@ -28,6 +28,8 @@ IN_TRAINING = {
     forms.SharesWeights: "",
     forms.SharesBuffers: "",
 }
+# libtorch's program has what capture has flattened; these build one of their own.
+BUILT = (forms.ReturnsNested, forms.CountsUnsaved, forms.OverwritesBuffer)
 
 
 class Scores(NamedTuple):
@@ -98,7 +100,7 @@ def first_score(output: object, *targets: Tensor) -> Tensor:
 def test_a_training_step_of_every_form(form: type[nn.Module]) -> None:
     torch.manual_seed(0)
     module = form()
-    levels = [*LEVELS, "onednn"]
+    levels = [name for name in (*LEVELS, "onednn") if name != "libtorch" or form in BUILT]
     result = golow.compare(
         module,
         forms.inputs_of(module),
@@ -124,7 +126,7 @@ def test_a_training_step_of_every_form(form: type[nn.Module]) -> None:
 def test_inference_of_forms(form: type[nn.Module]) -> None:
     torch.manual_seed(0)
     module = form()
-    levels = [*LEVELS, "onednn"]
+    levels = [name for name in (*LEVELS, "onednn") if name != "libtorch" or form in BUILT]
     given = forms.inputs_of(module)
     result = golow.compare(module, given, levels=levels, time_limit=0.1, threads=1, brief=True)
     assert verdicts(result) == dict.fromkeys(levels, "match")

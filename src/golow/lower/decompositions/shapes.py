@@ -150,19 +150,37 @@ def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = N
     return circular(self, pad) if mode == "circular" else NotImplemented
 
 
-def in_order(
-    self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Any:
-    """``as_strided`` that names all elements in their order."""
+def _in_order(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
+) -> bool:
+    """Whether the strides name all elements in their order."""
     wanted, step = [], 1
     for length in reversed(size):
         wanted.append(step)
         step *= length
     pairs = zip(size, stride, reversed(wanted), strict=True)
     alike = all(length == 1 or own == ordered for length, own, ordered in pairs)
-    if storage_offset or step != self.numel() or not alike:
-        return NotImplemented
-    return self.reshape(size)
+    return not storage_offset and step == self.numel() and alike
+
+
+def as_strided(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    """All elements in their order, with another shape."""
+    found = _in_order(self, size, stride, storage_offset)
+    return self.reshape(size) if found else NotImplemented
+
+
+def as_strided_scatter(
+    self: Tensor,
+    src: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Any:
+    """All elements in their order replaced by those of ``src``."""
+    found = _in_order(self, size, stride, storage_offset)
+    return src.reshape(self.shape) if found else NotImplemented
 
 
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:
@@ -197,7 +215,8 @@ def unfold_backward(
 DEFINITIONS = {
     "aten.unfold.default": unfold,
     "aten.unfold_backward.default": unfold_backward,
-    "aten.as_strided.default": in_order,
+    "aten.as_strided.default": as_strided,
+    "aten.as_strided_scatter.default": as_strided_scatter,
     "aten.pad.default": pad,
     "aten._pad_circular.default": circular,
     "aten.copy.default": copied_over,
