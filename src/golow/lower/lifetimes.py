@@ -1,10 +1,15 @@
-"""The last reads of a graph's values, and which values are the new content of an input. Both decide
-whether a step may overwrite its argument."""
+"""The last reads of a graph's values, which values are the new content of an input, and which have
+the same elements: what may share memory, and when it may be overwritten."""
 
 from __future__ import annotations
 
-from golow.lower.graph import Graph, Ref
+from collections.abc import Callable
+
+from golow.lower.graph import Graph, Ref, Value
 from golow.lower.operator import vocabulary
+from golow.lower.operators.copy import Copy
+from golow.lower.operators.permute import Permute
+from golow.lower.operators.reshape import Reshape
 
 
 def state_outputs(graph: Graph) -> dict[str, str]:
@@ -35,3 +40,30 @@ def last_reads(graph: Graph) -> tuple[dict[str, str], dict[str, int]]:
         if item.kind in ("output", "loss", "buffer"):
             last[groups.get(item.name, item.name)] = len(graph.nodes)
     return groups, last
+
+
+def same_elements(graph: Graph) -> Callable[[str], str]:
+    """A function from a value's name to that of the first value with the same elements in the same
+    order: what reshaping views, and permutations that undo one another, leave in memory."""
+    made_from: dict[str, tuple[str, tuple[int, ...]]] = {}  # the first value, and the order of axes
+
+    def origin(value: Value) -> tuple[str, tuple[int, ...]]:
+        return made_from.get(value.name, (value.name, tuple(range(len(value.shape)))))
+
+    values = graph.values()
+    for node in graph.nodes:
+        view = Reshape.of(node) or Copy.of(node) or Permute.of(node)
+        output = node.outputs[0] if view is not None else None
+        if view is None or output is None:
+            continue
+        first, order = origin(values[view.x.name])
+        if isinstance(view, Permute):
+            made_from[output.name] = first, tuple(order[axis] for axis in view.order)
+        elif list(order) == sorted(order):
+            made_from[output.name] = first, tuple(range(len(output.shape)))
+
+    def found(name: str) -> str:
+        first, order = origin(values[name])
+        return first if list(order) == sorted(order) else name
+
+    return found

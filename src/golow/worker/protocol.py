@@ -237,7 +237,7 @@ class VerifiableProgram(Program, Protocol):
     """A program whose timed iterations can be verified; a comparison requires it."""
 
     def reset(self, learning_rate: float) -> None:
-        """Go back to the bundle's weights and to zero momentum; training then uses this rate."""
+        """Go back to the bundle's weights and a new optimizer; training then uses this rate."""
 
     def seek(self, iteration: int) -> None:
         """Let the next iteration be that one: it uses batch ``iteration`` modulo their number."""
@@ -358,10 +358,10 @@ class TrainableProgram(Program, Protocol):
         loss of each. Returns when the device has finished, with one wait."""
 
     def save(self, file: Path) -> None:
-        """Write parameters, buffers, momentum and, in fp16, the loss scale."""
+        """Write parameters, buffers, what the optimizer keeps and, in fp16, the loss scale."""
 
     def restore(self, file: Path) -> None:
-        """Continue from a file that `save` wrote; missing momentum is zero."""
+        """Continue from a file that `save` wrote; what the optimizer keeps is zero if missing."""
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """Eager's step captured once as a CUDA graph and replayed: the host no longer launches kernels.
 
-Training differs from eager in one point: it uses PyTorch's fused SGD, which reads the learning rate
-from the device, so that the graph serves every rate.
+Training differs from eager in one point: it uses those kernels of PyTorch's optimizers that read
+the learning rate from the device, so that the graph serves every rate.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class CapturedProgram(TorchProgram):
     def _set_learning_rate(self, rate: float) -> None:
         self.optimizer.param_groups[0]["lr"].fill_(rate)
 
-    def _forget_momentum(self, optimizer: torch.optim.Optimizer) -> None:
+    def _forget(self, optimizer: torch.optim.Optimizer) -> None:
         optimizers.forget(optimizer)
 
     @contextmanager

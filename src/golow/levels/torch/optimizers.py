@@ -87,8 +87,8 @@ def write(
     settings: Optimizer,
     state: dict[str, Tensor],
 ) -> None:
-    """Copy such a state into the optimizer's own tensors. What is missing is zero. Raises nothing
-    for a state without any: the optimizer then begins anew."""
+    """Copy such a state into the optimizer's own tensors. What is missing is zero; a state without
+    any leaves the optimizer as it is."""
     steps = state.get("steps/steps")
     for name, parameter in module.named_parameters():
         wanted = {kind: state.get(f"{kind}/{name}") for kind in settings.keeps}

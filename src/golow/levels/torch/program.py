@@ -202,7 +202,7 @@ class TorchProgram(Chooser):
         state = load_file(file)
         torch_state.write_weights(self.module, state)
         if self.train:
-            self._forget_momentum(self.optimizer)
+            self._forget(self.optimizer)
             optimizers.write(self.module, self.optimizer, self.workload.optimizer, state)
         elif self.constant_weights:
             self._lower()
@@ -364,7 +364,7 @@ class TorchProgram(Chooser):
         torch_state.write_unsaved(self.module, self._unsaved)
         self.seek(0)
         if self.train:
-            self._forget_momentum(self.optimizer)
+            self._forget(self.optimizer)
             self._set_learning_rate(self.workload.optimizer.learning_rate)
         if self.scaler is not None and self._settled is not None:
             self.scaler.load_state_dict(self._settled)
@@ -372,7 +372,7 @@ class TorchProgram(Chooser):
     def _set_learning_rate(self, rate: float) -> None:
         self.optimizer.param_groups[0]["lr"] = rate
 
-    def _forget_momentum(self, optimizer: torch.optim.Optimizer) -> None:
+    def _forget(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.state.clear()
 
     def _arrange(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

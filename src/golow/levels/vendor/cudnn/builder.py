@@ -22,11 +22,8 @@ from golow.levels.vendor.cudnn.training_state import TrainingState
 from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
-from golow.lower.lifetimes import last_reads
+from golow.lower.lifetimes import last_reads, same_elements, state_outputs
 from golow.lower.operator import Operator, record_of
-from golow.lower.operators.copy import Copy
-from golow.lower.operators.permute import Permute
-from golow.lower.operators.reshape import Reshape
 from golow.lower.plan import Buffer, Place, beside, make_plan
 from golow.record import Unsupported
 
@@ -56,18 +53,18 @@ class Builder(StepList):
         self._buffers: list[Buffer] = []
         self._fills: list[Fill] = []
         self._cells: dict[Cell, Tensor] = {}
-        kept = {item.kind for item in graph.inputs} & {"momentum", "square"}
-        self.training = TrainingState(types, self.new, kept)
+        self.training = TrainingState(types, self.new, {item.kind for item in graph.inputs})
         self.updating = Updating()
         self.counted: set[int] = set()
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
         self._sources = {item.value.name: item for item in graph.inputs}
         self._groups, self._last_reads = last_reads(graph)
+        self._state_of = state_outputs(graph)
         self._trained = {item.target for item in graph.outputs if item.kind == "gradient"}
         gradients = [item for item in graph.outputs if item.kind == "gradient"]
         self._gradients = {self._groups.get(item.name, item.name) for item in gradients}
-        first = _same_elements(graph)
+        first = same_elements(graph)
         self._gradient_of = {first(item.name): item.target for item in gradients}
 
     def build(
@@ -388,37 +385,8 @@ class Builder(StepList):
 
     def _kept_buffer(self, item: GraphOutput) -> Tensor:
         """The state's own memory of a buffer; new content that lies elsewhere is copied there."""
-        source = next(
-            i.value for i in self._sources.values() if (i.kind, i.target) == ("buffer", item.target)
-        )
-        state, made = self.state(Ref(name=source.name)), self.tensor(Ref(name=item.name))
+        source = Ref(name=self._state_of[item.name])
+        state, made = self.state(source), self.tensor(Ref(name=item.name))
         if made.buffer != state.buffer:
             self.copy(made, state)
         return state
-
-
-def _same_elements(graph: Graph) -> Callable[[str], str]:
-    """A function from a value's name to that of the first value with the same elements in the same
-    order: what reshaping views, and permutations that undo one another, leave in memory."""
-    made_from: dict[str, tuple[str, tuple[int, ...]]] = {}  # the first value, and the order of axes
-
-    def origin(value: Value) -> tuple[str, tuple[int, ...]]:
-        return made_from.get(value.name, (value.name, tuple(range(len(value.shape)))))
-
-    values = graph.values()
-    for node in graph.nodes:
-        view = Reshape.of(node) or Copy.of(node) or Permute.of(node)
-        output = node.outputs[0] if view is not None else None
-        if view is None or output is None:
-            continue
-        first, order = origin(values[view.x.name])
-        if isinstance(view, Permute):
-            made_from[output.name] = first, tuple(order[axis] for axis in view.order)
-        elif list(order) == sorted(order):
-            made_from[output.name] = first, tuple(range(len(output.shape)))
-
-    def found(name: str) -> str:
-        first, order = origin(values[name])
-        return first if list(order) == sorted(order) else name
-
-    return found

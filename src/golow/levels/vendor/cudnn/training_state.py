@@ -22,8 +22,8 @@ GROUPS: tuple[Group, ...] = ("vectors", "weights")
 
 
 class TrainingState:
-    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`. kept: what
-    the optimizer keeps of each, of `KEPT`."""
+    """The parameters of one plan. new: allocates a value in a place, as `Builder.new`. kept: the
+    kinds of the graph's inputs, among them what the optimizer keeps of each."""
 
     def __init__(self, types: Types, new: New, kept: Collection[str]) -> None:
         self._types, self._new = types, new
