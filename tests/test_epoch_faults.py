@@ -76,7 +76,7 @@ class LastFilledUp(TorchProgram):
 class MomentumLeftOver(TorchProgram):
     """What is not in a state stays."""
 
-    def _forget_momentum(self, optimizer: torch.optim.SGD) -> None:
+    def _forget(self, optimizer: torch.optim.SGD) -> None:
         pass
 
 
