@@ -160,7 +160,9 @@ def test_a_training_step_is_eager(tmp_path: Path, cache: Path, optimizer: Optimi
         workload("train", batches, optimizer), device="cuda", precision="ieee"
     )
     bundle = write_bundle(tmp_path, module, captured, described, batches)
-    found = run(build(captured.graph, cache, "cuda").program, bundle, [1, 0])
+    found = run(
+        build(captured.graph, cache, "cuda").program, bundle, [1, 0], optimizer.learning_rate
+    )
     expected = eager_training(module, [batches[1], batches[0]], loss, optimizer)
     assert_near(found, expected, 2e-3)
 
