@@ -37,6 +37,11 @@ def refuse_nothing(operator: Any, question: Question) -> str:
     return ""
 
 
+def in_groups(build: Any, arguments: Any) -> None:
+    """For an operator that a level builds only in groups of functions of elements."""
+    raise LookupError(f"{arguments.op()} outside of a group")
+
+
 class Implementation(NamedTuple):
     """One operator at one level.
 

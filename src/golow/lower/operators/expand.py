@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Expand(Operator, frozen=True, kw_only=True):
     """x expanded to this shape: repeated along axes of size one and along new axes."""
 
+    is_view = True
+
     x: Ref
     shape: tuple[int, ...]
 

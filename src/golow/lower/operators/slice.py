@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Slice(Operator, frozen=True, kw_only=True):
     """Elements ``start:stop:step`` of x along an axis, where 0 <= start <= stop <= size."""
 
+    is_view = True
+
     x: Ref
     axis: int
     start: int

@@ -10,14 +10,28 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.counting import count
 from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
 from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
-from golow.levels.vendor.cudnn.layouts import Layout, same_memory
+from golow.levels.vendor.cudnn.layouts import (
+    Layout,
+    dense,
+    layout_of,
+    same_memory,
+)
 from golow.levels.vendor.cudnn.precision import Types
 from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.step_list import StepList
-from golow.levels.vendor.cudnn.steps import POSITION, Built, Cell, Fill, Tensor
+from golow.levels.vendor.cudnn.steps import (
+    POSITION,
+    Built,
+    Cell,
+    Fill,
+    Tensor,
+    is_aligned,
+    is_dense,
+)
 from golow.levels.vendor.cudnn.training_state import TrainingState
 from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
@@ -119,7 +133,15 @@ class Builder(StepList):
         return self.node.outputs[index] is not None
 
     def tensor(self, reference: Ref) -> Tensor:
-        """Return a value as it was made; one from outside the graph in the computing type."""
+        """Return a value as it was made, a view as a copy with its elements side by side."""
+        made = self.view(reference)
+        if is_dense(made):
+            return made
+        return self.wanted(reference, dense(made.layout, made.shape))
+
+    def view(self, reference: Ref) -> Tensor:
+        """Return a value as it was made, which may be a view with any strides; one from outside the
+        graph in the computing type."""
         if reference.name not in self._values:
             value = self._all_values[reference.name]
             item = self._sources.get(reference.name)
@@ -137,7 +159,7 @@ class Builder(StepList):
         name = reference.name
         made = self._values.setdefault(name, [])
         for tensor in made:
-            if same_memory(tensor.shape, tensor.layout, layout):
+            if same_memory(tensor.shape, tensor.layout, layout) and is_aligned(tensor):
                 return tensor._replace(layout=layout)
         new = self._bring_in(name, layout) if not made or self._is_outside(name) else None
         if new is None:
@@ -206,6 +228,18 @@ class Builder(StepList):
                 return gradient._replace(layout=layout)
         return self.new(value.name, shape, layout)
 
+    def look(self, reference: Ref, strides: Sequence[int], start: int = 0) -> None:
+        """Define the current node's value as a view of another one: its elements, with these
+        strides from that element on. What training changes is copied instead, since a view may be
+        read after the change."""
+        tensor, shape = self.view(reference), self.output().shape
+        layout = layout_of(tensor.dtype, shape, strides)
+        offset = tensor.offset + start * ITEM_BYTES[tensor.dtype]
+        seen = Tensor(tensor.buffer, shape, layout, offset)
+        if self._buffers[tensor.buffer].place in ("state", "counter"):
+            seen = self.copied(seen, dense(layout, shape))
+        self.define(0, seen)
+
     def define(self, index: int, tensor: Tensor) -> None:
         """Make this tensor the current node's value of that index."""
         value = self.node.outputs[index]
@@ -228,6 +262,12 @@ class Builder(StepList):
         group = self._groups.get(reference.name, reference.name)
         in_arena = self._buffers[self.tensor(reference).buffer].place == "arena"
         return in_arena and self._last_reads.get(group, -1) <= self.position
+
+    def reads_once(self, reference: Ref) -> bool:
+        """Whether no other argument of the current node shares the value's memory."""
+        names = {name for name in self.node.references() if name != reference.name}
+        group = self._groups.get(reference.name, reference.name)
+        return all(self._groups.get(name, name) != group for name in names)
 
     def cell(self, cell: Cell) -> Tensor:
         """Return the memory of a small structure that steps share."""
@@ -371,7 +411,7 @@ class Builder(StepList):
     def _place_end(self, item: GraphOutput) -> Tensor:
         """Return where an output of the graph is; a gradient elsewhere is copied to its place."""
         if item.kind == "gradient":
-            tensor, target = self.tensor(Ref(name=item.name)), self._gradient(item.target)
+            tensor, target = self.view(Ref(name=item.name)), self._gradient(item.target)
             if tensor.buffer != target.buffer:
                 self.copy(tensor, target)
             return target

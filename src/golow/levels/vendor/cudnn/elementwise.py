@@ -41,13 +41,15 @@ def innermost(tensor: Tensor) -> int:
     if tensor.layout.order == "channels_last":
         return tensor.layout.channels
     if tensor.layout.order == "transposed":
-        return tensor.shape[0]
+        return tensor.shape[-2]
     return tensor.shape[-1] if tensor.shape else 1
 
 
 def in_place_or_new(build: Builder, reference: Ref, tensor: Tensor) -> Tensor:
-    """Return memory for a result in the tensor's layout: the argument's own if it dies here."""
-    if build.dies(reference) and build.tensor(reference).buffer == tensor.buffer:
+    """Return memory for a result in the tensor's layout: the argument's own if it dies here, and no
+    other argument is a view of it."""
+    own = build.tensor(reference).buffer == tensor.buffer
+    if own and build.dies(reference) and build.reads_once(reference):
         return tensor
     name = build.output().name if build.is_read(0) else f"{build.node.name}.0"
     return build.new(name, tensor.shape, tensor.layout)

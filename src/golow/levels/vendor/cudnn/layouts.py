@@ -2,7 +2,7 @@
 
 Images and the weights of convolutions have their channels innermost (NHWC and KRSC), possibly
 padded with channels that stay zero; everything else has PyTorch's order. A transposed matrix is
-read as its transpose.
+read as its transpose. A view of other memory has any strides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 
-Order = Literal["rows", "channels_last", "transposed"]
+Order = Literal["rows", "channels_last", "transposed", "strided"]
 
 # Bytes, for every tensor in the plan, including half-precision copies at half the plan's alignment.
 TENSOR_ALIGNMENT = 64
@@ -32,17 +32,20 @@ NUMPY_TYPES = {
 
 
 class Layout(NamedTuple):
-    """Storage type and order. channels: those in memory for ``channels_last``, with padding."""
+    """Storage type and order. channels: those in memory for ``channels_last``, with padding.
+    transposed: the last two axes are swapped in memory. steps: of a ``strided`` view, the elements
+    from one index to the next, for each axis."""
 
     dtype: str
     order: Order = "rows"
     channels: int = 0
+    steps: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return self.dtype if self.order == "rows" else f"{self.dtype}:{self.order}"
 
     def elements(self, shape: Sequence[int]) -> int:
-        """Number of elements in memory, including padding."""
+        """Number of elements in memory, including padding; of a view, the number that it shows."""
         if self.order != "channels_last":
             return math.prod(shape)
         return shape[0] * math.prod(shape[2:]) * self.channels
@@ -56,10 +59,58 @@ class Layout(NamedTuple):
         if self.order == "channels_last":
             _, _, height, width = shape
             return (self.channels * height * width, 1, width * self.channels, self.channels)
+        if self.order == "strided":
+            return self.steps
         rows = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         if self.order == "transposed":
-            return (1, shape[0])
+            rows[-2:] = 1, shape[-2]
         return tuple(rows)
+
+
+def layout_of(dtype: str, shape: Sequence[int], strides: Sequence[int]) -> Layout:
+    """The layout with these strides: a dense one if there is one that gives the same bytes."""
+    view = Layout(dtype, "strided", steps=tuple(strides))
+    dense = [Layout(dtype)]
+    if len(shape) == 4:
+        dense.append(Layout(dtype, "channels_last", shape[1]))
+    if len(shape) > 1:
+        dense.append(Layout(dtype, "transposed"))
+    return next((layout for layout in dense if same_memory(shape, layout, view)), view)
+
+
+def dense(layout: Layout, shape: Sequence[int]) -> Layout:
+    """The layout itself; for a view the dense one in which a copy of it should lie: images whose
+    channels are adjacent keep them so, everything else is in PyTorch's order."""
+    if layout.order != "strided":
+        return layout
+    if len(shape) == 4 and layout.steps[1] == 1 and layout.steps[3] != 1:
+        return Layout(layout.dtype, "channels_last", shape[1])
+    return Layout(layout.dtype)
+
+
+def reshaped(
+    shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Strides with which the same memory has another shape, elements in the same order; None if it
+    has none, so that they must be copied."""
+    axes = [(size, step) for size, step in zip(shape, strides, strict=True) if size != 1]
+    found: list[int] = []
+    for size in reversed(wanted):
+        if size == 1:
+            found.append(found[-1] * wanted[len(wanted) - len(found)] if found else 1)
+            continue
+        length, step = axes.pop() if axes else (1, 1)
+        while length % size and axes:
+            outer, outer_step = axes.pop()
+            if outer_step != length * step:
+                return None
+            length *= outer
+        if length % size:
+            return None
+        if length > size:
+            axes.append((length // size, size * step))
+        found.append(step)
+    return tuple(reversed(found))
 
 
 def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
@@ -76,7 +127,7 @@ def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
         padding = [(0, 0), (0, layout.channels - array.shape[1]), (0, 0), (0, 0)]
         array = np.pad(array, padding).transpose(0, 2, 3, 1)
     elif layout.order == "transposed":
-        array = array.T
+        array = array.swapaxes(-1, -2)
     flat = np.ascontiguousarray(array).reshape(-1)
     return to_bfloat16(flat) if layout.dtype == "bfloat16" else flat.astype(
         NUMPY_TYPES[layout.dtype], copy=False
@@ -94,7 +145,8 @@ def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarr
         image = flat.reshape(images, height, width, layout.channels)[..., :channels]
         return np.ascontiguousarray(image.transpose(0, 3, 1, 2))
     if layout.order == "transposed":
-        return np.ascontiguousarray(flat.reshape(shape[1], shape[0]).T)
+        stored = flat.reshape(*shape[:-2], shape[-1], shape[-2])
+        return np.ascontiguousarray(stored.swapaxes(-1, -2))
     return flat.reshape(tuple(shape))
 
 

@@ -17,6 +17,7 @@ from golow.levels.vendor.implementation import (
     require_supported,
 )
 from golow.lower.graph import Graph
+from golow.lower.grouping import group_elements
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
@@ -50,4 +51,5 @@ def build_plan(graph: Graph, engines: Engines, types: Types, batches: int) -> Bu
     """Return the plan for ``batches`` batches in memory. Raises `Unsupported` for what the level
     cannot run and for operations without an engine."""
     require_runnable(graph)
-    return Builder(graph, engines, types, batches).build(implemented(), finish)
+    grouped = group_elements(graph)
+    return Builder(grouped, engines, types, batches).build(implemented(), finish)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import Kernel
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.lower.operator import Operator
 from golow.lower.plan import Place, Plan
 
@@ -35,6 +35,16 @@ class Tensor(NamedTuple):
     def elements(self) -> int:
         """Number of elements in memory."""
         return self.layout.elements(self.shape)
+
+
+def is_aligned(tensor: Tensor) -> bool:
+    """Whether kernels that load vectors can read it; a view may begin anywhere."""
+    return tensor.offset % TENSOR_ALIGNMENT == 0
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether kernels that know nothing of views can read it."""
+    return tensor.layout.order != "strided" and is_aligned(tensor)
 
 
 class Cell(NamedTuple):

@@ -12,6 +12,7 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import flat
 
 FILE = FOLDER / "elements.cu"
+VALUES = (FOLDER / "values.cuh").read_text()  # included before kernels with generated formulas
 NAMES = "abcdefgh"  # of what is read, in formulas
 WIDE = 2**30  # from this many elements, an index plus a step no longer fits 32 bits
 
@@ -143,7 +144,7 @@ def _code(
         f"#define LOCATE {' '.join(locate)}",
         f"#define COMPUTE {' '.join([*read, *place, write])}",
     )
-    return "\n".join(lines) + "\n\n"
+    return VALUES + "\n".join(lines) + "\n\n"
 
 
 def _as(kind: str, element: str) -> str:

@@ -1,35 +1,13 @@
-"""An activation on its own, and its gradient. The functions are in ``activations/``."""
+"""What activations the level cannot do. The functions are in ``activations/``; `fused.py` puts them
+into kernels."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from golow.levels.vendor.cudnn.elementwise import activated, apply, in_place_or_new
 from golow.levels.vendor.cudnn.formulas import derivative
 from golow.levels.vendor.cudnn.refusing import beyond_kernel, without_formula
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.implementation import Implementation, Question, in_groups
 from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.activation import Activate, ActivateBackward
-
-if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.builder import Builder
-
-
-def activate(build: Builder, arguments: Activate) -> None:
-    """Add a step: a formula over the argument."""
-    x = build.tensor(arguments.x)
-    result = in_place_or_new(build, arguments.x, x)
-    activated(build, [x], result, arguments.activation)
-    build.define(0, result)
-
-
-def activate_backward(build: Builder, arguments: ActivateBackward) -> None:
-    """Add a step: a formula over the gradient and the value that the activation's file names."""
-    value = build.tensor(arguments.value)
-    outer = build.wanted(arguments.gradient, value.layout)
-    result = in_place_or_new(build, arguments.gradient, outer)
-    apply(build, _formula(arguments), [outer, value], result)
-    build.define(0, result)
 
 
 def _formula(arguments: ActivateBackward) -> str:
@@ -48,6 +26,6 @@ def _refuse_backward(arguments: ActivateBackward, question: Question) -> str:
 
 
 IMPLEMENTATIONS = (
-    Implementation(Activate, activate, _refuse),
-    Implementation(ActivateBackward, activate_backward, _refuse_backward),
+    Implementation(Activate, in_groups, _refuse),
+    Implementation(ActivateBackward, in_groups, _refuse_backward),
 )

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from golow.levels.vendor.cudnn.elementwise import apply, in_place_or_new
+from golow.levels.vendor.cudnn.elementwise import in_place_or_new
 from golow.levels.vendor.cudnn.formulas import clip_of
 from golow.levels.vendor.cudnn.kernels import batch_norm as kernels
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
-from golow.levels.vendor.cudnn.kernels.pointwise import number
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.implementation import Implementation, Question, in_groups
 from golow.levels.vendor.refusing import not_made_by, refuse_integers
 from golow.lower.graph import Activation, Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
@@ -91,21 +90,6 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
             build.define(index, tensor)
 
 
-def inference(build: Builder, arguments: BatchNormInference) -> None:
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, with running statistics."""
-    source = _normed(build, arguments.x)
-    statistics = [build.wanted(r, VECTOR) for r in (arguments.mean, arguments.variance)]
-    tensors, expression = [source, *statistics], "(a - b)"
-    expression += f" * rsqrtf(c + {number(arguments.epsilon)})"
-    for sign, reference in (("*", arguments.scale), ("+", arguments.shift)):
-        if reference is not None:
-            expression += f" {sign} {'abcde'[len(tensors)]}"
-            tensors.append(build.wanted(reference, VECTOR))
-    result = in_place_or_new(build, arguments.x, source)
-    apply(build, expression, tensors, result)
-    build.define(0, result)
-
-
 def _normed(build: Builder, reference: Ref) -> Tensor:
     """The input of the norm: an image as NHWC, or a matrix [N, C]."""
     if len(build.value(reference).shape) == 2:
@@ -150,5 +134,5 @@ def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
 IMPLEMENTATIONS = (
     Implementation(BatchNorm, batch_norm, _refuse_training),
     Implementation(BatchNormBackward, batch_norm_backward, _refuse_backward),
-    Implementation(BatchNormInference, inference, _refuse),
+    Implementation(BatchNormInference, in_groups, _refuse),
 )

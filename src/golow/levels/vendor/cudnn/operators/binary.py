@@ -1,16 +1,12 @@
-"""Arithmetic of two tensors, or of a tensor and a number, and the counting of batches."""
+"""The counting of batches, and what arithmetic the level cannot do."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.elementwise import apply, in_place_or_new, with_activation
 from golow.levels.vendor.cudnn.gathering import whole
 from golow.levels.vendor.cudnn.kernels.elements import elements
-from golow.levels.vendor.cudnn.kernels.pointwise import number
-from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
-from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
 from golow.lower.graph import Graph, Ref
@@ -19,26 +15,10 @@ from golow.lower.operators.binary import Binary
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
-SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
-
-def binary(build: Builder, arguments: Binary) -> None:
-    """activation(a op b), where b may be a number; shapes broadcast as in PyTorch."""
-    sign = SIGNS[arguments.function]
-    if build.output().dtype == "int64":
-        _of_integers(build, arguments)
-    elif isinstance(arguments.b, Ref):
-        _of_tensors(build, arguments, arguments.b, sign)
-    else:
-        x = build.tensor(arguments.a)
-        result = in_place_or_new(build, arguments.a, x)
-        expression = with_activation(f"a {sign} {number(arguments.b)}", arguments.activation)
-        apply(build, expression, [x], result)
-        build.define(0, result)
-
-
-def _of_integers(build: Builder, arguments: Binary) -> None:
-    """One more: a counter of the state, or any other integers."""
+def count(build: Builder, arguments: Binary) -> None:
+    """One more: a counter of the state, or any other integers. `fused.py` has the arithmetic of
+    floats."""
     if is_counter(arguments, build.graph):
         build.count(arguments.a)
         return
@@ -47,35 +27,6 @@ def _of_integers(build: Builder, arguments: Binary) -> None:
     kernel = elements("a + 1LL", [whole(x)], whole(result), x.shape, "int64")
     build.kernel(kernel, [x], [result])
     build.define(0, result)
-
-
-def _of_tensors(build: Builder, arguments: Binary, b: Ref, sign: str) -> None:
-    one, other, expression = arguments.a, b, f"a {sign} b"
-    if build.value(one).shape != build.output().shape:
-        one, other, expression = other, one, f"b {sign} a"
-    first = build.tensor(one)
-    second = _beside(build, other, first)
-    result = in_place_or_new(build, one, first)
-    apply(build, with_activation(expression, arguments.activation), [first, second], result)
-    build.define(0, result)
-
-
-def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
-    """The second operand: of the first one's shape, a single number, or one for each innermost
-    index."""
-    shape = build.value(reference).shape
-    if shape == other.shape:
-        return build.wanted(reference, other.layout)
-    inner = {"channels_last": 1, "transposed": 0}.get(other.layout.order, len(other.shape) - 1)
-    if _long_axes(shape, other.shape) in ([], [inner]):
-        return build.wanted(reference, Layout(build.tensor(reference).dtype))
-    return build.repeated(build.tensor(reference), other)
-
-
-def _long_axes(shape: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
-    """The axes on which the other shape has one element and this one has more."""
-    wide = (*[1] * (len(other) - len(shape)), *shape)
-    return [axis for axis, size in enumerate(wide) if size > 1]
 
 
 def _refuse(arguments: Binary, question: Question) -> str:
@@ -116,4 +67,4 @@ def is_counter(arguments: Binary, graph: Graph) -> bool:
     return False
 
 
-IMPLEMENTATIONS = (Implementation(Binary, binary, _refuse),)
+IMPLEMENTATIONS = (Implementation(Binary, count, _refuse),)

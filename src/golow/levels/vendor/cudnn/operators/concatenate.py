@@ -23,7 +23,7 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     result = build.new(build.output().name, shape, layout)
     target, start = layout.strides(shape), 0
     for part in arguments.parts:
-        tensor = build.tensor(part)
+        tensor = build.view(part)
         source = tensor.layout.strides(tensor.shape)
         build.kernel(
             strided_copy(

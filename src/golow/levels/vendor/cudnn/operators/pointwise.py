@@ -1,21 +1,14 @@
-"""Functions of elements, which broadcast: one generated kernel each."""
+"""Functions of elements as C. `fused.py` puts them into kernels."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from golow.levels.vendor.cudnn.gathering import repeated, whole
-from golow.levels.vendor.cudnn.kernels.elements import NAMES, elements
-from golow.levels.vendor.cudnn.kernels.pointwise import Operand, number
-from golow.levels.vendor.cudnn.kernels.pointwise import pointwise as flat_kernel
-from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.cudnn.kernels.pointwise import number
+from golow.levels.vendor.implementation import Implementation, Question, in_groups
 from golow.lower.graph import Ref
 from golow.lower.operators.pointwise import OF_FLOATS, Pointwise, computed_in
-
-if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.builder import Builder
-    from golow.levels.vendor.cudnn.steps import Tensor
 
 FLOATING = ("float32", "bfloat16", "float16")
 
@@ -81,59 +74,22 @@ FORMULAS = {
     "is_nan": Formula("{0} != {0}"),
     "is_infinite": Formula("fabsf({0}) == __int_as_float(0x7f800000)", "0"),
 }
-# Those that need what only `elements.cu` defines.
-OWN = ("floor_divide", "remainder", "power")
 
 
-def pointwise(build: Builder, arguments: Pointwise) -> None:
-    """Vectors of elements where all tensors have one layout, else one element a thread."""
-    references = [operand for operand in arguments.operands if isinstance(operand, Ref)]
-    tensors = [build.tensor(reference) for reference in references]
-    computed = _computed_in(arguments, build)
-    dtype = _stored(build, arguments, tensors)
-    shape = build.output().shape
-    formula = _formula(arguments, computed)
-    alike = _alike(tensors, shape)
-    if alike is not None and computed == "float32" and arguments.function not in OWN:
-        layout = alike._replace(dtype=dtype)
-        if dtype in (*FLOATING, "bool"):
-            result = build.result(0, layout)
-            kinds = [Operand(t.dtype, "full" if t.shape == shape else "scalar") for t in tensors]
-            kernel = flat_kernel([formula], kinds, [dtype], result.elements)
-            build.kernel(kernel, tensors, [result])
-            build.define(0, result)
-            return
-    result = build.result(0, Layout(dtype))
-    views = [repeated(tensor, shape) for tensor in tensors]
-    kernel = elements(formula, views, whole(result), shape, computed)
-    build.kernel(kernel, tensors, [result])
-    build.define(0, result)
-
-
-def _alike(tensors: list[Tensor], shape: tuple[int, ...]) -> Layout | None:
-    """The layout that all tensors of the result's shape have; others must be single numbers."""
-    wide = [tensor for tensor in tensors if tensor.shape == shape]
-    others = [tensor for tensor in tensors if tensor.shape != shape]
-    if not wide or any(tensor.elements != 1 for tensor in others) or len(tensors) > 5:
-        return None
-    orders = {(tensor.layout.order, tensor.layout.channels) for tensor in wide}
-    return wide[0].layout if len(orders) == 1 else None
-
-
-def _stored(build: Builder, arguments: Pointwise, tensors: list[Tensor]) -> str:
-    """Numbers take the widest type among the operands; what autocast computes in float32 stays
-    so."""
-    dtype = build.output().dtype
+def stored_in(arguments: Pointwise, dtype: str, of_operands: Sequence[str]) -> str:
+    """Return the type in which a result of the graph's dtype is stored. Numbers take the widest
+    type among the operands; what autocast computes in float32 stays so."""
     if dtype != "float32":
         return dtype
-    floats = {tensor.dtype for tensor in tensors if tensor.dtype in FLOATING}
+    floats = {operand for operand in of_operands if operand in FLOATING}
     exact = arguments.function in OF_FLOATS - {"divide", "sine", "cosine"}
     exact = exact or arguments.function == "power"
     return floats.pop() if len(floats) == 1 and not exact else "float32"
 
 
-def _formula(arguments: Pointwise, computed: str) -> str:
-    rest = iter(NAMES)
+def formula_of(arguments: Pointwise, computed: str, given: Sequence[str]) -> str:
+    """Return the function as C. given: the operands that are values, in the computing type."""
+    rest = iter(given)
     names = [
         next(rest) if isinstance(operand, Ref) else _literal(operand, computed)
         for operand in arguments.operands
@@ -151,21 +107,22 @@ def _literal(value: bool | float, computed: str) -> str:
     return number(float(value)) if computed == "float32" else f"{int(value)}LL"
 
 
-def _computed_in(arguments: Pointwise, build: Builder | Question) -> str:
+def computing_type(arguments: Pointwise, dtype_of: Callable[[Ref], str]) -> str:
+    """Return the type in which the function is computed."""
     operands = arguments.operands
     if arguments.function == "choose":
         operands = operands[1:]
     if arguments.function in OF_FLOATS:
         return "float32"
-    dtypes = [build.value(item).dtype for item in operands if isinstance(item, Ref)]
-    return computed_in(operands, dtypes)
+    return computed_in(operands, [dtype_of(item) for item in operands if isinstance(item, Ref)])
 
 
 def _refuse(arguments: Pointwise, question: Question) -> str:
     formula = FORMULAS.get(arguments.function)
-    if formula is None or (_computed_in(arguments, question) == "float32" and not formula.floats):
+    computed = computing_type(arguments, lambda reference: question.value(reference).dtype)
+    if formula is None or (computed == "float32" and not formula.floats):
         return f"{question.node.op} with the function {arguments.function}"
     return ""
 
 
-IMPLEMENTATIONS = (Implementation(Pointwise, pointwise, _refuse),)
+IMPLEMENTATIONS = (Implementation(Pointwise, in_groups, _refuse),)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import gather
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.slice import Slice
 
@@ -13,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def take_range(build: Builder, arguments: Slice) -> None:
-    """Add a copy with an offset and, along the axis, a longer stride."""
-    tensor = build.tensor(arguments.x)
+    """A view with an offset and, along the axis, a longer stride."""
+    tensor = build.view(arguments.x)
     strides = list(tensor.layout.strides(tensor.shape))
     start = arguments.start * strides[arguments.axis]
     strides[arguments.axis] *= arguments.step
-    gather(build, tensor, strides, start)
+    build.look(arguments.x, strides, start)
 
 
 IMPLEMENTATIONS = (Implementation(Slice, take_range),)

@@ -1,0 +1,230 @@
+"""How `fused.cu` is generated and launched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels.elements import VALUES, View
+from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, THREADS, VECTOR, flat, vector
+
+FILE = FOLDER / "fused.cu"
+WIDE = 2**31 - 2**24  # from this many elements on, an index plus a step may not fit 32 bits
+# Threads that keep a large GPU busy: a block for each of 132 multiprocessors.
+BUSY = 132 * THREADS
+
+# How a thread reads an input: a vector, one element for all of its elements, or each by its place.
+Access = Literal["vector", "same", "each"]
+
+
+class Statement(NamedTuple):
+    """One function: its result's name and type, and a C expression over earlier names."""
+
+    name: str
+    dtype: str
+    expression: str
+
+
+class Written(NamedTuple):
+    """A result that is stored: its name, and where."""
+
+    name: str
+    view: View
+
+
+class Axes(NamedTuple):
+    """The fewest axes that describe where all tensors have their elements: sizes, and each tensor's
+    strides."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+
+def input_name(index: int) -> str:
+    """Return the name of an input in expressions."""
+    return f"x{index}"
+
+
+def fused(
+    statements: Sequence[Statement],
+    inputs: Sequence[View],
+    outputs: Sequence[Written],
+    shape: Sequence[int],
+) -> Kernel:
+    """Pointers: the inputs -> the outputs; all are seen at the indices of ``shape``.
+
+    Expressions are C over the inputs, whose names are `input_name`, and earlier statements: floats,
+    or integers as their types say. Pointers are multiples of 16 bytes; a view may start at any
+    element. An output may be an input that is seen in the same way. Raises ValueError without
+    outputs.
+    """
+    if not outputs:
+        raise ValueError("a kernel without outputs")
+    views = [*inputs, *(output.view for output in outputs)]
+    axes = _axes(shape, views, len(inputs))
+    width = _width(views, axes, len(inputs))
+    names = [*map(input_name, range(len(inputs))), *(f"y{k}" for k in range(len(outputs)))]
+    accesses = [
+        _access(v, steps, axes, width) for v, steps in zip(views, axes.strides, strict=True)
+    ]
+    numbers = list(_numbers(names, views, axes))
+    index = np.uint32 if _reach(views, axes) < WIDE else np.uint64
+    lines = (
+        f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
+        f"#define WIDTH {width}",
+        f"#define POINTERS {', '.join(_pointers(names, views, len(inputs)))}",
+        f"#define SIZES {''.join(f', Index {name}' for name, _ in numbers)}",
+        _macro("READ", [*_indices(axes), *_read(names, views, accesses, axes, len(inputs))]),
+        _macro("COMPUTE", _compute(statements, names[: len(inputs)], accesses, outputs, axes)),
+        _macro("WRITE", _write(names[len(inputs) :], axes)),
+    )
+    count = math.prod(shape)
+    grid, block = flat(max(count, 1), width)
+    scalars = (index(count), *(index(number) for _, number in numbers))
+    code = VECTOR + VALUES + "\n".join(lines) + "\n\n"
+    return Kernel(FILE, "fused", grid, block, scalars, 0, code)
+
+
+# ---------------------------------------------------------------- geometry
+
+
+def _axes(shape: Sequence[int], views: Sequence[View], first_output: int) -> Axes:
+    """Axes of one element are dropped, the others ordered as the first output lies in memory, and
+    neighbours joined where all tensors go on as they began."""
+    lead = views[first_output].strides
+    order = sorted((k for k, n in enumerate(shape) if n != 1), key=lambda k: -lead[k])
+    sizes = [shape[k] for k in order]
+    strides = [[view.strides[k] for k in order] for view in views]
+    for axis in reversed(range(len(sizes) - 1)):
+        if all(steps[axis] == steps[axis + 1] * sizes[axis + 1] for steps in strides):
+            sizes[axis] *= sizes.pop(axis + 1)
+            for steps in strides:
+                del steps[axis]
+    if not sizes:
+        return Axes((1,), tuple((0,) for _ in views))
+    return Axes(tuple(sizes), tuple(map(tuple, strides)))
+
+
+def _width(views: Sequence[View], axes: Axes, first_output: int) -> int:
+    """The longest vector that every output can take, and that leaves enough threads."""
+    adjacent = [
+        view.dtype for view, steps in zip(views, axes.strides, strict=True) if steps[-1] == 1
+    ]
+    width = vector(*adjacent) if adjacent else 1
+    while width > 1 and math.prod(axes.sizes) < BUSY * width:
+        width //= 2
+    outputs = list(zip(views, axes.strides, strict=True))[first_output:]
+    while width > 1 and not all(_access(v, s, axes, width) == "vector" for v, s in outputs):
+        width //= 2
+    return width
+
+
+def _access(view: View, steps: Sequence[int], axes: Axes, width: int) -> Access:
+    """A vector must not go over the end of an axis, and begins at a multiple of its length."""
+    if steps[-1] == 0:
+        return "same"
+    places = (view.start, axes.sizes[-1], *steps[:-1])
+    if steps[-1] == 1 and all(place % width == 0 for place in places):
+        return "vector"
+    return "each"
+
+
+def _reach(views: Sequence[View], axes: Axes) -> int:
+    """The largest index of any element, and the number of them."""
+    ends = (
+        view.start + sum((n - 1) * step for n, step in zip(axes.sizes, steps, strict=True))
+        for view, steps in zip(views, axes.strides, strict=True)
+    )
+    return max(math.prod(axes.sizes), *ends)
+
+
+def _numbers(names: Sequence[str], views: Sequence[View], axes: Axes) -> Iterator[tuple[str, int]]:
+    """The kernel's sizes and strides, which are arguments, so that shapes share its code."""
+    for axis, size in enumerate(axes.sizes):
+        yield f"size_{axis}", size
+    for name, view, steps in zip(names, views, axes.strides, strict=True):
+        yield f"{name}_start", view.start
+        for axis, step in enumerate(steps):
+            yield f"{name}_{axis}", step
+
+
+# ---------------------------------------------------------------- code
+
+
+def held(dtype: str) -> str:
+    """Return the C type of a value while it is computed with."""
+    return "float" if dtype in FLOATING else C_TYPES[dtype]
+
+
+def _macro(name: str, lines: Iterable[str]) -> str:
+    return " \\\n  ".join([f"#define {name}", *lines])
+
+
+def _pointers(names: Sequence[str], views: Sequence[View], first_output: int) -> Iterator[str]:
+    for position, (name, view) in enumerate(zip(names, views, strict=True)):
+        constant = "const " if position < first_output else ""
+        yield f"{constant}{C_TYPES[view.dtype]}* {name}_in"
+
+
+def _indices(axes: Axes) -> list[str]:
+    """The indices from i, the innermost first."""
+    if len(axes.sizes) == 1:
+        return ["const Index i_0 = i;"]
+    lines = ["Index rest = i;"]
+    for axis in reversed(range(1, len(axes.sizes))):
+        lines.append(f"const Index i_{axis} = rest % size_{axis}; rest /= size_{axis};")
+    return [*lines, "const Index i_0 = rest;"]
+
+
+def _place(name: str, axes: Axes) -> str:
+    terms = (f"i_{axis} * {name}_{axis}" for axis in range(len(axes.sizes)))
+    return " + ".join([f"{name}_start", *terms])
+
+
+def _read(
+    names: Sequence[str],
+    views: Sequence[View],
+    accesses: Sequence[Access],
+    axes: Axes,
+    first_output: int,
+) -> Iterator[str]:
+    for position, (name, access) in enumerate(zip(names, accesses, strict=True)):
+        if position >= first_output:
+            yield f"Vector<{C_TYPES[views[position].dtype]}, WIDTH> {name}_values;"
+        elif access == "vector":
+            yield f"const auto {name}_values = load<WIDTH>({name}_in + {_place(name, axes)});"
+        elif access == "same":
+            yield f"const auto {name} = plain({name}_in[{_place(name, axes)}]);"
+        else:
+            yield f"const auto* {name}_from = {name}_in + {_place(name, axes)};"
+
+
+def _compute(
+    statements: Sequence[Statement],
+    inputs: Sequence[str],
+    accesses: Sequence[Access],
+    outputs: Sequence[Written],
+    axes: Axes,
+) -> Iterator[str]:
+    last = len(axes.sizes) - 1
+    for name, access in zip(inputs, accesses, strict=False):
+        if access == "vector":
+            yield f"const auto {name} = plain({name}_values.item[k]);"
+        elif access == "each":
+            yield f"const auto {name} = plain({name}_from[k * {name}_{last}]);"
+    for made in statements:
+        kind = held(made.dtype)
+        yield f"const {kind} {made.name} = static_cast<{kind}>({made.expression});"
+    for position, output in enumerate(outputs):
+        kind = C_TYPES[output.view.dtype]
+        value = f"Stored<{kind}, decltype({output.name})>::of({output.name})"
+        yield f"y{position}_values.item[k] = {value};"
+
+
+def _write(outputs: Sequence[str], axes: Axes) -> Iterator[str]:
+    for name in outputs:
+        yield f"store<WIDTH>({name}_in + {_place(name, axes)}, {name}_values);"

@@ -1,0 +1,188 @@
+"""Several functions of elements as one generated kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.levels.vendor.cudnn.elementwise import with_activation
+from golow.levels.vendor.cudnn.formulas import derivative
+from golow.levels.vendor.cudnn.gathering import repeated
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.levels.vendor.cudnn.kernels.elements import View
+from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused, input_name
+from golow.levels.vendor.cudnn.kernels.pointwise import number
+from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, dense
+from golow.levels.vendor.cudnn.operators.pointwise import (
+    FLOATING,
+    computing_type,
+    formula_of,
+    stored_in,
+)
+from golow.levels.vendor.cudnn.steps import Tensor, is_dense
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.graph import Node, Ref
+from golow.lower.operator import Operator, record_of
+from golow.lower.operators import fused as group
+from golow.lower.operators.activation import Activate, ActivateBackward
+from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.fused import Fused
+from golow.lower.operators.pointwise import Pointwise
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+
+VECTOR = Layout("float32")
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+
+
+class Name(NamedTuple):
+    """A value inside the kernel: its C name, the graph's dtype, and the type in which it is, or
+    would be, stored."""
+
+    text: str
+    dtype: str
+    stored: str
+
+
+def build_fused(build: Builder, arguments: Fused) -> None:
+    """Add one kernel. It reads views as they are, and writes in the layout of what it reads."""
+    parts = list(arguments.parts)
+    shape = build.output().shape
+    vectors = _of_channels(parts)
+    seen: list[Tensor] = []
+    views: list[View] = []
+    for index, reference in enumerate(arguments.inputs):
+        by_channel = group.input_name(index) in vectors
+        tensor = build.wanted(reference, VECTOR) if by_channel else build.view(reference)
+        base, start = _aligned(tensor)
+        strides = repeated(tensor, shape[:2] if by_channel else shape).strides
+        strides = (*strides, *[0] * (len(shape) - len(strides)))
+        seen.append(base)
+        views.append(View(tensor.dtype, strides, start))
+    values = {
+        group.input_name(index): Name(input_name(index), build.value(reference).dtype, view.dtype)
+        for index, (reference, view) in enumerate(zip(arguments.inputs, views, strict=True))
+    }
+    statements = [_statement(index, part, values) for index, part in enumerate(parts)]
+    layout = _layout(build, arguments, shape)
+    results: list[Tensor] = []
+    written: list[Written] = []
+    for index, name in enumerate(arguments.yields):
+        made = layout._replace(dtype=values[name].stored)
+        result = _in_place(build, arguments, made, results) or build.result(index, made)
+        results.append(result)
+        written.append(Written(values[name].text, View(made.dtype, result.layout.strides(shape))))
+    build.kernel(fused(statements, views, written, shape), seen, results)
+    for index, result in enumerate(results):
+        build.define(index, result)
+
+
+def _of_channels(parts: Sequence[Node]) -> set[str]:
+    """The inputs that have one value for each channel, the second axis."""
+    norms = [BatchNormInference.of(part) for part in parts]
+    found = [
+        reference
+        for norm in norms
+        if norm is not None
+        for reference in (norm.mean, norm.variance, norm.scale, norm.shift)
+    ]
+    return {reference.name for reference in found if reference is not None}
+
+
+def _aligned(tensor: Tensor) -> tuple[Tensor, int]:
+    """The tensor from an aligned address on, and the index of its first element there."""
+    rest = tensor.offset % TENSOR_ALIGNMENT
+    return tensor._replace(offset=tensor.offset - rest), rest // ITEM_BYTES[tensor.dtype]
+
+
+def _layout(build: Builder, arguments: Fused, shape: tuple[int, ...]) -> Layout:
+    """The layout of most inputs of the results' shape, so that they are read side by side."""
+    made = [build.view(reference) for reference in arguments.inputs]
+    wide = [dense(t.layout, shape) for t in made if t.shape == shape and t.dtype in FLOATING]
+    wide = wide or [dense(t.layout, shape) for t in made if t.shape == shape]
+    orders = [layout._replace(dtype="", channels=0) for layout in wide]
+    if not orders:
+        return Layout("")
+    most = max(orders, key=orders.count)
+    return most._replace(channels=shape[1] if most.order == "channels_last" else 0)
+
+
+def _in_place(
+    build: Builder, arguments: Fused, layout: Layout, taken: Sequence[Tensor]
+) -> Tensor | None:
+    """The memory of an input that nothing reads afterwards, if it is seen as the result is."""
+    for reference in arguments.inputs:
+        tensor = build.view(reference)
+        alike = is_dense(tensor) and tensor.layout == layout and tensor.offset == 0
+        used = any(tensor.buffer == other.buffer for other in taken)
+        if alike and not used and build.dies(reference) and build.reads_once(reference):
+            return tensor
+    return None
+
+
+# ---------------------------------------------------------------- expressions
+
+
+def _statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
+    """One function as C; also names its value."""
+    operator, output = record_of(part), part.outputs[0]
+    if operator is None or output is None:
+        raise ValueError(f"{part.op} is no function of elements")
+    text = _expression(operator, values)
+    stored = _stored(operator, part, values)
+    made = Name(f"t{index}", output.dtype, stored)
+    values[output.name] = made
+    return Statement(made.text, output.dtype, text)
+
+
+def _expression(operator: Operator, values: Mapping[str, Name]) -> str:
+    def floating(reference: Ref) -> str:
+        return _as(values[reference.name], "float32")
+
+    if isinstance(operator, Pointwise):
+        computed = computing_type(operator, lambda reference: values[reference.name].dtype)
+        given = [
+            _as(values[item.name], "float32" if computed == "float32" else "int64")
+            for item in operator.operands
+            if isinstance(item, Ref)
+        ]
+        return formula_of(operator, computed, given)
+    if isinstance(operator, Binary):
+        other = floating(operator.b) if isinstance(operator.b, Ref) else number(operator.b)
+        plain = f"{floating(operator.a)} {SIGNS[operator.function]} {other}"
+        return with_activation(plain, operator.activation)
+    if isinstance(operator, Activate):
+        return with_activation(floating(operator.x), operator.activation)
+    if isinstance(operator, ActivateBackward):
+        gradient, value = floating(operator.gradient), floating(operator.value)
+        return derivative(operator.activation, gradient, value, operator.from_result)
+    if isinstance(operator, BatchNormInference):
+        text = f"({floating(operator.x)} - {floating(operator.mean)})"
+        text += f" * rsqrtf({floating(operator.variance)} + {number(operator.epsilon)})"
+        for sign, vector in (("*", operator.scale), ("+", operator.shift)):
+            text += "" if vector is None else f" {sign} {floating(vector)}"
+        return text
+    raise ValueError(f"{operator.op()} is no function of elements")
+
+
+def _as(name: Name, dtype: str) -> str:
+    """The value in the computing type."""
+    if dtype == "float32":
+        return name.text if name.dtype == dtype else f"static_cast<float>({name.text})"
+    return f"static_cast<long long>({name.text})"
+
+
+def _stored(operator: Operator, part: Node, values: Mapping[str, Name]) -> str:
+    """The type in which a step of its own would store the value."""
+    dtype = part.outputs[0].dtype if part.outputs[0] is not None else ""
+    if isinstance(operator, Pointwise):
+        references = [item for item in operator.operands if isinstance(item, Ref)]
+        return stored_in(operator, dtype, [values[item.name].stored for item in references])
+    main = {Binary: "a", ActivateBackward: "value"}.get(type(operator), "x")
+    return values[getattr(operator, main).name].stored
+
+
+IMPLEMENTATIONS = (Implementation(Fused, build_fused),)

@@ -1,0 +1,186 @@
+"""Makes one operation of functions of elements that follow one another, so that what lies between
+them never reaches memory. A function that stands alone is a group of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.operator import written
+from golow.lower.operators.activation import Activate, ActivateBackward
+from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.fused import Fused, encode_part, input_name
+from golow.lower.operators.pointwise import Pointwise
+from golow.lower.rewriting import with_names
+
+MOST_INPUTS = 12
+MOST_PARTS = 48
+KINDS = {kind.op() for kind in (Activate, ActivateBackward, BatchNormInference, Binary, Pointwise)}
+
+
+def group_elements(graph: Graph) -> Graph:
+    """Put functions of elements that read one another into a `Fused` node.
+
+    A function joins the group of what it reads if both are computed at the same indices, or if the
+    group is smaller, is repeated, and nothing else reads it. What others read of a group is one of
+    its results. Groups never wait for a node that waits for them.
+    """
+    groups = _Groups(graph)
+    for position, node in enumerate(graph.nodes):
+        if _is_function(node):
+            for name in node.references():
+                groups.join(name, position)
+    return groups.rewritten()
+
+
+def _is_function(node: Node) -> bool:
+    """Whether it computes elements; adding one to an integer counts batches."""
+    if node.op not in KINDS or len(node.outputs) != 1 or node.outputs[0] is None:
+        return False
+    return node.op != Binary.op() or node.outputs[0].dtype != "int64"
+
+
+class _Groups:
+    """Which nodes are in one group. A group has the position of its last node so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.nodes = graph, graph.nodes
+        self.of = list(range(len(graph.nodes)))
+        self.members = {position: [position] for position in range(len(graph.nodes))}
+        self.maker = {
+            value.name: position
+            for position, node in enumerate(graph.nodes)
+            for value in node.outputs
+            if value is not None
+        }
+        self.readers: dict[int, set[int]] = {position: set() for position in self.members}
+        for position, node in enumerate(graph.nodes):
+            for name in node.references():
+                if name in self.maker:
+                    self.readers[self.maker[name]].add(position)
+        self.returned = {item.name for item in graph.outputs}
+
+    def join(self, name: str, reader: int) -> None:
+        """Put the maker of a value and one of its readers into one group if they may be."""
+        maker = self.maker.get(name)
+        if maker is None or not _is_function(self.nodes[maker]):
+            return
+        first, second = self.of[maker], self.of[reader]
+        if first == second or not self._fit(first, second) or self._is_between(first, second):
+            return
+        self.members[second] = sorted(self.members.pop(first) + self.members[second])
+        for position in self.members[second]:
+            self.of[position] = second
+
+    def _fit(self, first: int, second: int) -> bool:
+        one, other = self.members[first], self.members[second]
+        both = sorted(one + other)
+        if len({self.nodes[position].phase for position in both}) > 1 or len(both) > MOST_PARTS:
+            return False
+        if len(self._inputs(both)) > MOST_INPUTS:
+            return False
+        shape = self._shape(other)
+        outside = self._read_outside(both)
+        return all(self._value(position).shape == shape for position in outside)
+
+    def _shape(self, members: Iterable[int]) -> tuple[int, ...]:
+        """The indices at which a group computes: those of its last node, which has no readers in
+        the group."""
+        return self._value(max(members)).shape
+
+    def _value(self, position: int) -> Value:
+        value = self.nodes[position].outputs[0]
+        assert value is not None  # noqa: S101 - as _is_function says
+        return value
+
+    def _read_outside(self, members: Iterable[int]) -> list[int]:
+        inside = set(members)
+        return [
+            position
+            for position in inside
+            if self._value(position).name in self.returned or self.readers[position] - inside
+        ]
+
+    def _inputs(self, members: Iterable[int]) -> dict[str, None]:
+        inside = set(members)
+        return {
+            name: None
+            for position in sorted(inside)
+            for name in self.nodes[position].references()
+            if self.maker.get(name, -1) not in inside
+        }
+
+    def _is_between(self, first: int, second: int) -> bool:
+        """Whether a node outside both groups reads the first and is needed by the second."""
+        waiting = [p for p in self._following(first) if self.of[p] != second]
+        seen: set[int] = set()
+        while waiting:
+            group = self.of[waiting.pop()]
+            if group == second:
+                return True
+            if group not in seen:
+                seen.add(group)
+                waiting += self._following(group)
+        return False
+
+    def _following(self, group: int) -> list[int]:
+        return [
+            reader
+            for position in self.members[group]
+            for reader in self.readers[position]
+            if self.of[reader] != group
+        ]
+
+    def rewritten(self) -> Graph:
+        """The graph with a node for each group, in an order in which they can run."""
+        done: set[int] = set()
+        nodes: list[Node] = []
+
+        def emit(group: int) -> None:
+            # Makers first; groups do not wait for one another, so this ends.
+            waiting = [group]
+            while waiting:
+                this = waiting[-1]
+                before = (
+                    {
+                        self.of[self.maker[name]]
+                        for position in self.members[this]
+                        for name in self.nodes[position].references()
+                        if name in self.maker
+                    }
+                    - done
+                    - {this}
+                )
+                if before:
+                    waiting += sorted(before, reverse=True)
+                    continue
+                waiting.pop()
+                if this not in done:
+                    done.add(this)
+                    nodes.append(self._node(self.members[this]))
+
+        for position in range(len(self.nodes)):
+            last = self.members[self.of[position]][-1]
+            if position == last and self.of[position] not in done:
+                emit(self.of[position])
+        return msgspec.structs.replace(self.graph, nodes=tuple(nodes))
+
+    def _node(self, members: list[int]) -> Node:
+        last = self.nodes[members[-1]]
+        if not _is_function(last):
+            return last
+        inputs = list(self._inputs(members))
+        names = {name: input_name(index) for index, name in enumerate(inputs)}
+        program = [encode_part(with_names(self.nodes[p], names)) for p in members]
+        results = [self._value(position) for position in sorted(self._read_outside(members))]
+        fused = Fused(
+            inputs=tuple(Ref(name=name) for name in inputs),
+            program=tuple(program),
+            yields=tuple(value.name for value in results),
+        )
+        paths = [p for i in members for p in (self.nodes[i].module, *self.nodes[i].absorbed)]
+        absorbed = tuple(dict.fromkeys(path for path in paths if path != last.module))
+        return written(last, fused, outputs=tuple(results), absorbed=absorbed)

@@ -1,0 +1,140 @@
+"""Generated kernels and views of `cudnn`, run on this processor: groups of functions, permuted,
+sliced, repeated and joined tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from cuda_on_cpu import execute
+from golow.levels.vendor.cudnn import passes
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.lower.grouping import group_elements
+from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.verify import interpret, verify
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+FOLDER = Path(tempfile.mkdtemp(prefix="golow-fused-"))
+# Each makes a tensor from some earlier ones, or gives up.
+OF_ONE: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "relu": lambda x, k: x.relu(),
+    "sigmoid": lambda x, k: x.sigmoid(),
+    "scaled": lambda x, k: x * (0.5 + k),
+    "exponential": lambda x, k: torch.exp(-x.abs()),
+    "turned": lambda x, k: x.movedim(k % x.dim(), -1),
+    "swapped": lambda x, k: x.transpose(k % x.dim(), (k // 2) % x.dim()),
+    "sliced": lambda x, k: x.narrow(k % x.dim(), k % 2, max(1, x.shape[k % x.dim()] - 1)),
+    "stepped": lambda x, k: x[..., ::2],
+    "flat": lambda x, k: x.flatten(k % x.dim()),
+    "one": lambda x, k: x.narrow(k % x.dim(), 0, 1),
+    "repeated": lambda x, k: x.unsqueeze(0).expand(2, *x.shape),
+    "doubled": lambda x, k: torch.cat([x, x * 2], k % x.dim()),
+    "positive": lambda x, k: torch.where(x > 0, x, x * 0.1),
+}
+OF_TWO: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "sum": lambda x, y, k: x + y,
+    "product": lambda x, y, k: x * y,
+    "larger": lambda x, y, k: torch.maximum(x, y),
+    "joined": lambda x, y, k: torch.cat([x, y], k % x.dim()),
+    "quotient": lambda x, y, k: x / (1 + y.abs()),
+}
+
+
+Step = tuple[str, int, int]
+
+
+def taken(step: Step, made: list[Tensor]) -> Tensor:
+    """The tensor that a step makes."""
+    name, k, m = step
+    one, other = made[k % len(made)], made[m % len(made)]
+    return OF_ONE[name](one, m) if name in OF_ONE else OF_TWO[name](one, other, k)
+
+
+def fitting(steps: list[Step], x: Tensor) -> list[Step]:
+    """Those steps that fit their arguments and stay small."""
+    made, found = [x], []
+    for step in steps:
+        with contextlib.suppress(RuntimeError, IndexError):
+            new = taken(step, made)
+            if 0 < new.numel() <= 4096 and new.dim() <= 6:
+                made.append(new)
+                found.append(step)
+    return found
+
+
+class Drawn(nn.Module):
+    """A network of functions and views."""
+
+    def __init__(self, steps: list[Step], x: Tensor) -> None:
+        super().__init__()
+        self.steps = fitting(steps, x)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        made = [x]
+        for step in self.steps:
+            made.append(taken(step, made))
+        return [made[-1], *made[-3:-1]]
+
+
+steps_drawn = st.lists(
+    st.tuples(st.sampled_from([*OF_ONE, *OF_TWO]), st.integers(0, 11), st.integers(0, 11)),
+    min_size=1,
+    max_size=12,
+)
+
+
+def assert_computes(model: nn.Module, x: Tensor) -> None:
+    """Groups mean what the graph means, and the plan computes it."""
+    prepared = prepare(Request(model, x))
+    graph = apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
+    named = {"input": {"0": x}}
+    tensors = {i.value.name: named[i.kind][i.target] for i in graph.inputs if i.kind == "input"}
+    assert len(tensors) == len(graph.inputs)
+    expected = interpret(graph, tensors)
+    grouped = interpret(verify(group_elements(graph)), tensors)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(grouped[name], tensor, rtol=0, atol=0)
+    built = build_plan(graph, cast("Engines", None), TYPES["default"], 1)
+    found = execute(built, {("input", "0"): x.numpy()}, FOLDER)
+    for (kind, target), array in found.items():
+        wanted = expected[f"{kind}/{target}"].numpy()
+        np.testing.assert_allclose(array, wanted, rtol=2e-6, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6), (3, 8, 4, 4)]))
+def test_functions_and_views_compute_what_torch_does(
+    steps: list[Step], shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    assert_computes(Drawn(steps, x), x)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("turned", 0, 1), ("relu", 1, 0), ("sum", 2, 1)],
+        [("sliced", 0, 0), ("sliced", 0, 1), ("sum", 1, 2)],
+        [("joined", 0, 0), ("relu", 1, 0), ("joined", 2, 0)],
+    ],
+)
+def test_what_overlaps_is_not_overwritten(steps: list[Step]) -> None:
+    x = torch.randn(4, 4, 4, 8)
+    assert_computes(Drawn(steps, x), x)
