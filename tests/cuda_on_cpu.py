@@ -28,6 +28,7 @@ HEADER = """
 struct Dim { unsigned x, y, z; };
 static Dim threadIdx, blockIdx, blockDim, gridDim;
 inline float __int_as_float(unsigned bits) { float f; memcpy(&f, &bits, 4); return f; }
+template <typename T> inline void atomicAdd(T* at, T value) { *at = *at + value; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 struct __nv_bfloat16 {
   uint16_t bits;

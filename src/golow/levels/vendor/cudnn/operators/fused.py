@@ -116,7 +116,8 @@ def _in_place(
     """The memory of an input that nothing reads afterwards, if it is seen as the result is."""
     for reference in arguments.inputs:
         tensor = build.view(reference)
-        alike = is_dense(tensor) and tensor.layout == layout and tensor.offset == 0
+        alike = tensor.shape == build.output().shape and tensor.layout == layout
+        alike = alike and is_dense(tensor) and tensor.offset == 0
         used = any(tensor.buffer == other.buffer for other in taken)
         if alike and not used and build.dies(reference) and build.reads_once(reference):
             return tensor
