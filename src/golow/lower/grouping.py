@@ -18,6 +18,8 @@ from golow.lower.rewriting import with_names
 
 MOST_INPUTS = 12
 MOST_PARTS = 48
+# Nodes between a function and its reader: what the first reads must be kept until the group runs.
+NEAR = 8
 KINDS = {kind.op() for kind in (Activate, ActivateBackward, BatchNormInference, Binary, Pointwise)}
 
 
@@ -25,8 +27,8 @@ def group_elements(graph: Graph) -> Graph:
     """Put functions of elements that read one another into a `Fused` node.
 
     A function joins the group of what it reads if both are computed at the same indices, or if the
-    group is smaller, is repeated, and nothing else reads it. What others read of a group is one of
-    its results. Groups never wait for a node that waits for them.
+    group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them. What
+    others read of a group is one of its results. Groups never wait for a node that waits for them.
     """
     groups = _Groups(graph)
     for position, node in enumerate(graph.nodes):
@@ -77,6 +79,8 @@ class _Groups:
 
     def _fit(self, first: int, second: int) -> bool:
         one, other = self.members[first], self.members[second]
+        if min(other) - max(one) > NEAR:
+            return False
         both = sorted(one + other)
         if len({self.nodes[position].phase for position in both}) > 1 or len(both) > MOST_PARTS:
             return False

@@ -6,7 +6,7 @@ the plan holds the code that runs them. Nothing here imports a framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from golow.lower.graph import Phase
@@ -51,13 +51,14 @@ class Step(NamedTuple):
 class Plan(NamedTuple):
     """Steps in order, those that run once first, and the buffers they index.
 
-    sizes: bytes of each place.
+    sizes: bytes of each place. pieces: offset and bytes of each place that lies within the arena.
     """
 
     name: str
     steps: tuple[Step, ...]
     buffers: tuple[Buffer, ...]
     sizes: dict[str, int]
+    pieces: dict[Place, tuple[int, int]] = {}
 
     def __str__(self) -> str:
         return "\n".join(table_lines(self))
@@ -70,42 +71,64 @@ def make_plan(
     kept: Iterable[int],
     alignment: int = CACHE_LINE,
     late: Mapping[int, int] | None = None,
+    beside: Mapping[int, int] | None = None,
+    within: Collection[Place] = (),
 ) -> Plan:
     """The plan with offsets: buffers of the arena share memory by liveness, the others lie side by
     side.
 
     kept: buffers of the arena that are read after the last step, such as the model's output.
     alignment: every offset is a multiple of this number of bytes. late: steps that overlap with the
-    steps after them, each with the step before which it has certainly finished.
+    steps after them, each with the step before which it has certainly finished. beside: buffers
+    that lie at the offset of another one, counted in elements, but in their own place: if its
+    elements are half as long, its offset in bytes is half as large. within: places of such buffers
+    that lie in the arena as one piece, from the first step that uses any of them to the last.
     """
     placed = list(buffers)
     sizes: dict[str, int] = {}
+    whole = (0, len(steps))
     spans = _spans(steps, set(kept), late or {})
     places = dict.fromkeys(("arena", "once", "constant", "state", *(b.place for b in buffers)))
-    for place in (place for place in places if place != "input"):
-        members = [i for i, buffer in enumerate(buffers) if buffer.place == place]
-        whole = (0, len(steps))
-        lifetimes = [
-            Lifetime(buffers[i].bytes, *(spans.get(i, whole) if place in SHARED else whole))
-            for i in members
+    members = {p: [i for i, b in enumerate(buffers) if b.place == p] for p in places}
+    for place in (p for p in places if p not in ("input", *SHARED)):
+        lifetimes = [Lifetime(buffers[i].bytes, *whole) for i in members[place]]
+        sizes[place] = _set_side_by_side(placed, members[place], lifetimes, alignment)
+    for index, leader in (beside or {}).items():
+        mine, other = buffers[index], placed[leader]
+        placed[index] = mine._replace(offset=other.offset * mine.bytes // other.bytes)
+        sizes[mine.place] = sizes[other.place] * mine.bytes // other.bytes
+    pieces: dict[Place, tuple[int, int]] = {}
+    for place in SHARED:
+        inside = [p for p in within if p in members] if place == "arena" else []
+        lifetimes = [Lifetime(buffers[i].bytes, *spans.get(i, whole)) for i in members[place]]
+        lifetimes += [
+            Lifetime(sizes[p], *_span([spans.get(i, whole) for i in members[p]])) for p in inside
         ]
         layout = assign_offsets(lifetimes, alignment)
-        sizes[place] = layout.bytes
-        for index, offset in zip(members, layout.offsets, strict=True):
+        for index, offset in zip(members[place], layout.offsets, strict=False):
             placed[index] = buffers[index]._replace(offset=offset)
-    return Plan(name, tuple(steps), tuple(placed), sizes)
+        for piece, offset in zip(inside, layout.offsets[len(members[place]) :], strict=True):
+            pieces[piece] = offset, sizes.pop(piece)
+            for index in members[piece]:
+                own = placed[index]
+                placed[index] = own._replace(place=place, offset=offset + own.offset)
+        sizes[place] = layout.bytes
+    return Plan(name, tuple(steps), tuple(placed), sizes, pieces)
 
 
-def beside(plan: Plan, followers: Mapping[int, int]) -> Plan:
-    """The plan with each follower at the offset of its leader, counted in elements, but in its own
-    place: if its elements are half as long, its offset in bytes is half as large."""
-    buffers, sizes = list(plan.buffers), dict(plan.sizes)
-    for index, leader in followers.items():
-        mine, other = buffers[index], buffers[leader]
-        offset = other.offset * mine.bytes // other.bytes
-        buffers[index] = mine._replace(offset=offset)
-        sizes[mine.place] = sizes[other.place] * mine.bytes // other.bytes
-    return plan._replace(buffers=tuple(buffers), sizes=sizes)
+def _set_side_by_side(
+    placed: list[Buffer], members: Sequence[int], lifetimes: Sequence[Lifetime], alignment: int
+) -> int:
+    """Give the members of one place their offsets; the bytes of the place."""
+    layout = assign_offsets(lifetimes, alignment)
+    for index, offset in zip(members, layout.offsets, strict=True):
+        placed[index] = placed[index]._replace(offset=offset)
+    return layout.bytes
+
+
+def _span(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """From the first to the last of several spans."""
+    return min(first for first, _ in spans), max(last for _, last in spans)
 
 
 def _spans(

@@ -4,7 +4,7 @@ which kernel or engine computes it. ``operators/`` has what each operation does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -32,13 +32,13 @@ from golow.levels.vendor.cudnn.steps import (
     is_aligned,
     is_dense,
 )
-from golow.levels.vendor.cudnn.training_state import TrainingState
+from golow.levels.vendor.cudnn.training_state import TrainingState, grouped
 from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import last_reads, same_elements, state_outputs
 from golow.lower.operator import Operator, record_of
-from golow.lower.plan import Buffer, Place, beside, make_plan
+from golow.lower.plan import Buffer, Place, make_plan
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ class Builder(StepList):
         self._buffers: list[Buffer] = []
         self._fills: list[Fill] = []
         self._cells: dict[Cell, Tensor] = {}
-        self.training = TrainingState(types, self.new, {item.kind for item in graph.inputs})
         self.updating = Updating()
         self.counted: set[int] = set()
         self._inputs: dict[tuple[str, str], Tensor] = {}
@@ -80,6 +79,9 @@ class Builder(StepList):
         self._gradients = {self._groups.get(item.name, item.name) for item in gradients}
         first = same_elements(graph)
         self._gradient_of = {first(item.name): item.target for item in gradients}
+        kinds = {item.kind for item in graph.inputs}
+        self.training = TrainingState(types, self.new, kinds, grouped(self._by_appearance()))
+        self._ended: dict[tuple[str, str], Tensor] = {}
 
     def build(
         self, implemented: Mapping[str, Implementation], finish: Callable[[Builder], None]
@@ -94,14 +96,16 @@ class Builder(StepList):
                 raise self.unsupported(f"{node.op}: {error}") from error
         self.node = msgspec.structs.replace(node, module="", absorbed=(), phase="update")
         outputs: dict[tuple[str, str], Tensor] = {
-            (item.kind, item.target): self._place_end(item) for item in self.graph.outputs
+            (item.kind, item.target): self._ended.get((item.kind, item.target))
+            or self._place_end(item)
+            for item in self.graph.outputs
         }
         finish(self)
         kept = [t.buffer for key, t in outputs.items() if key[0] in ("output", "loss")]
         name, steps = self.graph.name, self._steps
-        plan = make_plan(name, steps, self._buffers, kept, ALIGNMENT, self._late)
+        beside, within = self.training.beside, self.updating.within(self)
         return Built(
-            plan=beside(plan, self.training.beside),
+            plan=make_plan(name, steps, self._buffers, kept, ALIGNMENT, self._late, beside, within),
             calls=tuple(self._calls),
             fills=tuple(self._fills),
             copies=tuple(self.training.copies),
@@ -311,6 +315,16 @@ class Builder(StepList):
         self.counted.add(tensor.buffer)
         self.define(0, tensor)
 
+    def target_of(self, parameter: Ref) -> str:
+        """The name of a parameter in the state dict."""
+        return self._sources[parameter.name].target
+
+    def place_gradients(self, targets: Collection[str]) -> None:
+        """Put the gradients of these parameters where their update reads them."""
+        for item in self.graph.outputs:
+            if item.kind == "gradient" and item.target in targets:
+                self._ended[(item.kind, item.target)] = self._place_end(item)
+
     def has_place(self, place: Place) -> bool:
         """Whether any buffer is in this place."""
         return any(buffer.place == place for buffer in self._buffers)
@@ -396,6 +410,19 @@ class Builder(StepList):
             shape = (self._batches, *value.shape)
             self._inputs[key] = self.new(value.name, shape, Layout(value.dtype), "input")
         return self._inputs[key]
+
+    def _by_appearance(self) -> list[tuple[str, Value]]:
+        """The parameters that are trained, in the order in which their gradients are made."""
+        made = {
+            value.name: position
+            for position, node in enumerate(self.graph.nodes)
+            for value in node.outputs
+            if value is not None
+        }
+        gradients = [item for item in self.graph.outputs if item.kind == "gradient"]
+        gradients.sort(key=lambda item: made.get(item.name, -1))
+        parameters = {i.target: i.value for i in self.graph.inputs if i.kind == "parameter"}
+        return [(item.target, parameters[item.target]) for item in gradients]
 
     def _gradient(self, target: str) -> Tensor:
         value = next(i.value for i in self._sources.values() if i.target == target)

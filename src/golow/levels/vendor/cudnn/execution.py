@@ -29,10 +29,12 @@ from golow.levels.vendor.cudnn.steps import (
     KernelCall,
     Tensor,
 )
-from golow.levels.vendor.cudnn.training_state import KEPT, places_of
+from golow.levels.vendor.cudnn.training_state import KEPT, is_of
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import GraphInput, Ref
+from golow.lower.plan import Place
 
+Key = tuple[str, str]
 # Upper limit of the host's time to enqueue a step and an event.
 ENQUEUE_NS = 60_000
 
@@ -99,6 +101,19 @@ class Execution:
                 self._step(call)
         self._graph = None
 
+    def run_observed(self, batch: int, wanted: Mapping[Key, Tensor]) -> dict[Key, np.ndarray]:
+        """Run one iteration step by step; return these tensors, each read before the update that
+        ends its life, or at the end."""
+        if (cell := self.built.cells.get(POSITION)) is not None:
+            self.gpu.write_word(self.address(cell), batch)
+        found: dict[Key, np.ndarray] = {}
+        for call, step in zip(self.built.calls, self.plan.steps, strict=True):
+            if isinstance(call, FlatCall):
+                last = {operand.buffer for operand in step.reads}
+                found |= {k: self.read(t) for k, t in wanted.items() if t.buffer in last}
+            self._step(call)
+        return found | {k: self.read(t) for k, t in wanted.items() if k not in found}
+
     def _enqueue(self) -> None:
         """Enqueue all steps; the main stream waits for side steps where `joins` says."""
         beside: dict[int, Any] = {}
@@ -126,14 +141,20 @@ class Execution:
             self.gpu.launch(call.kernel, addresses)
 
     def _flat(self, call: FlatCall) -> None:
-        kernel = call.make(self.plan.sizes[call.first] // ITEM_BYTES[call.dtype])
+        size = self.plan.pieces.get(call.first, (0, 0))[1] or self.plan.sizes[call.first]
+        kernel = call.make(size // ITEM_BYTES[call.dtype])
         addresses = [
-            self._regions[argument].address
+            self._address_of(argument)
             if isinstance(argument, str)
             else (self.address(argument) if argument else 0)
             for argument in (call.first, *call.arguments)
         ]
         self.gpu.launch(kernel, addresses)
+
+    def _address_of(self, place: Place) -> int:
+        if (piece := self.plan.pieces.get(place)) is not None:
+            return self._regions["arena"].address + piece[0]
+        return self._regions[place].address
 
     # ------------------------------------------------------------ tensors in and out
 
@@ -177,8 +198,8 @@ class Execution:
         """Set all that the optimizer keeps to zero."""
         if (steps := self.built.inputs.get(("steps", "steps"))) is not None:
             self.write_float(steps, 0.0)
-        for place in (place for role in KEPT for place in places_of(role)):
-            if (region := self._regions.get(place)) is not None:
+        for place, region in self._regions.items():
+            if any(is_of(role, place) for role in KEPT):
                 self.gpu.fill(region.address, region.size)
 
     def renew_copies(self) -> None:
@@ -206,7 +227,11 @@ class Execution:
     @property
     def working_bytes(self) -> int:
         """Bytes that an iteration uses beyond parameters, buffers and what the optimizer keeps."""
-        return sum(self.plan.sizes.get(place, 0) for place in ("arena", *places_of("gradient")))
+        return sum(
+            size
+            for place, size in self.plan.sizes.items()
+            if place == "arena" or is_of("gradient", place)
+        )
 
     # ------------------------------------------------------------ loading
 

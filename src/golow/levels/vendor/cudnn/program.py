@@ -130,10 +130,17 @@ class CuDnn(PlanProgram):
         self.execution.run_marked(self._next(), marked)
 
     def run_captured(self, index: int, wanted: Sequence[Key]) -> dict[Key, np.ndarray]:
-        """Run the same and return the wanted results, which the plan keeps until the end."""
-        self.run_batch(index)
-        found = {key: self.result(key) for key in wanted}
-        for key in (key for key in wanted if key[0] == "gradient"):
+        """Run the same and return the wanted results. Gradients share memory with what follows
+        them: where they are wanted, the plan runs step by step."""
+        gradients = [key for key in wanted if key[0] == "gradient"]
+        if gradients:
+            self._put_back()
+            tensors = {key: self.execution.built.outputs[key] for key in wanted}
+            found = self.execution.run_observed(index, tensors)
+        else:
+            self.run_batch(index)
+            found = {key: self.result(key) for key in wanted}
+        for key in gradients:
             found[key] /= self._loss_scale
         return found
 

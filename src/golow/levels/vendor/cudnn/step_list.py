@@ -75,10 +75,13 @@ class StepList:
         dtype: str,
         first: Place,
         *arguments: Place | Tensor | None,
+        reads: Sequence[Tensor] = (),
     ) -> None:
-        """Add a kernel over whole places as a step, as in `FlatCall`."""
+        """Add a kernel over whole places as a step, as in `FlatCall`. reads: what must be in a
+        place that has memory only for a time."""
         self._calls.append(FlatCall(make, dtype, first, arguments))
-        self._steps.append(Step(operation, ("",), "update", (), ()))
+        operands = tuple(_operand(tensor) for tensor in reads)
+        self._steps.append(Step(operation, ("",), "update", operands, ()))
 
     def _add(
         self,

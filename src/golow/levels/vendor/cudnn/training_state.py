@@ -1,10 +1,13 @@
 """What training changes: each parameter's float32 original, what the optimizer keeps of it, its
 gradient and half-precision copy. All have the same offset in flat places, so that one step updates
-all parameters."""
+many parameters: all vectors, and the weights in parts, in the order in which the backward pass
+makes their gradients. A part's gradients need no memory before the first of them and after its
+update."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from golow.levels.vendor.cudnn.layouts import Layout, same_memory
@@ -16,17 +19,23 @@ from golow.lower.plan import Place
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
 Role = Literal["master", "momentum", "square", "gradient", "copy"]
 KEPT: tuple[Role, ...] = ("momentum", "square")
-# Weights have gradients in the type of products, vectors (biases, batch norm) in float32.
-Group = Literal["vectors", "weights"]
-GROUPS: tuple[Group, ...] = ("vectors", "weights")
+# "vectors", or "weights." and the number of the part. Weights have gradients in the type of
+# products, vectors (biases, batch norm) in float32.
+Group = str
+VECTORS: Group = "vectors"
+# A part is a launch, and its gradients are held together.
+PART_BYTES, MOST_PARTS = 16 << 20, 8
 
 
 class TrainingState:
     """The parameters of one plan. new: allocates a value in a place, as `Builder.new`. kept: the
-    kinds of the graph's inputs, among them what the optimizer keeps of each."""
+    kinds of the graph's inputs, among them what the optimizer keeps of each. groups: of each
+    parameter that is trained, by its target."""
 
-    def __init__(self, types: Types, new: New, kept: Collection[str]) -> None:
-        self._types, self._new = types, new
+    def __init__(
+        self, types: Types, new: New, kept: Collection[str], groups: Mapping[str, Group]
+    ) -> None:
+        self._types, self._new, self.group_of = types, new, groups
         self.masters: dict[str, Tensor] = {}
         self.kept: dict[str, dict[str, Tensor]] = {role: {} for role in KEPT if role in kept}
         self.gradients: dict[str, Tensor] = {}
@@ -41,7 +50,7 @@ class TrainingState:
             return None
         if layout.dtype == "float32":
             return master
-        copy = self._new(value.name, value.shape, layout, place_of("copy", group_of(value.shape)))
+        copy = self._new(value.name, value.shape, layout, place_of("copy", self.group_of[target]))
         self.beside[copy.buffer] = master.buffer
         self.copies.append((master, copy))
         return copy
@@ -53,18 +62,21 @@ class TrainingState:
 
     def gradient_type(self, group: Group) -> str:
         """Return the type in which gradients of a group are stored."""
-        return self._types.computed if group == "weights" else "float32"
+        return "float32" if group == VECTORS else self._types.computed
 
     @property
     def groups(self) -> list[Group]:
         """The groups that have parameters."""
-        present = {group_of(tensor.shape) for tensor in self.masters.values()}
-        return [group for group in GROUPS if group in present]
+        return list(dict.fromkeys(self.group_of[target] for target in self.masters))
+
+    def members(self, group: Group) -> list[str]:
+        """The parameters of a group, by target."""
+        return [target for target, found in self.group_of.items() if found == group]
 
     def _master(self, target: str, value: Value, layout: Layout) -> Tensor:
         if target in self.masters:
             return self.masters[target]
-        group, master = group_of(value.shape), layout._replace(dtype="float32")
+        group, master = self.group_of[target], layout._replace(dtype="float32")
         gradient = layout._replace(dtype=self.gradient_type(group))
         roles: tuple[tuple[dict[str, Tensor], Role, Layout], ...] = (
             (self.masters, "master", master),
@@ -82,11 +94,24 @@ def place_of(role: Role, group: Group) -> Place:
     return f"{role}.{group}"
 
 
-def places_of(role: Role) -> tuple[Place, ...]:
-    """Return the places of all groups."""
-    return tuple(place_of(role, group) for group in GROUPS)
+def is_of(role: Role, place: Place) -> bool:
+    """Whether the place is that of a group's parameters in this role."""
+    return place.partition(".")[0] == role
 
 
-def group_of(shape: Sequence[int]) -> Group:
-    """Return the group of a parameter of that shape."""
-    return "weights" if len(shape) > 1 else "vectors"
+def grouped(parameters: Iterable[tuple[str, Value]]) -> dict[str, Group]:
+    """Return the group of each parameter. parameters: target and value, in the order in which their
+    gradients appear."""
+    found, part, filled = {}, 0, 0
+    trained = list(parameters)
+    weights = sum(4 * math.prod(v.shape) for _, v in trained if len(v.shape) > 1)
+    enough = max(PART_BYTES, -(-weights // MOST_PARTS))
+    for target, value in trained:
+        if len(value.shape) <= 1:
+            found[target] = VECTORS
+            continue
+        if filled >= enough:
+            part, filled = part + 1, 0
+        found[target] = f"weights.{part}"
+        filled += 4 * math.prod(value.shape)
+    return found

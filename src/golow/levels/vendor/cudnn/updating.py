@@ -1,5 +1,6 @@
-"""The end of a training step: the graph has a node for the update of every parameter; the GPU runs
-one step over all of them, after the last gradient."""
+"""Updates: the graph has a node for every parameter; the GPU runs one step over each group of them,
+as soon as all its gradients are there. Where the gradients are clipped or their overflow is sought,
+it waits for all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE, Tensor
 from golow.levels.vendor.cudnn.training_state import Group, place_of
 from golow.levels.vendor.implementation import Question
-from golow.lower.graph import Ref
 from golow.lower.operator import Operator
 from golow.lower.operators.adam_update import AdamStep
 from golow.lower.operators.clip_factor import ClipFactor
@@ -35,6 +35,22 @@ class Updating:
         self.steps: Tensor | None = None
         self.clip: ClipFactor | None = None
         self.factor: Tensor | None = None
+        self._ready: set[str] = set()
+        self._updated: set[Group] = set()
+        self._corrections: Tensor | None = None
+
+    def use(self, build: Builder, settings: updates.Update) -> None:
+        """Take the settings of one parameter's update. If it is the last of its group, and need not
+        wait for other groups, add the group's step."""
+        self.settings = settings
+        build.state(settings.learning_rate)
+        target = build.target_of(settings.parameter)
+        self._ready.add(target)
+        group = build.training.group_of[target]
+        members = build.training.members(group)
+        if self.clip is None and not build.types.scaled and self._ready.issuperset(members):
+            build.place_gradients(members)
+            self._update(build, settings, group, None)
 
     def finish(self, build: Builder) -> None:
         """Add the steps over whole places: in float16 the search for gradients that are not finite;
@@ -48,9 +64,9 @@ class Updating:
             check = partial(loss_scale.find_nonfinite, gradient=dtype)
             build.flat("find_nonfinite", check, dtype, place_of("gradient", group), scale)
         self._find_clip(build, scale)
-        corrections = self._count_step(build, scale)
         for group in build.training.groups:
-            self._update(build, settings, group, corrections, scale)
+            if group not in self._updated:
+                self._update(build, settings, group, scale)
         if scale:
             build.kernel(loss_scale.next_scale(), [], [scale], "next_scale")
 
@@ -67,14 +83,24 @@ class Updating:
         kernel = updates.clip_factor(sums.elements, self.clip.norm)
         build.kernel(kernel, [sums, scale], [self.factor], "clip_factor")
 
+    def within(self, build: Builder) -> list[str]:
+        """The places of gradients that need memory only until their update. Those that are searched
+        or summed as a whole keep their own, whose gaps stay zero."""
+        if self.clip is not None or build.types.scaled:
+            return []
+        return [place_of("gradient", group) for group in build.training.groups]
+
     def _count_step(self, build: Builder, scale: Tensor | None) -> Tensor | None:
         if self.adam is None or self.steps is None:
             return None
+        if self._corrections is not None:
+            return self._corrections
         corrections = build.new("adam_corrections", (2,), Layout("float32"), "state")
         reads = [build.learning_rate(), scale]
         build.kernel(
             updates.adam_step(self.adam.betas), reads, [self.steps, corrections], "adam_step"
         )
+        self._corrections = corrections
         return corrections
 
     def _update(
@@ -82,9 +108,10 @@ class Updating:
         build: Builder,
         settings: updates.Update,
         group: Group,
-        corrections: Tensor | None,
         scale: Tensor | None,
     ) -> None:
+        self._updated.add(group)
+        corrections = self._count_step(build, scale)
         dtype = build.training.gradient_type(group)
         kernel = partial(
             updates.update, settings=settings, gradient=dtype, copy=build.types.computed
@@ -103,6 +130,7 @@ class Updating:
             self.factor,
             scale,
             copy if build.has_place(copy) else None,
+            reads=[build.training.gradients[target] for target in build.training.members(group)],
         )
 
 
@@ -117,9 +145,3 @@ def refuse_differing(arguments: Operator, question: Question) -> str:
     if differing:
         return f"{question.node.op} whose {differing[0]} differs from one parameter to another"
     return ""
-
-
-def use(build: Builder, settings: updates.Update, rate: Ref) -> None:
-    """Take the settings of one parameter's update, which adds no step of its own."""
-    build.updating.settings = settings
-    build.state(rate)

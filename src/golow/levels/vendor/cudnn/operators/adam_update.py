@@ -1,4 +1,4 @@
-"""Adam and AdamW. No step for a single parameter: `updating` updates all at once."""
+"""Adam and AdamW. No step for a single parameter: `updating` updates many at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def adam_step(build: Builder, arguments: AdamStep) -> None:
 
 def adam_update(build: Builder, arguments: AdamUpdate) -> None:
     """Take the settings."""
-    updating.use(build, arguments, arguments.learning_rate)
+    build.updating.use(build, arguments)
 
 
 IMPLEMENTATIONS = (

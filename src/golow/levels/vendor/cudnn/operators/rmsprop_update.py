@@ -1,4 +1,4 @@
-"""RMSprop. No step for a single parameter: `updating` updates all at once."""
+"""RMSprop. No step for a single parameter: `updating` updates many at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from golow.lower.operators.rmsprop_update import RmspropUpdate
 
 def rmsprop_update(build: Builder, arguments: RmspropUpdate) -> None:
     """Take the settings."""
-    updating.use(build, arguments, arguments.learning_rate)
+    build.updating.use(build, arguments)
 
 
 IMPLEMENTATIONS = (Implementation(RmspropUpdate, rmsprop_update, updating.refuse_differing),)

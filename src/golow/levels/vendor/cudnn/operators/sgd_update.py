@@ -1,4 +1,4 @@
-"""SGD. No step for a single parameter: `updating` updates all at once."""
+"""SGD. No step for a single parameter: `updating` updates many at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from golow.lower.operators.sgd_update import SgdUpdate
 
 def sgd_update(build: Builder, arguments: SgdUpdate) -> None:
     """Take the settings."""
-    updating.use(build, arguments, arguments.learning_rate)
+    build.updating.use(build, arguments)
 
 
 IMPLEMENTATIONS = (Implementation(SgdUpdate, sgd_update, updating.refuse_differing),)
