@@ -59,6 +59,7 @@ class Running:
         batches = [_arrays(batch) for batch in network.prepared.batches]
         self.built = build_plan(network.graph, on.engines, self.types, len(batches))
         sources = {item.value.name: item for item in network.graph.inputs}
+        self.observed = False
         self.execution = Execution(self.built, on.gpu, sources, batches, self._weight)
         self._fill_state()
 
@@ -87,11 +88,17 @@ class Running:
                 self.execution.write_cell(cell, np.array((7, 0, chance), CONTROL))
 
     def step(self, index: int) -> Tensors:
-        """Run an iteration; every end of the graph."""
-        self.execution.run(index)
-        found = {
-            "/".join(key): self.execution.read(tensor) for key, tensor in self.built.outputs.items()
-        }
+        """Run an iteration. The first is observed and gives every end of the graph; later ones run
+        as one CUDA graph, in which gradients share memory with what follows them."""
+        ends = self.built.outputs
+        if self.network.trains and not self.observed:
+            read = self.execution.run_observed(index, ends)
+        else:
+            self.execution.run(index)
+            kept = {key: tensor for key, tensor in ends.items() if key[0] != "gradient"}
+            read = {key: self.execution.read(tensor) for key, tensor in kept.items()}
+        self.observed = True
+        found = {"/".join(key): array for key, array in read.items()}
         scale = SCALE if self.types.scaled else 1.0
         return clipped(
             {

@@ -169,9 +169,12 @@ def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def assert_right(network: Network, found: Tensors) -> None:
-    """Every tensor is as near to float64 as rounding lets it be, and none is missing."""
+    """Every tensor is as near to float64 as rounding lets it be, and none is missing but gradients
+    of steps after the first, which a level need not keep."""
     wanted, eager, moved = network.references
-    assert wanted.keys() <= found.keys(), sorted(wanted.keys() - found.keys())
+    missing = wanted.keys() - found.keys()
+    assert all("/gradient/" in name and not name.startswith("0/") for name in missing), missing
+    wanted = {name: right for name, right in wanted.items() if name in found}
     sizes = _group_sizes(wanted)
     wrong = []
     for name, right in wanted.items():

@@ -27,8 +27,9 @@ def group_elements(graph: Graph) -> Graph:
     """Put functions of elements that read one another into a `Fused` node.
 
     A function joins the group of what it reads if both are computed at the same indices, or if the
-    group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them. What
-    others read of a group is one of its results. Groups never wait for a node that waits for them.
+    group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
+    What others read of a group is one of its results. Groups never wait for a node that waits for
+    them.
     """
     groups = _Groups(graph)
     for position, node in enumerate(graph.nodes):

@@ -176,9 +176,9 @@ class TorchProgram(Chooser):
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
     def allocated_peak(self) -> int | None:
-        """Peak bytes that one iteration holds beyond parameters, buffers and what the optimizer keeps,
-        as reported by the GPU's allocator, or on a CPU to the profiler; None where nobody counts.
-        The gradients that the iteration before has left are the iteration's own."""
+        """Peak bytes that one iteration holds beyond parameters, buffers and what the optimizer
+        keeps, as reported by the GPU's allocator, or on a CPU to the profiler; None where nobody
+        counts. The gradients that the iteration before has left are the iteration's own."""
         left = sum(p.grad.nbytes for p in self.module.parameters() if p.grad is not None)
         if self.device.type == "cuda":
             counted = torch_device.counts_memory()
