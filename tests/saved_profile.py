@@ -22,6 +22,7 @@ def saved_profile(base: Path) -> tuple[ProfileResult, Path]:
         "lenet5",
         mode="train",
         batch=4,
+        threads=1,
         levels=["eager", "onednn"] if vendor else ["eager"],
         steps=STEPS,
         time_limit=0.5,

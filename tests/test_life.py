@@ -95,7 +95,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What `golow compare --life` prints, and the folder of its record."""
     folder = tmp_path_factory.mktemp("life")
     command = [sys.executable, "-m", "golow", "compare", "lenet5", "--levels", LEVELS]
-    options = ["--life", "--life-rounds", "1", "--time-limit", "0.5", "--batch", "2"]
+    options = ["--life", "--life-rounds", "1", "--time-limit", "0.5", "--batch", "2", "--threads", "1"]
     ended = subprocess.run(
         [*command, *options, "--out", str(folder / "runs")],
         env={**os.environ, "GOLOW_CACHE": str(folder / "cache"), "COLUMNS": "100"},
@@ -236,6 +236,7 @@ def test_a_program_without_python_has_the_same_stages(tmp_path: Path) -> None:
         "lenet5",
         levels=["libtorch"],
         batch=2,
+        threads=1,
         time_limit=0.5,
         life=True,
         life_rounds=1,

@@ -46,7 +46,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     vendor = ladder.choose("onednn", "infer").level.probe().available
     done = run(
         *("profile", "mlp", "--batch", "4", "--steps", "2", "--time-limit", "0.3", "--top", "2"),
-        *("--levels", "eager,onednn" if vendor else "eager"),
+        *("--threads", "1", "--levels", "eager,onednn" if vendor else "eager"),
         *("--save", "out", "--tensorboard", "logs"),
         folder=folder,
     )
@@ -95,7 +95,7 @@ def test_without_matplotlib_the_rest_is_written_and_a_line_says_what_to_install(
 ) -> None:
     done = run(
         *("profile", "mlp", "--batch", "1", "--steps", "1", "--time-limit", "0.1"),
-        *("--levels", "eager", "--save", "out"),
+        *("--threads", "1", "--levels", "eager", "--save", "out"),
         folder=tmp_path,
         without="matplotlib",
     )

@@ -167,7 +167,8 @@ def test_a_runtime_of_ones_own_joins_the_ladder(tiny: Path, tmp_path: Path) -> N
         workers={"tiny": [str(tiny)]},
         batch=4,
         input_shape=(16,),
-        time_limit=5,
+        threads=1,
+        time_limit=1,
         cache=tmp_path,
     )
     run = result.run("tiny")
