@@ -15,9 +15,9 @@ import msgspec
 from golow.cache import write_sealed
 from golow.levels.vendor.onednn import LAYOUTS, prepare
 from golow.levels.vendor.onednn.tuning import Layouts
-from golow.workload.prepare import prepare as prepare_workload
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import write_graph
+from golow.workload.prepare import prepare as prepare_workload
 from golow.workload.request import Request
 
 

@@ -95,7 +95,17 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What `golow compare --life` prints, and the folder of its record."""
     folder = tmp_path_factory.mktemp("life")
     command = [sys.executable, "-m", "golow", "compare", "mlp", "--levels", LEVELS]
-    options = ["--life", "--life-rounds", "1", "--time-limit", "0.5", "--batch", "2", "--threads", "1"]
+    options = [
+        "--life",
+        "--life-rounds",
+        "1",
+        "--time-limit",
+        "0.5",
+        "--batch",
+        "2",
+        "--threads",
+        "1",
+    ]
     ended = subprocess.run(
         [*command, *options, "--out", str(folder / "runs")],
         env={**os.environ, "GOLOW_CACHE": str(folder / "cache"), "COLUMNS": "100"},
