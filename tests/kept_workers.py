@@ -29,11 +29,11 @@ class KeptWorker(Worker):
         """Let the next one have the process, if it lives and owes no answer."""
         self.is_free = not (self._ended or self.waiting)
         if not self.is_free:
-            self.end_process()
+            super().close()
 
     def end_process(self) -> None:
-        """Make the process exit."""
-        super().dismiss()
+        """End the process at once; how it ends proves nothing here."""
+        self._kill()
         super().close()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from one_run import program_cache
 from test_layering import ROWS
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +38,7 @@ def run(command: list[str], folder: Path, *import_from: Path) -> subprocess.Comp
         timeout=600,
         env={
             **os.environ,
-            "GOLOW_CACHE": str(folder.parent / "libtorch-cache"),  # what was built is kept
+            "GOLOW_CACHE": str(program_cache(folder.parent)),  # what was built is kept
             "PYTHONPATH": os.pathsep.join(map(str, import_from or (SOURCES.parent,))),
         },
     )
@@ -169,6 +170,7 @@ def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
 
 REFUSED = """
 import torch
+from one_run import program_cache
 from golow.levels.torch.scripted import program
 class Refused(torch.nn.Module):
     def forward(self, x):

@@ -25,6 +25,7 @@ from golow.lower.translation import Captured
 from golow.record import GolowError, Optimizer
 from golow.worker.client import Worker
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
+from one_run import program_cache
 from processes import all_gone
 from protocol_driver import RawWorker
 
@@ -100,7 +101,7 @@ def prepare(mode: str, folder: Path, cache: Path) -> Built:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache for both files that compile, in the folder of this run of the tests."""
-    return tmp_path_factory.getbasetemp() / "libtorch-cache"
+    return program_cache(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="module")
