@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -21,14 +22,16 @@ class Ended(NamedTuple):
     error: str
 
 
-def golow(*arguments: str) -> Ended:
-    """Run ``golow`` with these arguments, in the current folder."""
+def golow(*arguments: str, folder: Path | None = None) -> Ended:
+    """Run ``golow`` with these arguments, in that folder or the current one."""
     output, error, status = io.StringIO(), io.StringIO(), 0
     with (
         pytest.MonkeyPatch.context() as patch,
         redirect_stdout(output),
         redirect_stderr(error),
     ):
+        if folder is not None:
+            patch.chdir(folder)
         patch.setattr(sys, "argv", ["golow", *arguments])
         try:
             cli.main()

@@ -147,11 +147,8 @@ def test_on_a_gpu_every_kernel_has_a_layer(mode: Mode, tmp_path: Path) -> None:
         (("--save", "README.md"), "README.md"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(
-    options: tuple[str, str], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    done = command.golow("profile", "lenet5", *options)
+def test_what_cannot_be_is_refused_at_once(options: tuple[str, str], said: str) -> None:
+    done = command.golow("profile", "lenet5", *options, folder=ROOT)
     assert done.status == 2, done.error
     assert said in done.error
     assert "Traceback" not in done.error
