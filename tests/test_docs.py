@@ -195,7 +195,7 @@ def test_the_example_level_runs(tmp_path: Path) -> None:
         )
     )
     command = [sys.executable, "-c", "from golow.cli import main; main()", "compare"]
-    options = ["--levels", "scripted", "--time-limit", "1"]
+    options = ["--levels", "scripted", "--threads", "1", "--time-limit", "0.3"]
 
     trained = run([*command, "mnist_cnn", "--mode", "train", *options], tmp_path, tmp_path)
     assert trained.returncode == 0, trained.stderr + trained.stdout
