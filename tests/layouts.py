@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from golow.cache import write_sealed
+from golow.levels.ladder import Launch
 from golow.levels.vendor.onednn import LAYOUTS, prepare
 from golow.levels.vendor.onednn.tuning import Layouts
 from golow.workload.bundle import write_bundle
@@ -29,6 +30,11 @@ def settle_layouts(cache: Path, model: str, **asked: Any) -> None:
             prepare_workload(Request(model, **asked)), Path(folder) / "bundle"
         )
         write_graph(prepared, bundle)
-        built = prepare(bundle, "", cache).built_by_loading
-    assert built is not None
-    write_sealed(built.with_name(LAYOUTS), msgspec.json.encode(Layouts(positions={})))
+        settle(prepare(bundle, "", cache))
+
+
+def settle(launch: Launch) -> None:
+    """The same, for a worker of the level that is about to start."""
+    assert launch.built_by_loading is not None
+    layouts = launch.built_by_loading.with_name(LAYOUTS)
+    write_sealed(layouts, msgspec.json.encode(Layouts(positions={})))

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import layouts
 from bundles import network_bundle
 from golow.levels import ladder
 from golow.levels.starter import Starter
@@ -42,6 +43,8 @@ def started(level: str, bundle: Bundle, cache: Path, starter: Starter | None = N
     """A worker of the level with the bundle loaded."""
     choice = ladder.choose(level, "train", bundle.workload.device)
     launch = choice.level.prepare(bundle, choice.variant, cache)
+    if level == "onednn":
+        layouts.settle(launch)
     worker = (starter or Starter()).worker(level, launch, bundle)
     worker.load(bundle.folder)
     return worker
