@@ -170,7 +170,6 @@ def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
 
 REFUSED = """
 import torch
-from one_run import program_cache
 from golow.levels.torch.scripted import program
 class Refused(torch.nn.Module):
     def forward(self, x):
