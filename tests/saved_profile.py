@@ -1,4 +1,4 @@
-"""One real profile for all tests that need any: it is made once in a process."""
+"""One real profile for all tests that need any: it is made once in a run of the tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import golow
-from golow.api import ProfileResult
+from golow.api import ProfileResult, load_profile
 from golow.levels import ladder
+from layouts import settle_layouts
+from one_run import one_at_a_time
 
 STEPS = 3
 
@@ -16,17 +18,27 @@ STEPS = 3
 def saved_profile(base: Path) -> tuple[ProfileResult, Path]:
     """LeNet-5 in training, at eager and, where it is installed, at oneDNN; and the folder where it
     is saved, in that folder of temporary files."""
+    with one_at_a_time(base, "one-profile") as folder:
+        saved = folder / "saved"
+        if not saved.exists():
+            result = _make(folder, saved)
+            assert load_profile(saved).profiles == result.profiles
+    return load_profile(saved), saved
+
+
+def _make(folder: Path, saved: Path) -> ProfileResult:
     vendor = ladder.choose("onednn", "train").level.probe().available
-    folder = base / "one-profile"
-    result = golow.profile(
+    if vendor:
+        settle_layouts(folder / "cache", "lenet5", mode="train", batch=4, threads=1)
+    return golow.profile(
         "lenet5",
         mode="train",
         batch=4,
         levels=["eager", "onednn"] if vendor else ["eager"],
         steps=STEPS,
+        threads=1,
         time_limit=0.5,
         by_shape=True,
-        folder=folder / "saved",
+        folder=saved,
         cache=folder / "cache",
     )
-    return result, folder / "saved"

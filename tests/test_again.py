@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
+from command import golow
 from golow.comparison.again import again
 from golow.profiling import advice, store
 from golow.record import ModelSource
@@ -79,6 +78,5 @@ def test_the_commands_run(real: Path, tmp_path: Path) -> None:
         again("lower", made.workload, "--level", "onednn"),
         again("profile", made.workload, "--steps", "1", "--time-limit", "0.2", levels=("eager",)),
     ):
-        words = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        done = golow(*shlex.split(command)[1:])
+        assert done.status == 0, done.error

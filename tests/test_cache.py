@@ -195,5 +195,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compare_compiled(cache: Path) -> Run:
-    result = golow.compare("lenet5", batch=2, levels=["compile"], time_limit=0.1, cache=cache)
+    result = golow.compare(
+        "lenet5", batch=2, levels=["compile"], threads=1, time_limit=0.1, cache=cache
+    )
     return result.run("compile")

@@ -17,9 +17,9 @@ from golow.check.checked_level import CheckedLevel
 from golow.check.rule import Check
 from golow.check.standard import Standard
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
-from golow.levels.starter import Starter
 from golow.record import Mode
 from golow.workload.bundle import Bundle
+from kept_workers import kept_workers
 from planted import INFERENCE, TRAINING, ZEROS
 
 
@@ -51,13 +51,16 @@ Fixtures = Callable[..., CheckFixture]
 def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fixtures]:
     """The fixture of each mode and network, made when it is first needed."""
     with ExitStack() as stack:
+        kept = stack.enter_context(kept_workers())
 
         @cache
         def fixture(mode: Mode, network: str = "Network") -> CheckFixture:
             folder = tmp_path_factory.mktemp(mode)
             bundle = network_bundle(folder / "bundle", mode, threads=1, network=network)
-            standard = Standard(bundle, folder, Starter())
-            level = stack.enter_context(CheckedLevel(planted_level(), bundle, folder, Starter()))
+            standard = Standard(bundle, folder, kept.starter())
+            level = stack.enter_context(
+                CheckedLevel(planted_level(), bundle, folder, kept.starter())
+            )
             assert level.start(standard, False, "1 of 1"), level.check.reason
             return CheckFixture(standard, level)
 

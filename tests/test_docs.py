@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from one_run import program_cache
 from test_layering import ROWS
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +38,7 @@ def run(command: list[str], folder: Path, *import_from: Path) -> subprocess.Comp
         timeout=600,
         env={
             **os.environ,
-            "GOLOW_CACHE": str(folder.parent / "libtorch-cache"),  # what was built is kept
+            "GOLOW_CACHE": str(program_cache(folder.parent)),  # what was built is kept
             "PYTHONPATH": os.pathsep.join(map(str, import_from or (SOURCES.parent,))),
         },
     )
@@ -193,7 +194,7 @@ def test_the_example_level_runs(tmp_path: Path) -> None:
         )
     )
     command = [sys.executable, "-c", "from golow.cli import main; main()", "compare"]
-    options = ["--levels", "scripted", "--time-limit", "1"]
+    options = ["--levels", "scripted", "--threads", "1", "--time-limit", "0.3"]
 
     trained = run([*command, "mnist_cnn", "--mode", "train", *options], tmp_path, tmp_path)
     assert trained.returncode == 0, trained.stderr + trained.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,6 @@ from golow.check.standard import Standard, write_moved_bundle
 from golow.check.timed_results import choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
-from golow.levels.starter import Starter
 from golow.levels.torch import bundle as torch_bundle
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
@@ -51,7 +50,9 @@ from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from golow.workload.settled_draws import _require_given
 from golow.workload.stand_ins import installed
+from kept_workers import KeptWorkers, kept_workers
 from model_files import assert_computes, imports_forgotten, refusal
+from one_run import program_cache
 
 NETWORKS = Path(drawing_networks.__file__)
 ORIGINALS = {name: getattr(torch, name) for name in ("rand", "randn_like", "bernoulli")}
@@ -226,6 +227,12 @@ def test_tracing_dropout_takes_no_draw() -> None:
 # ---------------------------------------------------------------- workers
 
 
+@pytest.fixture(scope="module")
+def kept() -> Iterator[KeptWorkers]:
+    with kept_workers() as workers:
+        yield workers
+
+
 def test_workers_get_the_same_draws(tmp_path: Path) -> None:
     for network in (Mixed, DropoutAlways):
         assert_computes(prepared(network, "infer"), tmp_path / network.__name__)
@@ -251,15 +258,17 @@ def test_a_live_module_is_carried_as_its_code_made_it(tmp_path: Path) -> None:
     ],
 )
 def test_every_level_matches_in_check_and_timed(
-    network: type[nn.Module], mode: Mode, levels: tuple[str, ...], tmp_path: Path
+    network: type[nn.Module], mode: Mode, levels: tuple[str, ...], kept: KeptWorkers, tmp_path: Path
 ) -> None:
     bundle = bundle_of(network, mode, tmp_path / "bundle")
-    standard = Standard(bundle, tmp_path, Starter())
+    standard = Standard(bundle, tmp_path, kept.starter())
     for name in levels:
         chosen = ladder.choose(name, mode)
         if not chosen.level.probe().available:
             continue
-        with CheckedLevel(chosen, bundle, tmp_path, Starter(), timed=True) as level:
+        with CheckedLevel(
+            chosen, bundle, program_cache(tmp_path.parent), kept.starter(), timed=True
+        ) as level:
             level.start(standard, False, "1 of 1")
             assert (level.check.verdict, level.check.reason) == ("match", ""), name
             assert level.worker is not None
@@ -290,16 +299,16 @@ def planted_level() -> ChosenLevel:
     ],
 )
 def test_wrong_draws_are_found(
-    network: type[nn.Module], mode: Mode, plants: tuple[str, ...], tmp_path: Path
+    network: type[nn.Module], mode: Mode, plants: tuple[str, ...], kept: KeptWorkers, tmp_path: Path
 ) -> None:
     bundle = bundle_of(network, mode, tmp_path / "bundle")
-    standard = Standard(bundle, tmp_path, Starter())
+    standard = Standard(bundle, tmp_path, kept.starter())
     for plant in ("nothing", *plants):
         folder = tmp_path / "planted"
         shutil.copytree(bundle.folder, folder)
         (folder / "plant").write_text(plant)
         planted = Bundle(folder)
-        with CheckedLevel(planted_level(), planted, tmp_path, Starter(), timed=True) as level:
+        with CheckedLevel(planted_level(), planted, tmp_path, kept.starter(), timed=True) as level:
             level.start(standard, False, "1 of 1")
             assert level.check.verdict == ("match" if plant == "nothing" else "differs"), plant
         shutil.rmtree(folder)

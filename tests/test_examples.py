@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from one_run import program_cache
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -31,7 +33,7 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
         text=True,
         check=False,
         timeout=600,
-        env={**os.environ, "PATH": path, "GOLOW_CACHE": str(folder.parent / "libtorch-cache")},
+        env={**os.environ, "PATH": path, "GOLOW_CACHE": str(program_cache(folder.parent))},
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -30,6 +30,7 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from networks import Pause
+from one_run import program_cache
 
 MODES: list[Mode] = ["infer", "train"]
 SLOW = pytest.mark.slow
@@ -233,9 +234,7 @@ def test_libtorch_times_every_node(mode: Mode, tmp_path_factory: pytest.TempPath
     bundle = network_bundle(folder / "bundle", mode)
     graph = bundle.graph
     assert graph is not None
-    launch = ladder.choose("libtorch", mode).level.prepare(
-        bundle, "", folder.parent / "libtorch-cache"
-    )
+    launch = ladder.choose("libtorch", mode).level.prepare(bundle, "", program_cache(folder.parent))
     with Worker("libtorch", launch.command, threads=1) as worker:
         worker.load(bundle.folder)
         worker.outputs([0, 1], 0.1, folder / "before")

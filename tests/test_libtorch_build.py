@@ -7,7 +7,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from golow.lower.translation import Captured
 from golow.record import GolowError, Optimizer
 from golow.worker.client import Worker
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
+from one_run import program_cache
 from processes import all_gone
 from protocol_driver import RawWorker
 
@@ -100,7 +100,7 @@ def prepare(mode: str, folder: Path, cache: Path) -> Built:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache for both files that compile, in the folder of this run of the tests."""
-    return tmp_path_factory.getbasetemp() / "libtorch-cache"
+    return program_cache(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="module")
@@ -255,21 +255,24 @@ def test_running_out_of_memory_is_an_answer(inference: Built) -> None:
 def test_it_ends_with_its_parent(inference: Built) -> None:
     script = (
         "import subprocess, sys, time;"
-        f"p = subprocess.Popen([{str(inference.artifact.program)!r}], stdin=0, stdout=2);"
-        "print(p.pid, flush=True); time.sleep(60)"
+        f"p = subprocess.Popen([{str(inference.artifact.program)!r}]);"
+        "print(p.pid, file=sys.stderr, flush=True); time.sleep(60)"
     )
     # The worker's input stays open here: it must end because its parent is gone.
     parent = subprocess.Popen(
         [sys.executable, "-c", script],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
     assert parent.stdin is not None
     assert parent.stdout is not None
-    with parent.stdin, parent.stdout:
-        pid = int(parent.stdout.readline())
-        time.sleep(0.5)
+    assert parent.stderr is not None
+    with parent.stdin, parent.stdout, parent.stderr:
+        pid = int(parent.stderr.readline())
+        parent.stdin.write(b"{}\n")
+        parent.stdin.flush()
+        assert parent.stdout.readline(), "it listens"
         parent.kill()
         parent.wait()
         assert all_gone(pid)

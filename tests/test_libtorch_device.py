@@ -23,6 +23,7 @@ from golow.lower.capture import capture_inference
 from golow.lower.translation import Captured
 from golow.record import GolowError, Precision, Workload, encode
 from libtorch_bundle import Batch, workload, write_bundle
+from one_run import program_cache
 from protocol_driver import RawWorker
 
 TORCH = Path(torch.__file__).parent
@@ -71,7 +72,7 @@ def captured(module: Small) -> Captured:
 
 @pytest.fixture(scope="module")
 def artifact(captured: Captured, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return build(captured.graph, tmp_path_factory.getbasetemp() / "libtorch-cache")
+    return build(captured.graph, program_cache(tmp_path_factory.getbasetemp()))
 
 
 def written(

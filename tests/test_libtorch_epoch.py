@@ -30,6 +30,7 @@ from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from one_run import program_cache
 
 SHAPE = (3, 16, 16)
 ROWS, BATCH = 29, 8  # the last batch has 5
@@ -71,7 +72,7 @@ class Built(NamedTuple):
 @pytest.fixture(scope="module", params=DEVICES)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("epoch")
-    cache = tmp_path_factory.getbasetemp() / "libtorch-cache"
+    cache = program_cache(tmp_path_factory.getbasetemp())
     torch.set_num_threads(1)
     training = bundle_of(folder / "train", "train", BATCH, request.param)
     bundle_of(folder / "train", "train", ROWS % BATCH, request.param, whole=training)

@@ -21,6 +21,7 @@ from golow.record import Mode, Optimizer, Precision, encode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
 from libtorch_bundle import Batch, eager_inference, eager_training, workload, write_bundle
+from one_run import program_cache
 from protocol_driver import RawWorker
 from test_libtorch_build import Everything, loss
 from workers_kept import kept_loaded
@@ -34,7 +35,7 @@ OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.getbasetemp() / "libtorch-cache"
+    return program_cache(tmp_path_factory.getbasetemp())
 
 
 WORKLOADS: list[tuple[Mode, Precision]] = [

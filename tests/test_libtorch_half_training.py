@@ -20,6 +20,7 @@ from golow.lower.graph import encode_graph
 from golow.record import Optimizer
 from golow.workload.bundle import Bundle
 from libtorch_bundle import Batch, workload, write_bundle
+from one_run import program_cache
 from protocol_driver import RawWorker
 
 
@@ -65,7 +66,7 @@ def training(
     )
     bundle = write_bundle(folder / "bundle", module, captured, described, STEPS)
     (bundle / "graph.json").write_bytes(encode_graph(captured.graph))
-    cache = tmp_path_factory.getbasetemp() / "libtorch-cache"
+    cache = program_cache(tmp_path_factory.getbasetemp())
     return Path(prepare(Bundle(bundle), "", cache).command[0]), bundle, module
 
 

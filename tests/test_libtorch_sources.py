@@ -21,6 +21,7 @@ from golow.profiling.allocations import memory_of_trace
 from golow.profiling.places import Place, Places
 from golow.profiling.trace import OPERATOR, read_trace
 from libtorch_bundle import Batch, workload, write_bundle
+from one_run import program_cache
 from protocol_driver import RawWorker
 
 # Text that is not a request must be answered all the same, with one line.
@@ -40,7 +41,7 @@ class Linear(nn.Module):
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     captured = capture_inference("linear", Linear(), (torch.randn(2, 3),))
-    return build(captured.graph, tmp_path_factory.getbasetemp() / "libtorch-cache").program
+    return build(captured.graph, program_cache(tmp_path_factory.getbasetemp())).program
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +385,7 @@ def test_the_writer_holds_every_dtype_that_the_reader_reads(
     module = Through()
     batches: list[Batch] = [(torch.randn(2, 3), torch.zeros(2))]
     captured = capture_inference("through", module, (batches[0][0],))
-    cache = tmp_path_factory.getbasetemp() / "libtorch-cache"
+    cache = program_cache(tmp_path_factory.getbasetemp())
     described = workload("infer", batches)
     bundle = write_bundle(tmp_path / "bundle", module, captured, described, batches)
     file = tmp_path / "o.safetensors"

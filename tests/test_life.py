@@ -94,8 +94,18 @@ def nobody_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What `golow compare --life` prints, and the folder of its record."""
     folder = tmp_path_factory.mktemp("life")
-    command = [sys.executable, "-m", "golow", "compare", "lenet5", "--levels", LEVELS]
-    options = ["--life", "--life-rounds", "1", "--time-limit", "0.5", "--batch", "2"]
+    command = [sys.executable, "-m", "golow", "compare", "mlp", "--levels", LEVELS]
+    options = [
+        "--life",
+        "--life-rounds",
+        "1",
+        "--time-limit",
+        "0.5",
+        "--batch",
+        "2",
+        "--threads",
+        "1",
+    ]
     ended = subprocess.run(
         [*command, *options, "--out", str(folder / "runs")],
         env={**os.environ, "GOLOW_CACHE": str(folder / "cache"), "COLUMNS": "100"},
@@ -160,7 +170,7 @@ def test_another_batch_size_has_its_price(levels: dict[str, LevelLife]) -> None:
 
 def test_the_record_is_printed_saved_and_shown(done: tuple[str, Path]) -> None:
     printed, record = done
-    assert "life cycle of lenet5, inference, batch 2, cpu" in printed
+    assert "life cycle of mlp, inference, batch 2, cpu" in printed
     assert max(map(len, printed.splitlines())) <= 100
     files = {file.name for file in record.iterdir()}
     assert {"comparison.json", "life.json", "life.csv", "life-totals.csv"} <= files
@@ -236,6 +246,7 @@ def test_a_program_without_python_has_the_same_stages(tmp_path: Path) -> None:
         "lenet5",
         levels=["libtorch"],
         batch=2,
+        threads=1,
         time_limit=0.5,
         life=True,
         life_rounds=1,

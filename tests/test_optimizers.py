@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import layouts
 from bundles import network_bundle
 from golow.levels import ladder
 from golow.levels.starter import Starter
@@ -18,6 +19,7 @@ from golow.record import Device, GolowError, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
 from golow.workload.request import require_optimizer
+from kept_workers import KeptWorkers, kept_workers
 
 OPTIMIZERS = [
     Optimizer(learning_rate=0.1, nesterov=True, weight_decay=0.01),
@@ -37,18 +39,22 @@ EVERYWHERE = [
 ]
 
 
-def started(level: str, bundle: Bundle, cache: Path) -> Worker:
+def started(level: str, bundle: Bundle, cache: Path, starter: Starter | None = None) -> Worker:
     """A worker of the level with the bundle loaded."""
     choice = ladder.choose(level, "train", bundle.workload.device)
     launch = choice.level.prepare(bundle, choice.variant, cache)
-    worker = Starter().worker(level, launch, bundle)
+    if level == "onednn":
+        layouts.settle(launch)
+    worker = (starter or Starter()).worker(level, launch, bundle)
     worker.load(bundle.folder)
     return worker
 
 
-def continued(level: str, bundle: Bundle, state: Path, folder: Path) -> dict[str, Tensor]:
+def continued(
+    level: str, bundle: Bundle, state: Path, folder: Path, starter: Starter | None = None
+) -> dict[str, Tensor]:
     """The state after two more steps of a new worker."""
-    with started(level, bundle, folder / "cache") as worker:
+    with started(level, bundle, folder / "cache", starter) as worker:
         worker.restore(state)
         worker.time(2, 0)
         worker.save(folder / "later")
@@ -79,19 +85,26 @@ def test_a_restored_optimizer_goes_on_as_if_it_had_never_stopped(
         assert torch.allclose(found[name], tensor, **limits), name
 
 
+@pytest.fixture(scope="module")
+def kept() -> Iterator[KeptWorkers]:
+    with kept_workers() as workers:
+        yield workers
+
+
 @pytest.mark.parametrize("missing", ["steps", "square"])
 @pytest.mark.parametrize("level", ["eager", "onednn"])
 def test_a_state_that_lost_something_goes_another_way(
-    level: str, missing: str, tmp_path: Path
+    level: str, missing: str, kept: KeptWorkers, tmp_path: Path
 ) -> None:
     bundle = network_bundle(tmp_path / "bundle", "train", optimizer=ADAM)
-    with started(level, bundle, tmp_path / "cache") as worker:
+    starter = kept.starter()
+    with started(level, bundle, tmp_path / "cache", starter) as worker:
         worker.time(2 * bundle.workload.batches, 0)
         worker.save(tmp_path / "state")
-    whole = continued(level, bundle, tmp_path / "state", tmp_path)
+    whole = continued(level, bundle, tmp_path / "state", tmp_path, starter)
     kept = load_file(tmp_path / "state")
     save_file({n: t for n, t in kept.items() if not n.startswith(missing)}, tmp_path / "part")
-    part = continued(level, bundle, tmp_path / "part", tmp_path)
+    part = continued(level, bundle, tmp_path / "part", tmp_path, starter)
     weight = "parameter/fc.weight"
     assert not torch.allclose(whole[weight], part[weight], rtol=1e-4, atol=1e-5)
 

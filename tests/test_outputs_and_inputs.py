@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 
 import forms
 import golow
+from golow.comparison import bench
+from kept_workers import kept_workers
 from tiny_models import VOCABULARY, built, inputs_of, loss_of
 
 LEVELS = ["eager", "torchscript", "libtorch"]
@@ -52,6 +55,14 @@ class Tagger(nn.Module):
         scores = self.head(self.embedding(tokens)).masked_fill(~mask[..., None], 0.0)
         best = scores.argmax(2) + self.wrong
         return {"of tokens": Scores(scores, best), "lengths": [mask.sum(1), ~mask]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept() -> Iterator[None]:
+    """The comparisons share their workers."""
+    with kept_workers() as kept, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "Starter", kept.starter)
+        yield
 
 
 def verdicts(result: golow.Result) -> dict[str, str]:

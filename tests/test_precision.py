@@ -6,7 +6,7 @@ is rounded by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from golow.levels.torch import eager
 from golow.levels.torch.program import TorchProgram
 from golow.record import Device, Mode, Precision, encode
 from golow.workload.bundle import Bundle
+from kept_workers import kept_workers
 from planted import INFERENCE, TRAINING, gradient_times, with_settings
 
 Trials = Callable[[Precision, Mode], "Trial"]
@@ -39,9 +40,9 @@ def in_precision(bundle: Bundle, precision: Precision, device: Device = "cpu") -
 class Trial:
     """A workload with its standard, before which programs are brought in this process."""
 
-    def __init__(self, folder: Path, precision: Precision, mode: Mode) -> None:
+    def __init__(self, folder: Path, precision: Precision, mode: Mode, starter: Starter) -> None:
         self.bundle = in_precision(network_bundle(folder / "bundle", mode), precision)
-        self.standard = Standard(self.bundle, folder, Starter())
+        self.standard = Standard(self.bundle, folder, starter)
 
     def verdict(self, program: TorchProgram) -> Check:
         program.load(self.bundle.folder)
@@ -49,14 +50,16 @@ class Trial:
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
     """The trial of each precision and mode, prepared when it is first wanted."""
+    with kept_workers() as kept:
 
-    @cache
-    def trial(precision: Precision, mode: Mode) -> Trial:
-        return Trial(tmp_path_factory.mktemp(f"{precision}-{mode}"), precision, mode)
+        @cache
+        def trial(precision: Precision, mode: Mode) -> Trial:
+            folder = tmp_path_factory.mktemp(f"{precision}-{mode}")
+            return Trial(folder, precision, mode, kept.starter())
 
-    return trial
+        yield trial
 
 
 # ---------------------------------------------------------------- levels that are right

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
+import command
 import golow
 from golow.api import ProfileResult
 from golow.profiling import store
@@ -19,6 +18,8 @@ from golow.profiling.trace import read_trace
 from golow.record import GolowError, Mode
 from golow.report.profiling.table import render
 from saved_profile import saved_profile
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +56,11 @@ def test_a_saved_profile_is_shown_again(profiled: ProfileResult, folder: Path) -
     assert store.load(folder) == profiled.profiles
     for level in profiled.profiles[0].levels:
         assert len(read_trace(folder / level.trace).steps) == 3
-    done = run("show", str(folder))
-    assert done.returncode == 0, done.stderr
-    assert "without profiler" in done.stdout
-    assert "aten::convolution_backward" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 100
+    done = command.golow("show", str(folder))
+    assert done.status == 0, done.error
+    assert "without profiler" in done.output
+    assert "aten::convolution_backward" in done.output
+    assert max(map(len, done.output.splitlines())) <= 100
     with pytest.raises(GolowError, match="holds a profile already"):
         store.make_folder(folder)
 
@@ -147,24 +148,14 @@ def test_on_a_gpu_every_kernel_has_a_layer(mode: Mode, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_at_once(options: tuple[str, str], said: str) -> None:
-    done = run("profile", "lenet5", *options)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    done = command.golow("profile", "lenet5", *options, folder=ROOT)
+    assert done.status == 2, done.error
+    assert said in done.error
+    assert "Traceback" not in done.error
 
 
 def test_a_folder_that_holds_no_trace_says_so(tmp_path: Path) -> None:
     (tmp_path / "profile.json").write_text(json.dumps({"profiles": 3}))
-    done = run("show", str(tmp_path))
-    assert done.returncode == 2
-    assert "profile.json cannot be read" in done.stderr
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "golow", *arguments],
-        cwd=Path(__file__).parent.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = command.golow("show", str(tmp_path))
+    assert done.status == 2
+    assert "profile.json cannot be read" in done.error

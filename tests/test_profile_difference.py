@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from rich.console import Console
 
+from command import golow
 from golow.api import ProfileResult, load_profile
 from golow.profiling import store
 from golow.profiling.difference import (
@@ -269,11 +268,11 @@ def saved(folder: Path) -> None:
 
 def test_the_command_compares_two_folders(tmp_path: Path) -> None:
     saved(tmp_path)
-    done = run("--diff", "a", "b", "--top", "1", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "before: a" in done.stdout and "after:  b" in done.stdout
-    assert "conv" in done.stdout and "and 1 more" in done.stdout
-    assert "libtorch, precision default is only after" in done.stdout
+    done = golow("profile", "--diff", "a", "b", "--top", "1", folder=tmp_path)
+    assert done.status == 0, done.error
+    assert "before: a" in done.output and "after:  b" in done.output
+    assert "conv" in done.output and "and 1 more" in done.output
+    assert "libtorch, precision default is only after" in done.output
 
 
 @pytest.mark.parametrize(
@@ -292,22 +291,12 @@ def test_what_cannot_be_compared_is_refused(
     arguments: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     saved(tmp_path)
-    done = run(*arguments, folder=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert said in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    done = golow("profile", *arguments, folder=tmp_path)
+    assert done.status == 2, done.error
+    assert said in " ".join(done.error.split())
+    assert "Traceback" not in done.error
 
 
 def test_a_result_in_python_is_what_was_saved(tmp_path: Path) -> None:
     saved(tmp_path)
     assert load_profile(tmp_path / "a") == ProfileResult(store.load(tmp_path / "a"))
-
-
-def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "golow", "profile", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from command import golow
 from golow.levels import ladder
 from golow.lower.work import LayerWork
 from golow.measure.peak import Peak
@@ -46,7 +47,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     vendor = ladder.choose("onednn", "infer").level.probe().available
     done = run(
         *("profile", "mlp", "--batch", "4", "--steps", "2", "--time-limit", "0.3", "--top", "2"),
-        *("--levels", "eager,onednn" if vendor else "eager"),
+        *("--threads", "1", "--levels", "eager,onednn" if vendor else "eager"),
         *("--save", "out", "--tensorboard", "logs"),
         folder=folder,
     )
@@ -80,14 +81,14 @@ def test_a_saved_profile_has_record_tables_figures_and_traces(written: tuple[Pat
 
 def test_show_divides_a_saved_profile_as_asked(written: tuple[Path, str]) -> None:
     folder, _ = written
-    shown = run("show", "out", "--by", "layer", folder=folder)
-    assert shown.returncode == 0 and "By layer" in shown.stdout
-    shown = run("show", "out", "--sort", "calls", "--top", "1", folder=folder)
+    shown = golow("show", "out", "--by", "layer", folder=folder)
+    assert shown.status == 0 and "By layer" in shown.output
+    shown = golow("show", "out", "--sort", "calls", "--top", "1", folder=folder)
     [found] = store.load(folder / "out")
     more = len(found.levels[0].operators) - 1
-    assert shown.returncode == 0 and f"and {more} more" in shown.stdout
-    wrong = run("show", "out", "--by", "beauty", folder=folder)
-    assert wrong.returncode == 2 and "a profile has no 'beauty'" in wrong.stderr
+    assert shown.status == 0 and f"and {more} more" in shown.output
+    wrong = golow("show", "out", "--by", "beauty", folder=folder)
+    assert wrong.status == 2 and "a profile has no 'beauty'" in wrong.error
 
 
 def test_without_matplotlib_the_rest_is_written_and_a_line_says_what_to_install(
@@ -95,7 +96,7 @@ def test_without_matplotlib_the_rest_is_written_and_a_line_says_what_to_install(
 ) -> None:
     done = run(
         *("profile", "mlp", "--batch", "1", "--steps", "1", "--time-limit", "0.1"),
-        *("--levels", "eager", "--save", "out"),
+        *("--threads", "1", "--levels", "eager", "--save", "out"),
         folder=tmp_path,
         without="matplotlib",
     )

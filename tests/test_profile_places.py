@@ -102,6 +102,7 @@ def test_operators_know_the_lines_of_the_users_file(tmp_path: Path) -> None:
         mode="train",
         input_shape=(8,),
         batch=4,
+        threads=1,
         levels=["eager"],
         steps=2,
         time_limit=0.3,

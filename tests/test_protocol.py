@@ -24,6 +24,7 @@ from golow.levels import ladder
 from golow.record import Mode
 from golow.worker.process import worker_environment
 from golow.workload.bundle import Bundle
+from one_run import program_cache
 from workers_kept import require_threads
 
 TINY = Path(__file__).parent / "workers" / "tiny.c"
@@ -95,7 +96,7 @@ def make_subject(
         network_bundle(folder, mode, threads=threads, batch=8 * threads)
     bundle = Bundle(folder)
     chosen = ladder.choose(name, mode)
-    launch = chosen.prepare(bundle, workshop / "cache")
+    launch = chosen.prepare(bundle, program_cache(workshop.parent))
     environment = worker_environment(launch.command[0], threads, launch.environment)
     return Subject(launch.command, environment, bundle)
 
@@ -167,7 +168,8 @@ def test_a_runtime_of_ones_own_joins_the_ladder(tiny: Path, tmp_path: Path) -> N
         workers={"tiny": [str(tiny)]},
         batch=4,
         input_shape=(16,),
-        time_limit=5,
+        threads=1,
+        time_limit=1,
         cache=tmp_path,
     )
     run = result.run("tiny")

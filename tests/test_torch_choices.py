@@ -19,6 +19,7 @@ from golow.levels.libtorch.build import build
 from golow.record import Unsupported, encode
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle
+from one_run import program_cache
 from protocol_driver import RawWorker
 
 # What a call sets without a GPU.
@@ -51,7 +52,7 @@ def in_python() -> Iterator[RawWorker]:
 @pytest.fixture(scope="module")
 def in_cpp(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawWorker]:
     assert bundle.graph is not None
-    cache = tmp_path_factory.getbasetemp() / "libtorch-cache"
+    cache = program_cache(tmp_path_factory.getbasetemp())
     with RawWorker([build(bundle.graph, cache).program]) as worker:
         yield worker
 

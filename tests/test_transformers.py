@@ -24,7 +24,8 @@ def compared(name: str, mode: Mode, levels: list[str]) -> golow.Result:
         with torch.no_grad():
             targets = torch.randn_like(model.eval()(*inputs))
     return golow.compare(
-        model, inputs, mode=mode, levels=levels, targets=targets, time_limit=0.5,
+        model, inputs, mode=mode, levels=levels, targets=targets, threads=1,
+        time_limit=0.5,
         loss="mse_loss" if mode == "train" else None,
     )  # fmt: skip
 

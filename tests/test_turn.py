@@ -201,7 +201,9 @@ def test_a_comparison_is_timed_once_nobody_else_is_on_the_card(tmp_path: Path) -
 
     def compare() -> None:
         mine = Turn(tmp_path)
-        golow.compare("mlp", batch=1, levels=["eager"], turn=mine, time_limit=0.5, observer=heard)
+        golow.compare(
+            "mlp", batch=1, levels=["eager"], threads=1, turn=mine, time_limit=0.5, observer=heard
+        )
 
     comparison = threading.Thread(target=compare)
     with other.beside():

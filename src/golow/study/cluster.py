@@ -32,6 +32,8 @@ from golow.study.record import Cell, CellRecord, Study
 
 RETRIES = 3  # times that Ray itself retries a task whose node or process has died
 
+# What Ray prints when a node dies: a page of the node's log, and that the task is tried again.
+PRINTED_BY_RAY = r"Raylet is terminated|Task \w+ failed\. There are \d+ retries remaining"
 PATIENCE = 5.0  # seconds between checks whether nodes have joined the cluster
 
 
@@ -46,9 +48,9 @@ class Delivery(Record, frozen=True, kw_only=True):
 
 
 def imported_ray() -> Any:
-    """Import Ray, set to omit the pages of text that it prints when a node dies; a user's own
-    setting stays. Raises `GolowError` if Ray is missing."""
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "Raylet is terminated")
+    """Import Ray, set to omit what it prints when a node dies; a user's own setting stays.
+    Raises `GolowError` if Ray is missing."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", PRINTED_BY_RAY)
     try:
         import ray
     except ImportError as error:
