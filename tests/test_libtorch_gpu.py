@@ -156,6 +156,9 @@ def test_inference_is_eager(
 def test_a_training_step_is_eager(tmp_path: Path, cache: Path, optimizer: Optimizer) -> None:
     module, batches = everything()
     image, target = batches[0]
+    if optimizer.name != "sgd":
+        # A bias before a norm has a gradient of rounding alone, by whose size they would divide.
+        optimizer = msgspec.structs.replace(optimizer, epsilon=1e-3)
     captured = capture_training("everything", module, (image,), (target,), loss)
     described = msgspec.structs.replace(
         workload("train", batches, optimizer), device="cuda", precision="ieee"
