@@ -1,5 +1,5 @@
-"""A loss whose definition in PyTorch's table is wrong. In training PyTorch uses its definition while
-it captures, before golow sees the loss, unless `corrected` gives it another one."""
+"""A loss whose definition in PyTorch's table is wrong. In training PyTorch uses it while it
+captures, before golow sees the loss, unless `corrected` gives PyTorch another one."""
 
 from __future__ import annotations
 
