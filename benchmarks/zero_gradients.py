@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from golow.check.rule import FLOAT32, SUMMATION
-from golow.levels.torch.summands import cancelled, watch
+from golow.check.rule import FLOAT32
+from golow.levels.torch.summands import SUMMATION, cancelled, watch
 
 Gradients = dict[str, Tensor]
 

@@ -188,7 +188,7 @@ class OneGradientElement(TorchProgram):
         self.module.get_parameter("fc.bias").register_hook(hook)
 
 
-def with_settings(**settings: float) -> type[TorchProgram]:
+def with_settings(**settings: Any) -> type[TorchProgram]:
     """The optimizer has another setting than the workload."""
 
     class WrongOptimizer(TorchProgram):
@@ -325,6 +325,63 @@ def off_by_a_thousandth(name: str, neighbour: str) -> type[TorchProgram]:
     return OffByAThousandth
 
 
+# ---------------------------------------------------------------- gradients that nearly cancel
+
+
+def sums_off(roundings: float) -> type[TorchProgram]:
+    """What batch norm takes away of its gradient, a sum for each channel, is off by so many
+    float32 roundings of that sum's terms, up in one channel and down in the next."""
+
+    class SumsOff(TorchProgram):
+        def _read(self, bundle: Any) -> None:
+            super()._read(bundle)
+
+            def after(_: nn.Module, given: Any, output: Tensor) -> None:
+                if output.requires_grad:
+                    output.register_hook(shifted)
+
+            def shifted(gradient: Tensor) -> Tensor:
+                signs = 1 - 2.0 * (torch.arange(gradient.shape[1]) % 2)[:, None, None]
+                terms = gradient.abs().mean((0, 2, 3), keepdim=True)
+                return gradient + roundings * 2.0**-23 * signs * terms
+
+            self.module.get_submodule("conv2").register_forward_hook(after)
+
+    return SumsOff
+
+
+# ---------------------------------------------------------------- Adam
+
+
+class NoCorrection(TorchProgram):
+    """Adam's running means are taken as they are, though they begin at zero."""
+
+    LATE = 1e6  # after so many steps nothing is left to correct
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+        for parameter in self.module.parameters():
+            state = optimizer.state[parameter]
+            if not state:
+                state["step"] = torch.zeros(())
+                for name in ("exp_avg", "exp_avg_sq"):
+                    state[name] = torch.zeros_like(parameter)
+            state["step"] += self.LATE
+        super()._update(optimizer)
+        for state in optimizer.state.values():
+            state["step"] -= self.LATE
+
+
+class UpdateSkipped(TorchProgram):
+    """The second step leaves one layer's weights as they are; what is kept of them is right."""
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+        weight = self.module.get_parameter("fc.weight")
+        before, second = weight.detach().clone(), bool(optimizer.state[weight])
+        super()._update(optimizer)
+        if second:
+            weight.data = before
+
+
 # Name, and a part of the name of the tensor by which it must be found.
 INFERENCE: dict[str, tuple[Callable[[], TorchProgram], str]] = {
     "wrong bias": (WrongBias, "output"),
@@ -369,6 +426,21 @@ ZEROS: dict[str, tuple[Callable[[], TorchProgram], str]] = {
     "bias off": (lambda: off_by_a_thousandth("conv1.bias", "conv2.weight")(), "conv1.bias"),
     "keys off": (lambda: off_by_a_thousandth("keys.bias", "fc.weight")(), "keys.bias"),
 }
+# Of `networks.Network`: what is right, and what is not.
+SUMS: dict[str, Callable[[], TorchProgram]] = {
+    "sums off by 20": lambda: sums_off(20)(),
+    "sums off by 400": lambda: sums_off(400)(),
+}
+# Of `networks.Biased`, trained by AdamW.
+ADAM: dict[str, tuple[Callable[[], TorchProgram], str]] = {
+    "wrong first beta": (lambda: with_settings(betas=(0.91, 0.999))(), "1/momentum/"),
+    "wrong second beta": (lambda: with_settings(betas=(0.9, 0.9991))(), "1/square/"),
+    "wrong epsilon": (lambda: with_settings(eps=1e-5)(), "1/"),
+    "Adam's decay ignored": (lambda: with_settings(weight_decay=0.0)(), "1/parameter/"),
+    "no correction": (NoCorrection, "1/parameter/"),
+    "update skipped": (UpdateSkipped, "1/parameter/fc.weight"),
+    "Adam's rate wrong": (WrongRate, "1/"),
+}
 
 
 class Planted:
@@ -381,8 +453,8 @@ class Planted:
         """The program is another with each bundle, so that one process can serve all plants."""
         name = (bundle / "plant").read_text() if (bundle / "plant").exists() else ""
         trains = '"mode": "train"' in (bundle / "workload.json").read_text()
-        plants = TRAINING | ZEROS if trains else INFERENCE
-        make, _ = plants.get(name, (TorchProgram, ""))
+        plants = TRAINING | ZEROS | ADAM if trains else INFERENCE
+        make, _ = plants.get(name, (SUMS.get(name, TorchProgram), ""))
         self.program = make()
         return self.program.load(bundle)
 

@@ -166,6 +166,9 @@ RARE: dict[str, Case] = {
     ),
     "hypotenuse": function(lambda x: torch.hypot(x, 2 * x + 1)),
     "logit": function(lambda x: torch.logit(torch.sigmoid(x), eps=1e-3)),
+    "logit without a limit": function(
+        lambda x: torch.logit(torch.sigmoid(x)) + (1 - x) + torch.sub(2, x, alpha=3)
+    ),
     # distances and products
     "bilinear layer": tokens(lambda x, b: b(x, x * x), b=nn.Bilinear(16, 16, 5)),
     "distances": tokens(lambda x: torch.cdist(x, x + 1)),

@@ -73,6 +73,24 @@ def test_training_graph_equals_eager(drawn: tuple[nn.Module, tuple[int, ...]]) -
         assert torch.equal(found[name], tensor), name
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_loss_whose_definition_in_pytorch_is_wrong_is_captured_right(rows: int) -> None:
+    """The targets of each row end at the first -1; PyTorch's definition takes what follows for
+    class 0. After the capture its definition is what it was."""
+    torch.manual_seed(0)
+    module, x = nn.Linear(6, 5).double(), torch.randn(rows, 6).double()
+    y = torch.tensor([[1, 2, -1, 3, 4], [-1, 0, 1, 2, 3], [4, -1, 0, 0, 0], [0, 1, 2, 3, 4]])[:rows]
+    operator = torch.ops.aten.multilabel_margin_loss_forward.default
+    before = dict(operator.py_kernels)
+    captured = capture_training("net", module, (x,), (y,), functional.multilabel_margin_loss)
+    assert operator.py_kernels == before
+    found = interpret(captured.graph, given_values(captured, module, x, y))
+    wanted = functional.multilabel_margin_loss(module(x), y)
+    wanted.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(found["loss/loss"], wanted)
+    torch.testing.assert_close(found["gradient/weight"], module.weight.grad)
+
+
 def test_capture_leaves_the_module_as_it_was() -> None:
     module, x, y = Small(), torch.randn(2, 3, 16, 16), torch.randint(0, 10, (2,))
     before = {k: v.clone() for k, v in module.state_dict().items()}

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import pytest
 
-from bundles import network_bundle
+from bundles import SGD, network_bundle
 from golow.check.checked_level import CheckedLevel
 from golow.check.rule import Check
 from golow.check.standard import Standard
 from golow.levels.ladder import ChosenLevel, Launch, Level, Probe
-from golow.record import Mode
+from golow.record import Mode, Optimizer
 from golow.workload.bundle import Bundle
 from kept_workers import kept_workers
-from planted import INFERENCE, TRAINING, ZEROS
+from planted import ADAM, INFERENCE, TRAINING, ZEROS
 
 
 class CheckFixture(NamedTuple):
@@ -44,7 +44,9 @@ class CheckFixture(NamedTuple):
 
 
 Fixtures = Callable[..., CheckFixture]
-"""By mode, and the name of a network in `networks`."""
+"""By mode, the name of a network in `networks`, and an optimizer."""
+
+ADAMW = Optimizer(name="adamw", weight_decay=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,13 @@ def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fixtures]:
         kept = stack.enter_context(kept_workers())
 
         @cache
-        def fixture(mode: Mode, network: str = "Network") -> CheckFixture:
+        def fixture(
+            mode: Mode, network: str = "Network", optimizer: Optimizer = SGD
+        ) -> CheckFixture:
             folder = tmp_path_factory.mktemp(mode)
-            bundle = network_bundle(folder / "bundle", mode, threads=1, network=network)
+            bundle = network_bundle(
+                folder / "bundle", mode, threads=1, network=network, optimizer=optimizer
+            )
             standard = Standard(bundle, folder, kept.starter())
             level = stack.enter_context(
                 CheckedLevel(planted_level(), bundle, folder, kept.starter())
@@ -129,3 +135,44 @@ def test_an_error_in_a_gradient_that_is_exactly_zero_is_found(
     assert 0 < wrong.error < wrong.zero_scale  # as a share of what cancels, the error has a size
     gradients = {tensor.name for tensor in check.tensors if "/gradient/" in tensor.name}
     assert not [t for t in check.tensors if t.name in gradients - {name} and not t.passed]
+
+
+@pytest.mark.parametrize(("plant", "verdict"), [("20", "match"), ("400", "differs")])
+def test_a_gradient_that_nearly_cancels_may_be_off_by_roundings_of_its_terms(
+    fixtures: Fixtures, plant: str, verdict: str
+) -> None:
+    check = fixtures("train").verdict(f"sums off by {plant}")
+    print(check.reason)
+    assert check.verdict == verdict
+    weight = next(tensor for tensor in check.tensors if tensor.name == "0/gradient/conv2.weight")
+    own = 64 * 2.0**-23 * weight.scale
+    assert weight.error > own + 3 * weight.eager_error, "its own size explains it, too"
+    assert weight.passed == (verdict == "match")
+
+
+def test_what_is_right_matches_with_an_optimizer_that_divides_by_the_gradients_size(
+    fixtures: Fixtures,
+) -> None:
+    check = fixtures("train", "Biased", ADAMW).verdict("term after term")
+    assert (check.verdict, check.reason) == ("match", "")
+    moved = next(tensor for tensor in check.tensors if tensor.name == "1/parameter/conv1.bias")
+    assert moved.error > 0.1 * ADAMW.learning_rate, "it went where eager went"
+
+
+@pytest.mark.parametrize("plant", ADAM)
+def test_an_error_planted_in_adam_is_found(fixtures: Fixtures, plant: str) -> None:
+    check = fixtures("train", "Biased", ADAMW).verdict(plant)
+    print(f"{plant}: {check.reason}")
+    assert check.verdict == "differs"
+    assert ADAM[plant][1] in check.reason
+
+
+@pytest.mark.parametrize("plant", ["not centred", "half terms", "one term missing", "bias off"])
+def test_an_error_in_a_gradient_that_is_exactly_zero_is_found_under_adam(
+    fixtures: Fixtures, plant: str
+) -> None:
+    check = fixtures("train", "Biased", ADAMW).verdict(plant)
+    print(f"{plant}: {check.reason}")
+    assert check.verdict == "differs"
+    wrong = [t.name for t in check.tensors if not t.passed and "/gradient/" in t.name]
+    assert wrong == ["0/gradient/conv1.bias"]

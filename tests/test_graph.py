@@ -106,6 +106,13 @@ def test_history_has_every_stage(inference: Graph) -> None:
     assert seen == ["capture", "drop_identities", "eliminate_dead_code"]
 
 
+def test_a_model_without_layers_names_its_values_after_operations() -> None:
+    namer = Namer({""})  # it is its own only layer
+    assert namer.node("aten.lgamma.default", "", "forward") == "lgamma"
+    assert namer.node("aten._softmax.default", "", "forward") == "softmax"
+    assert Namer({"fc"}).node("aten.linear.default", "fc", "forward") == "fc"
+
+
 @given(st.lists(st.text(max_size=12), max_size=20))
 def test_names_are_identifiers_and_differ(wanted: list[str]) -> None:
     namer = Namer(set())

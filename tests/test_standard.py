@@ -106,6 +106,9 @@ class Bench(Standard):
         self.made.append(("draws", batches))
         yield from self._tries[batches].draws
 
+    def _summed(self, double: Any, batches: tuple[int, ...]) -> Iterator[Path]:
+        return iter(())
+
     def level(self, batches: list[int], learning_rate: float, file: Path) -> None:
         """Write what the level makes of the batches."""
         shutil.copy(self._tries[tuple(batches)].level, file)
@@ -170,6 +173,22 @@ def test_a_draw_that_is_not_finite_proves_nothing(tmp_path: Path) -> None:
             save_file(tensors, files.draws[place])
             bench = Bench(tmp_path, {BATCHES: files})
             assert bench.judge(bench.level).check.verdict == "failed"
+
+
+def test_moved_gradients_widen_each_tensor_by_its_own(tmp_path: Path) -> None:
+    """A gradient that cancels does not widen the limits of its neighbours, as draws do."""
+    with tensor_files(0, 1.0, 1.0) as files:
+        name = "0/gradient/1"
+        exact = load_file(files.reference.file)
+        off = 0.5 * np.abs(exact[name]).max()
+        save_file(exact | {name: exact[name] + off}, tmp_path / "summed")
+        draws, wider = (
+            files.reference.widened(files.draws),
+            files.reference.widened(files.draws, [tmp_path / "summed"]),
+        )
+    for other in draws.expected.keys() - {name}:
+        assert wider.limit(other) == draws.limit(other)
+    assert wider.expected[name].rounding == pytest.approx(off)
 
 
 def test_a_moved_bundle_leaves_its_own_as_it_was(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.levels.torch.summands import PREFIX, cancelled, of_tensors, watch
+from golow.levels.torch.summands import PREFIX, SUMMATION, cancelled, move, of_tensors, watch
 from golow.record import Optimizer
 
 
@@ -123,6 +123,34 @@ def test_the_models_own_code_is_not_run_again() -> None:
     assert OnlyOnce.runs == 1
 
 
+@pytest.mark.parametrize("name", layers())
+def test_gradients_move_by_the_roundings_of_their_terms_and_no_others_do(name: str) -> None:
+    """Each element of a bias's gradient by half of what the rule allows for its absolute terms;
+    the gradients of what lies before the layer not at all."""
+    torch.manual_seed(0)
+    layer, x, channels = layers()[name]
+    layer, others = layer.double(), [d for d in range(layer(x).dim()) if d != channels]
+
+    def gradients(moved: bool) -> tuple[Tensor, Tensor, Tensor]:
+        layer.zero_grad()
+        given = x.clone().requires_grad_() * 1.0  # a leaf would count as a parameter
+        given.retain_grad()
+        y = layer(given)
+        y.retain_grad()
+        loss = (y * drawn(1, *y.shape)).sum()
+        if moved:
+            move(loss, torch.Generator().manual_seed(0))
+        loss.backward()
+        assert y.grad is not None and given.grad is not None
+        assert isinstance(layer.bias, Tensor) and layer.bias.grad is not None
+        return layer.bias.grad.clone(), given.grad, y.grad.abs().sum(others)
+
+    (bias, before, terms), (there, same, _) = gradients(False), gradients(True)
+    assert torch.equal(before, same)
+    distance = (there - bias).abs() / terms
+    assert torch.allclose(distance, torch.full_like(distance, SUMMATION / 2), rtol=1e-6)
+
+
 @given(
     st.lists(st.floats(0, 1e3), min_size=1, max_size=4), st.floats(0.0, 0.99), st.floats(1e-6, 1.0)
 )
@@ -146,3 +174,22 @@ def test_the_sizes_in_momentum_and_parameters_are_those_of_sgd(
     if momentum and any(steps):
         kept = optimizer.state[weight]["momentum_buffer"].item()
         assert found[f"{PREFIX}{last}/momentum/weight"] == pytest.approx(kept, rel=1e-9)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=4), st.floats(0.0, 0.99))
+@settings(deadline=None)
+def test_adams_momentum_is_a_sum_of_gradients_and_its_parameters_are_not(
+    steps: list[float], beta: float
+) -> None:
+    weight = nn.Parameter(torch.zeros(1).double())
+    module = nn.ParameterDict({"weight": weight})
+    chosen = Optimizer(name="adam", betas=(beta, 0.999))
+    found = of_tensors([{weight: size} for size in steps], module, chosen)
+    optimizer = torch.optim.Adam([weight], betas=(beta, 0.999))
+    for size in steps:
+        weight.grad = torch.full_like(weight, size)
+        optimizer.step()
+    last = len(steps) - 1
+    assert found.keys() == {f"{PREFIX}0/gradient/weight", f"{PREFIX}{last}/momentum/weight"}
+    kept = optimizer.state[weight]["exp_avg"].item()
+    assert found[f"{PREFIX}{last}/momentum/weight"] == pytest.approx(kept, rel=1e-9)

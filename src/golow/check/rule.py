@@ -3,24 +3,26 @@
 The rule (docs/correctness.md gives its reasons): the root mean square error of a tensor against the
 float64 reference must be at most
 
-    factor x max(e, d)  +  own x eps x s  +  group x eps x S  +  64 x 2^-23 x Z
+    factor x max(e, d, r)  +  own x eps x s  +  group x eps x S  +  64 x 2^-23 x Z
 
 where
 
     e    eager's own error in the working precision
     d    how far the reference moves when weights and inputs are moved by a few roundings
+    r    how far the reference moves when each gradient moves by 32 float32 roundings of the sum of
+         its absolute terms
     eps  the size of one rounding
     s    the root mean square of the reference tensor
     S    the root mean square of all reference tensors of the same step and kind
-    Z    for a gradient whose terms cancel, the root mean square of the sums of absolute terms, and
-         what SGD makes of it in momentum and parameter; else 0
+    Z    for a gradient whose terms cancel to zero, the root mean square of the sums of absolute
+         terms, and what SGD makes of it in momentum and parameter, Adam in momentum; else 0
 
 e and d are at least the share of the tensor that is typical of its step and kind, since a single
 tensor can be lucky. A `Rounding` holds the constants. Integers must be equal. A tensor that is
 missing, has another shape or is not finite fails.
 
-d is expensive and can only loosen a limit. A level is judged without it first (`check`), and with
-it (`recheck`, by a `widened` reference) only if it does not pass.
+d and r are expensive and can only loosen a limit. A level is judged without them first (`check`),
+and with them (`recheck`, by a `widened` reference) only if it does not pass.
 
 The rule follows `assert_closer` in lightning-thunder (thunder/tests/framework.py) and `same` in
 PyTorch (torch/_dynamo/utils.py): no farther from float64 than the plain version. d is the backward
@@ -41,7 +43,7 @@ import msgspec
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from golow.levels.torch.summands import CANCELLED
+from golow.levels.torch.summands import CANCELLED, SUMMATION
 from golow.levels.torch.summands import PREFIX as TERMS
 from golow.record import Check, TensorError
 
@@ -85,10 +87,6 @@ TF32 = Rounding("TF32", 2.0**-11, 0.5, 2.0, 1.0, 1.0)
 BF16 = Rounding("bf16", 2.0**-8, 0.5, 3.0, 1.0, 1.0)
 FP16 = Rounding("fp16", 2.0**-11, 0.5, 3.0, 1.0, 1.0)
 
-# Another order of summation, where the size of what is summed is that of the terms: sums are
-# float32 in every precision.
-SUMMATION = FLOAT32.own * FLOAT32.size
-
 
 class Part(NamedTuple):
     """The part of a reference that a file covers: one step's tensors of these kinds, whose names
@@ -116,8 +114,8 @@ class Pair(NamedTuple):
 class Expected(NamedTuple):
     """One tensor of the reference: its size, eager's distance to it, and what rounding explains.
 
-    rounding is max(e, d) of the rule above, without the factor; d is 0 until the reference is
-    widened. terms is Z. All are in the tensor's own unit.
+    rounding is max(e, d, r) of the rule above, without the factor; d and r are 0 until the
+    reference is widened. terms is Z. All are in the tensor's own unit.
     """
 
     elements: int
@@ -155,20 +153,26 @@ class Reference:
                 self._eager_errors[pair.name] = error
             if not pair.exact:
                 self._sizes[pair.name] = (pair.wanted.numel(), _rms(pair.wanted))
-        self.expected = self._expected({})
+        self.expected = self._expected({}, {})
 
-    def widened(self, moved: Iterable[Path]) -> Reference:
-        """A copy with wider limits. moved: float64 tensors computed from weights and inputs moved
-        by a few roundings, one file per draw; the largest draw counts. No limit shrinks."""
+    def widened(self, moved: Iterable[Path], summed: Iterable[Path] = ()) -> Reference:
+        """A copy with wider limits. No limit shrinks.
+
+        moved: float64 tensors computed from weights and inputs moved by a few roundings, one file
+        per draw; the largest draw counts. summed: those computed with moved gradients.
+        """
+        wider = copy.copy(self)
+        wider.expected = self._expected(self._spreads(moved), self._spreads(summed))
+        return wider
+
+    def _spreads(self, moved: Iterable[Path]) -> dict[str, float]:
         spreads: dict[str, float] = {}
         for draw in moved:
             for pair in _pairs(self.file, draw):
                 spread = _error(pair)
                 if spread is not None:
                     spreads[pair.name] = _largest(spread, spreads.get(pair.name, 0.0))
-        wider = copy.copy(self)
-        wider.expected = self._expected(spreads)
-        return wider
+        return spreads
 
     def limit(self, name: str) -> float:
         """The largest error that passes; 0 for integers, which must be equal."""
@@ -183,7 +187,9 @@ class Reference:
             + SUMMATION * expected.terms
         )
 
-    def _expected(self, spreads: Mapping[str, float]) -> dict[str, Expected]:
+    def _expected(
+        self, spreads: Mapping[str, float], summed: Mapping[str, float]
+    ) -> dict[str, Expected]:
         sizes, errors = self._sizes, self._eager_errors
         groups: dict[str, list[str]] = defaultdict(list)
         for name in sizes:
@@ -197,7 +203,10 @@ class Reference:
             for name in names:
                 elements, scale = sizes[name]
                 error, spread = errors.get(name, 0.0), spreads.get(name, 0.0)
-                rounding = _largest(error, spread, eager_share * scale, spread_share * scale)
+                # How much a gradient cancels is its own: no share of it is typical of the others.
+                rounding = _largest(
+                    error, spread, eager_share * scale, spread_share * scale, summed.get(name, 0.0)
+                )
                 terms = self._terms.get(name, 0.0)
                 expected[name] = Expected(elements, scale, group_scale, error, rounding, terms)
         return expected

@@ -31,6 +31,7 @@ from golow.check.timed_results import Verifier, choose_spans
 from golow.levels import ladder
 from golow.levels.ladder import ChosenLevel
 from golow.levels.starter import Starter
+from golow.levels.torch.summands import MOVED
 from golow.record import KEPT, Check, Device, GolowError, Mode, WorkerFailure, Workload
 from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
@@ -195,7 +196,8 @@ class Standard:
         if batches not in self._widened:
             with self._workers(ladder.REFERENCE) as (double,):
                 moved = self._moved(double, batches)
-                self._widened[batches] = self._reference(batches).widened(moved)
+                summed = self._summed(double, batches)
+                self._widened[batches] = self._reference(batches).widened(moved, summed)
         return self._widened[batches]
 
     @contextmanager
@@ -259,6 +261,20 @@ class Standard:
                 shutil.rmtree(folder)
             yield file
             file.unlink()
+
+    def _summed(self, double: Worker, batches: tuple[int, ...]) -> Iterator[Path]:
+        """The float64 tensors of a training with moved gradients, in a file deleted after use."""
+        if self._bundle.workload.mode != "train":
+            return
+        folder = self._folder / "moved-gradients"
+        try:
+            shutil.copytree(self._bundle.folder, folder, copy_function=os.link)
+            (folder / MOVED).touch()
+            file = self._outputs(double, Bundle(folder), batches)
+        finally:
+            shutil.rmtree(folder)
+        yield file
+        file.unlink()
 
     def _outputs(self, worker: Worker, bundle: Bundle, batches: tuple[int, ...]) -> Path:
         place = f"{worker.name.replace(':', '-')}-{bundle.folder.name}-{batches[0]}"

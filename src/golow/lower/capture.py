@@ -21,6 +21,7 @@ from torch.export.graph_signature import InputKind as ExportInput
 from torch.export.graph_signature import OutputKind as ExportOutput
 from torch.fx import traceback
 
+from golow.lower.decompositions.losses import corrected
 from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
 from golow.lower.sharing import first_names
@@ -90,6 +91,7 @@ def capture_training(
         ExitStack() as stack,
         _modules_annotated(module),
         traceback.preserve_node_meta(),
+        corrected(),
         _explained(name),
     ):
         joint = aot_export_joint_with_descriptors(stack, step, (*inputs, *targets))

@@ -58,7 +58,7 @@ class Namer:
     def node(self, op: str, module: str, phase: Phase) -> str:
         """Base name of a node's values; `free` makes it unique."""
         short = op.split(".")[1].lstrip("_")
-        if module in self._leaves:
+        if module and module in self._leaves:  # a model without layers has no path to be named by
             place = module if phase == "forward" else f"{module}_backward"
             return f"{place}_{short}" if short in _GLUE else place
         return f"{module}.{short}" if module else short

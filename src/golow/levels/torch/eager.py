@@ -61,6 +61,10 @@ def program(variant: str) -> TorchProgram:
                 super().__init__()
                 self.cancelled: list[summands.Uses] = []  # of every step since the check began
 
+            def _read(self, bundle: Bundle) -> None:
+                super()._read(bundle)
+                self.moves = bundle.file(summands.MOVED).exists()
+
             def outputs(self, batches: list[int], learning_rate: float, file: Path) -> None:
                 with suppress(torch.OutOfMemoryError):
                     return super().outputs(batches, learning_rate, file)
@@ -73,6 +77,7 @@ def program(variant: str) -> TorchProgram:
 
             def _train_outputs(self, batches: list[int], learning_rate: float) -> dict[str, Tensor]:
                 self.cancelled = []
+                self.signs = torch.Generator(self.device).manual_seed(0)
                 tensors = super()._train_outputs(batches, learning_rate)
                 settings = replace(self.workload.optimizer, learning_rate=learning_rate)
                 sizes = summands.of_tensors(self.cancelled, self.module, settings)
@@ -81,6 +86,8 @@ def program(variant: str) -> TorchProgram:
 
             def _backward(self, loss: Tensor) -> None:
                 sizes = summands.watch(loss)
+                if self.moves:
+                    summands.move(loss, self.signs)
                 super()._backward(loss)
                 self.cancelled.append(summands.cancelled(sizes))
 

@@ -1,12 +1,15 @@
 """A loss whose definition in PyTorch's table is wrong. In training PyTorch uses it while it
-captures, before golow sees the loss."""
+captures, before golow sees the loss, unless `corrected` gives PyTorch another one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
 
 aten = torch.ops.aten
 
@@ -36,6 +39,29 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> tuple[Te
 def multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     """``multilabel_margin_loss_forward`` of a batch."""
     return _multilabel_margin(self, target, reduction) if self.dim() == 2 else NotImplemented
+
+
+def _differentiable(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Of a batch, or of one sample: [C]."""
+    if self.dim() == 2:
+        return _multilabel_margin(self, target, reduction)
+    found, is_target = _multilabel_margin(self.unsqueeze(0), target.unsqueeze(0), reduction)
+    return found.reshape(()), is_target.squeeze(0)
+
+
+@contextmanager
+def corrected() -> Iterator[None]:
+    """Within the block PyTorch differentiates the loss by golow's definition."""
+    operator = aten.multilabel_margin_loss_forward.default
+    kernels = operator.py_kernels
+    kept = kernels[DispatchKey.Autograd]
+    try:
+        kernels[DispatchKey.Autograd] = _differentiable
+        operator._dispatch_cache.clear()
+        yield
+    finally:
+        kernels[DispatchKey.Autograd] = kept
+        operator._dispatch_cache.clear()
 
 
 DEFINITIONS = {
