@@ -237,3 +237,24 @@ def optimizer(
         clip=clip,
         **{key: value for key, value in given.items() if value is not None},
     )
+
+
+class FormatName(StrEnum):
+    """What a comparison is printed as."""
+
+    table = "table"
+    markdown = "markdown"
+    csv = "csv"
+    html = "html"
+
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="Show these columns, separated by commas: time, ratio, throughput, percentiles, "
+        "memory, ready, build, artifact, payback, enqueue.  [default: as many as fit]"
+    ),
+]
+FormatOption = Annotated[
+    FormatName, typer.Option("--format", help="Print a comparison as a table or in this format.")
+]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.report.comparison.table import STYLES
+from golow.report.comparison.columns import STYLES
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
 from golow.report.study.rows import SIGNS, Outcome, StudyRow
 from golow.report.units import bytes_text, seconds_text
