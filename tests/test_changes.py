@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from golow import cli
+from golow.api import Result
 from golow.comparison import store
 from golow.comparison.changes import changes, parsed_limit, slower_than
 from golow.measure.environment import environment
@@ -35,6 +36,8 @@ from golow.record import (
 )
 from golow.report.comparison.changes import gate_text, render_changes
 from golow.report.comparison.formats import document
+from golow.report.comparison.table import render
+from golow.report.notebook import as_html
 
 WORKLOAD = Workload(
     model="resnet50",
@@ -240,6 +243,15 @@ def test_csv_is_for_spreadsheets_and_has_the_throughput() -> None:
     assert float(row["throughput"]) == pytest.approx(200)
     assert row["throughput_unit"] == "images/s"
     assert float(row["p50"]) == pytest.approx(0.04, rel=0.05)
+
+
+def test_a_notebook_shows_hostile_names_as_text() -> None:
+    hostile = comparison(run("eager", 0.04), model=HOSTILE)
+    page = Tags()
+    page.feed(Result(hostile)._repr_html_())
+    page.feed(as_html(lambda console: render(hostile, console)))
+    assert "script" not in page.tags
+    assert "table" in page.tags and "pre" in page.tags
 
 
 def test_a_format_or_column_that_is_none_is_refused() -> None:

@@ -45,6 +45,11 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
     command = command_of(given)
     if not command:
         raise GolowError(f"the worker {name!r} has no command")
+    if shutil.which(command[0]) is None:
+        raise GolowError(
+            f"the worker {name!r} cannot start: {command[0]} is not a program",
+            f"check the path: --worker {name}=COMMAND",
+        )
     # The name is also used for files.
     if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
         raise GolowError(
@@ -53,8 +58,6 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
         )
 
     def probe() -> Probe:
-        if shutil.which(command[0]) is None:
-            return Probe(False, f"{command[0]} is not a program", "check the path after the =.")
         return Probe(True)
 
     def start(bundle: Bundle, variant: str, cache: Path) -> Launch:
