@@ -38,6 +38,8 @@ from golow.report.comparison.changes import gate_text, render_changes
 from golow.report.comparison.formats import document
 from golow.report.comparison.table import render
 from golow.report.notebook import as_html
+from golow.report.study.rows import StudyRow
+from golow.report.study.table import render_grid
 
 WORKLOAD = Workload(
     model="resnet50",
@@ -252,6 +254,42 @@ def test_a_notebook_shows_hostile_names_as_text() -> None:
     page.feed(as_html(lambda console: render(hostile, console)))
     assert "script" not in page.tags
     assert "table" in page.tags and "pre" in page.tags
+
+
+def test_a_study_marks_what_is_unclear_in_text() -> None:
+    rows = [
+        StudyRow(
+            study="s",
+            cell=f"{batch}",
+            environment="here",
+            model="mlp",
+            mode="infer",
+            device="cpu",
+            precision="default",
+            threads=1,
+            batch=batch,
+            resolution=8,
+            level=level,
+            state="done",
+            verdict="match",
+            outcome="match",
+            reason="",
+            created="",
+            cell_seconds=1.0,
+            time=1.0,
+            ratio=ratio,
+            word=word,
+        )
+        for batch in (1, 4)
+        for level, ratio, word in (
+            ("eager", 1.0, "same"),
+            ("libtorch", 0.61, "unclear" if batch == 1 else "faster"),
+        )
+    ]
+    text = io.StringIO()
+    render_grid(rows, Console(file=text, width=80))
+    assert text.getvalue().count("0.61?") == 1
+    assert "?: unclear" in text.getvalue()
 
 
 def test_a_format_or_column_that_is_none_is_refused() -> None:

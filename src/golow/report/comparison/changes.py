@@ -23,7 +23,7 @@ def render_changes(
     """Print how each level's time changed, with intervals; returns what was found."""
     console = console or wide_console(WIDEST)
     found = changes(before, after)
-    console.print(Text(heading(after), style="bold"))
+    console.print(Text(f"Changes: {heading(after)}", style="bold"))
     console.print(Text(f"before: {before.id}\nafter:  {after.id}; intervals are 95%", style="dim"))
     shown = _table(found.levels)
     console.print(shown if fits(shown, console) else _blocks(found.levels))

@@ -145,7 +145,7 @@ def _throughput_text(run: Run) -> str:
 
 
 def _percentiles_text(run: Run) -> str:
-    """The 50th on one line, the 95th and 99th on the next; `-` for one of too few iterations."""
+    """A line each; `-` for one that has too few iterations."""
     found = {quantity.name: seconds_text(quantity.value) for quantity in percentiles(run)}
     if not found:
         return "-"
@@ -154,11 +154,11 @@ def _percentiles_text(run: Run) -> str:
 
 _RATIO = Column("ratio", "over eager\n(interval)", _ratio_text, "time over eager")
 _THROUGHPUT = Column("throughput", "through-\nput", _throughput_text, "throughput", " ")
-_PERCENTILES = Column("percentiles", "p50\np95, p99", _percentiles_text, "p50, p95, p99")
+_PERCENTILES = Column("percentiles", "p50\np95\np99", _percentiles_text, "p50, p95, p99")
 _READY = Column(
     "ready", "start\nready", lambda run: seconds_text(run.quantity("ready")), "ready after"
 )
-_BUILD = Column("build", "build\ntime", _build_text, "build")
+_BUILD = Column("build", "build\ntime", _build_text, "build", " ")
 _ARTIFACT = Column(
     "artifact", "artifact\nsize", lambda run: bytes_text(run.quantity("artifact")), "artifact"
 )
