@@ -28,6 +28,36 @@ def run(
     return status, output.out, output.err
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered", "place"),
+    [
+        ("golow compare resn", {"resnet18", "resnet50"}, 2),
+        ("golow compare lenet5 --levels eager,compile:m", {"eager,compile:max-autotune"}, 4),
+        ("golow train lenet5 --dataset di", {"digits"}, 4),
+        ("golow study run lev", {"levental-2020"}, 3),
+        ("golow study show lev", {"levental-2020"}, 3),
+    ],
+)
+def test_a_shell_is_offered_the_names(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    offered: set[str],
+    place: int,
+) -> None:
+    environment = {
+        "_GOLOW_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": f"{place}",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["golow"])
+    with pytest.raises(SystemExit):
+        cli.app(prog_name="golow")
+    assert offered <= set(capsys.readouterr().out.split())
+
+
 MISTAKES = [
     (["compare", "resnet51"], "resnet50"),
     (["compare", "lenet5", "--levels", "eagre"], "eager"),
