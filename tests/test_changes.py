@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -122,6 +122,7 @@ def test_what_is_unclear_closes_no_gate() -> None:
         assert gate_text(found, 0.05).startswith("gate: passed")
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**20))
 def test_equal_levels_never_close_a_gate_of_5_percent(seed: int) -> None:
     found = changes(BEFORE, comparison(run("libtorch", 0.02, noise=0.02, seed=seed)))
