@@ -40,7 +40,8 @@ def test_a_level_of_another_package_is_chosen_by_name() -> None:
 
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
-    ("name", "words"), [("number", "is of type int"), ("broken", r"no libthem\.so"), ("thiers", "thiers")]
+    ("name", "words"),
+    [("number", "is of type int"), ("broken", r"no libthem\.so"), ("thiers", "thiers")],
 )
 def test_a_level_that_cannot_be_loaded_is_one_message(name: str, words: str) -> None:
     with pytest.raises(GolowError, match=words):
