@@ -80,7 +80,7 @@ def lost(function: Callable[..., object], resolved: tuple[str, ...] = ()) -> lis
     return [
         name
         for name, value in given.items()
-        if name not in resolved and reached.value.found.get(name) is not value
+        if name not in (*resolved, "quiet") and reached.value.found.get(name) is not value
     ]
 
 
@@ -98,6 +98,26 @@ def test_every_keyword_reaches_the_program(
     function: Callable[..., object], resolved: tuple[str, ...]
 ) -> None:
     assert lost(function, resolved) == []
+
+
+def test_progress_is_shown_unless_quiet_or_observed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def staged(request: Request, settings: ComparisonSettings, observer: Any) -> Any:
+        observer.stage("loading something")
+        return SimpleNamespace(race=SimpleNamespace(stopped_because="interval"))
+
+    monkeypatch.setattr(comparison, "compare", staged)
+    golow.compare("lenet5", quiet=True)
+    assert capsys.readouterr().err == ""
+    golow.compare("lenet5")
+    assert "loading something" in capsys.readouterr().err
+
+
+def test_the_text_of_an_error_has_its_hint() -> None:
+    assert str(golow.GolowError("there is no model", "try lenet5.")).endswith("try lenet5.")
+    with pytest.raises(golow.GolowError, match=r"(?s)no comparison.*golow compare"):
+        golow.load("nowhere")
 
 
 def test_a_keyword_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

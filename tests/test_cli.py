@@ -28,6 +28,36 @@ def run(
     return status, output.out, output.err
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered", "place"),
+    [
+        ("golow compare resn", {"resnet18", "resnet50"}, 2),
+        ("golow compare lenet5 --levels eager,compile:m", {"eager,compile:max-autotune"}, 4),
+        ("golow train lenet5 --dataset di", {"digits"}, 4),
+        ("golow study run lev", {"levental-2020"}, 3),
+        ("golow study show lev", {"levental-2020"}, 3),
+    ],
+)
+def test_a_shell_is_offered_the_names(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    offered: set[str],
+    place: int,
+) -> None:
+    environment = {
+        "_GOLOW_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": f"{place}",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["golow"])
+    with pytest.raises(SystemExit):
+        cli.app(prog_name="golow")
+    assert offered <= set(capsys.readouterr().out.split())
+
+
 MISTAKES = [
     (["compare", "resnet51"], "resnet50"),
     (["compare", "lenet5", "--levels", "eagre"], "eager"),
@@ -41,6 +71,12 @@ MISTAKES = [
     (["compare", "lenet5", "--init", "magic"], "kaiming"),
     (["compare", "lenet5", "--weights", "weights.pt"], "safetensors"),
     (["compare", "lenet5", "--worker", "mine"], "NAME=COMMAND"),
+    (["compare", "lenet5", "--worker", "mine=./no/program"], "./no/program is not a program"),
+    (["compare", "lenet5", "--threads", "5000"], "more than"),
+    (["compare", "lenet5", "--time-limit", "-1"], "--time-limit 60"),
+    (["compare", "lenet5", "--columns", "sped"], "percentiles"),
+    (["compare", "lenet5", "--fail-above", "5%"], "--against"),
+    (["compare", "lenet5", "--json", "-", "--format", "html"], "--json a file"),
     (["compare", "lenet5", "--mode", "train", "--optimizer", "lion"], "adamw"),
     (["train", "lenet5", "--dataset", "digits", "--betas", "0.9"], "0.9,0.999"),
     (["compare", "nowhere.py:Net", "--input", "3x8x8"], "no file"),

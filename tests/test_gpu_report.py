@@ -261,7 +261,7 @@ def test_a_level_that_failed_has_a_row_of_dashes() -> None:
     text = printed(run("eager"), failed)
     assert "libtorch: failed: out of memory: CUDA out of memory" in text
     rows = [line.split() for line in text.splitlines() if line.startswith(" libtorch ")]
-    assert rows == [["libtorch", "failed", *"------"], ["libtorch", *"---------"]]
+    assert rows == [["libtorch", "failed", *"--------"], ["libtorch", *"---------"]]
 
 
 # ---------------------------------------------------------------- the sentences

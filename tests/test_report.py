@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from golow.comparison.figures import counted, percentiles, throughput
 from golow.levels.ladder import DEFAULT
 from golow.measure.environment import environment
 from golow.record import (
+    Block,
     Check,
     Comparison,
     Conditions,
+    GolowError,
     ModelSource,
     Quantity,
     RaceSummary,
@@ -92,9 +96,9 @@ def comparison(*runs: Run) -> Comparison:
     return Comparison(format_version=1, id="c", created="", workload=WORKLOAD, race=race, runs=runs)
 
 
-def printed(shown: Comparison) -> str:
+def printed(shown: Comparison, width: int = 100, columns: Sequence[str] = ()) -> str:
     text = io.StringIO()
-    render(shown, Console(file=text, width=100))
+    render(shown, Console(file=text, width=width), columns=columns)
     return text.getvalue()
 
 
@@ -106,6 +110,71 @@ def test_the_table_fits_and_nothing_is_cut(seconds: float) -> None:
     assert "…" not in text
     for whole in (":channels_last", ":max-autotune", "0.989-1.009", "(cached)", "1023 MiB"):
         assert whole in text
+
+
+TIMED = run("eager", 0.0412, 1.0, "same")
+LADDER = comparison(*(run(level, 9.99e-3, 0.999, "unclear", 119.9) for level in DEFAULT))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(30, 160), st.floats(1e-7, 1e4))
+def test_at_every_width_no_line_is_too_long_and_no_number_is_cut(
+    width: int, seconds: float
+) -> None:
+    text = printed(comparison(run("eager", seconds, 1.0, "same"), *LADDER.runs), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "\u2026" not in text
+    flat = "".join(text.split())
+    time = f"{seconds_text(seconds)}"
+    assert "".join(time.split()) in flat
+    assert "0.989-1.009" in flat
+
+
+@pytest.mark.parametrize(
+    ("width", "there", "gone"),
+    [
+        (140, ("artifact", "through-", "p50"), ()),
+        (100, ("build", "resident"), ("p50",)),
+        (80, ("over eager", "resident"), ("p50", "artifact", "through-")),
+        (60, ("  time over eager: 0.999 unclear, 0.989-1.009",), ()),
+    ],
+)
+def test_columns_fall_away_in_order(
+    width: int, there: tuple[str, ...], gone: tuple[str, ...]
+) -> None:
+    text = printed(LADDER, width)
+    assert all(word in text for word in there)
+    assert not any(word in text for word in gone)
+
+
+def test_columns_that_are_asked_for_never_fall_away() -> None:
+    for width in (40, 80):
+        text = printed(LADDER, width, ("throughput", "artifact"))
+        assert "801" in text and "images/s" in text and "1023 MiB" in text
+        assert "over eager" not in text
+    with pytest.raises(GolowError, match="no column 'sped'"):
+        printed(LADDER, 80, ("sped",))
+
+
+def test_throughput_counts_what_the_batch_is_made_of() -> None:
+    ids = TensorType(shape=(8, 128), dtype="int64")
+    tokens = msgspec.structs.replace(WORKLOAD, inputs=(ids,))
+    assert counted(WORKLOAD) == ("images", 8)
+    assert counted(tokens) == ("tokens", 1024)
+    rate = throughput(msgspec.structs.replace(TIMED, workload=tokens))
+    assert rate is not None and rate.low is not None
+    assert rate.value == pytest.approx(1024 / 0.0412)
+    assert rate.low == pytest.approx(rate.value / 1.01)
+
+
+def test_percentiles_are_of_clean_iterations_and_need_enough_of_them() -> None:
+    clean = Block(round=0, position=0, host_ns=tuple(range(1000, 101000, 1000)))
+    disturbed = Block(round=1, position=0, host_ns=(10**9,) * 50, contended=True)
+    level = msgspec.structs.replace(TIMED, blocks=(clean, disturbed))
+    found = {quantity.name: quantity.value for quantity in percentiles(level)}
+    assert found == pytest.approx({"p50": 50.5e-6, "p95": 95.05e-6, "p99": 99.01e-6})
+    few = msgspec.structs.replace(level, blocks=(Block(round=0, position=0, host_ns=(5, 6, 7)),))
+    assert [quantity.name for quantity in percentiles(few)] == ["p50"]
 
 
 def test_the_error_of_a_tensor_that_is_zero_has_a_size() -> None:

@@ -394,6 +394,10 @@ class GolowError(Exception):
         self.message = message
         self.hint = hint
 
+    def __str__(self) -> str:
+        """Both, as a traceback and a notebook show them."""
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
 
 class Unsupported(Exception):
     """The level does not support this workload. No other exception means this.

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.progress import shown_progress
 from golow.auditing import store
-from golow.auditing.observer import AuditObserver, SilentAudit
+from golow.auditing.observer import AuditObserver
 from golow.auditing.record import Audit, AuditedLevel
 from golow.measure.cores import default_threads
 from golow.record import Device, Mode, Optimizer, Precision
@@ -33,6 +34,13 @@ class AuditResult(NamedTuple):
         from golow.report.audit.table import render
 
         render(self.audit)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.audit.table import render
+        from golow.report.notebook import as_html
+
+        return as_html(lambda console: render(self.audit, console))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row an alternative; times in seconds, sizes in bytes. Needs
@@ -98,6 +106,7 @@ def audit(
     cache: Path | None = None,
     limits: Limits | None = None,
     turn: Turn | None = None,
+    quiet: bool = False,
     observer: AuditObserver | None = None,
 ) -> AuditResult:
     """Try, at each level, every alternative to what is chosen by default, and say what it brings.
@@ -143,7 +152,8 @@ def audit(
         limits=limits,
         turn=turn,
     )
-    result = AuditResult(run(request, settings, observer or SilentAudit()))
+    with shown_progress("audit", observer, quiet) as display:
+        result = AuditResult(run(request, settings, display))
     if result.audit.interrupted:
         raise AuditInterrupted(result)
     return result

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.progress import shown_progress
 from golow.comparison import store
 from golow.measure.cores import default_threads
-from golow.observer import Observer, Silent
+from golow.observer import Observer
 from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Precision, Run
 from golow.study.attempt import PROGRAM
 from golow.study.cells import key
-from golow.study.observer import SilentStudy, StudyObserver
+from golow.study.observer import StudyObserver
 from golow.study.record import CellRecord, Study
 from golow.study.run import STUDIES, find_study
 from golow.study.run import run_study as measure_study
@@ -25,7 +26,7 @@ from golow.study.settings import StudySettings
 from golow.study.state import StudyState, read_state
 from golow.study.store import StudyFolder
 from golow.training import store as training_store
-from golow.training.observer import SilentTraining, TrainingObserver
+from golow.training.observer import TrainingObserver
 from golow.training.record import Augmentation, Schedule, Training
 from golow.training.request import TrainingRequest
 from golow.worker.limits import Limits
@@ -84,6 +85,12 @@ class Result(NamedTuple):
         render(self.comparison)
         if self.life is not None:
             self.life.table()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.comparison.formats import document
+
+        return document(self.comparison, "html")
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
@@ -150,6 +157,7 @@ def compare(
     cache: Path | None = None,
     limits: Limits | None = None,
     turn: Turn | None = None,
+    quiet: bool = False,
     observer: Observer | None = None,
 ) -> Result:
     """Run the model at every level, prove that they agree, measure what each costs.
@@ -165,7 +173,8 @@ def compare(
     by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
     to it are not looked at. life: afterwards, measure the life cycle of every level that matches,
     in so many rounds; life_cold: also from empty caches, which builds everything again. turn: where
-    several comparisons share a GPU, this one's place among them.
+    several comparisons share a GPU, this one's place among them. quiet: show no progress; observer:
+    is told of it instead.
 
     Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
     Ctrl-C. What goes wrong in a level is that level's result.
@@ -221,11 +230,13 @@ def compare(
         require_rounds(life_rounds)
         if turn is not None and turn.is_shared:
             raise GolowError("lives cannot be measured while others use the GPU", "leave out turn.")
-    result = Result(run(request, settings, observer or Silent()))
+    with shown_progress("comparison", observer, quiet) as display:
+        result = Result(run(request, settings, display))
     if result.comparison.race.stopped_because == "interrupted":
         raise Interrupted(result)
     if life:
-        cycle = life_cycle(request, living, result.comparison, observer or Silent())
+        with shown_progress("comparison", observer, quiet) as display:
+            cycle = life_cycle(request, living, result.comparison, display)
         result = result._replace(life=LifeResult(cycle))
         if cycle.interrupted:
             raise Interrupted(result)
@@ -244,9 +255,18 @@ def choices(
     return listed(level=level, mode=mode, device=device)
 
 
-def load(place: str | Path) -> Comparison:
-    """The comparison of a folder, or of its ``comparison.json``; older formats are brought up."""
-    return store.load(place)
+def load(place: str | Path) -> Result:
+    """What `compare` returned, from the folder of a record or its ``comparison.json``; older
+    formats are brought up. It has the life cycle if there is one.
+
+    Raises `GolowError` for a folder without a comparison.
+    """
+    from golow.life import store as life_store
+
+    comparison = store.load(place)
+    folder = Path(place).parent if Path(place).name == "comparison.json" else Path(place)
+    life = LifeResult(life_store.load(folder)) if life_store.has_life(folder) else None
+    return Result(comparison, life)
 
 
 def load_life(place: str | Path) -> LifeResult:
@@ -270,6 +290,13 @@ class ProfileResult(NamedTuple):
         from golow.report.profiling.table import render
 
         render(self.profiles, by=by, sort=sort, top=top)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.notebook import as_html
+        from golow.report.profiling.table import render
+
+        return as_html(lambda console: render(self.profiles, console=console))
 
     def diff(self, other: ProfileResult) -> ProfileDiff:
         """What changed from this profile to the other, for every level and precision in both."""
@@ -345,6 +372,7 @@ def profile(
     way_down: str | None = None,
     folder: str | Path | None = None,
     cache: Path | None = None,
+    quiet: bool = False,
     observer: Observer | None = None,
 ) -> ProfileResult:
     """Show where a step's time and memory go, at every level.
@@ -400,7 +428,8 @@ def profile(
                 time_limit=time_limit,
                 cache=cache,
             )
-            found.append(run_way_down(request, way, observer or Silent()))
+            with shown_progress("comparison", observer, quiet) as display:
+                found.append(run_way_down(request, way, display))
             continue
         settings = ProfileSettings(
             levels=levels,
@@ -411,7 +440,8 @@ def profile(
             traces=traces,
             cache=cache,
         )
-        found.append(run(request, settings, observer or Silent()))
+        with shown_progress("comparison", observer, quiet) as display:
+            found.append(run(request, settings, display))
     if folder is not None:
         profile_store.save(tuple(found), Path(folder))
         write_tables(found, Path(folder))
@@ -441,6 +471,13 @@ class TrainingResult(NamedTuple):
         from golow.report.training.table import render
 
         render(self.training)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.notebook import as_html
+        from golow.report.training.table import render
+
+        return as_html(lambda console: render(self.training, console))
 
     def figures(self, folder: str | Path) -> list[Path]:
         """Draw all figures into the folder. Needs ``pip install golow[figures]``."""
@@ -497,6 +534,7 @@ def train(
     allow_differs: bool = False,
     cache: Path | None = None,
     limits: Limits | None = None,
+    quiet: bool = False,
     observer: TrainingObserver | None = None,
 ) -> TrainingResult:
     """Train the model at every level on the same batches; say whether they trained the same.
@@ -538,8 +576,9 @@ def train(
         voc_label=voc_label,
         allow_differs=allow_differs,
     )
-    observer = observer or SilentTraining()
-    return _exported(run(request, Path(out), observer, cache=cache, limits=limits))
+    with shown_progress("training", observer, quiet) as display:
+        outcome = run(request, Path(out), display, cache=cache, limits=limits)
+    return _exported(outcome)
 
 
 def resume(
@@ -548,6 +587,7 @@ def resume(
     *,
     cache: Path | None = None,
     limits: Limits | None = None,
+    quiet: bool = False,
     observer: TrainingObserver | None = None,
 ) -> TrainingResult:
     """Go on with the training in that folder, each run after its last whole epoch.
@@ -557,8 +597,9 @@ def resume(
     """
     from golow.training.train import resume as run
 
-    observer = observer or SilentTraining()
-    return _exported(run(Path(folder), model, observer, cache=cache, limits=limits))
+    with shown_progress("training", observer, quiet) as display:
+        outcome = run(Path(folder), model, display, cache=cache, limits=limits)
+    return _exported(outcome)
 
 
 def load_training(place: str | Path) -> Training:
@@ -589,6 +630,18 @@ class StudyResult(StudyState):
 
     __slots__ = ()
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.notebook import as_html
+        from golow.report.study.rows import Measured, rows_of
+        from golow.report.study.table import render_grid
+
+        cells = [
+            Measured(record, self.comparison(record) if record.state == "done" else None)
+            for record in self.records.values()
+        ]
+        return as_html(lambda console: render_grid(rows_of(self.study.name, cells), console))
+
     def comparison(self, record: CellRecord) -> Comparison:
         """What was measured in a cell that is done."""
         return StudyFolder(self.folder).comparison(record)
@@ -610,6 +663,7 @@ def run_study(
     ray: str | None = None,
     skip: bool = True,
     budget: float | None = None,
+    quiet: bool = False,
     observer: StudyObserver | None = None,
     program: Sequence[str] = PROGRAM,
 ) -> StudyResult:
@@ -626,7 +680,8 @@ def run_study(
     """
     settings = StudySettings(jobs=jobs, ray=ray, skip=skip, budget=budget, program=program)
     asked = find_study(study, Path(out), device)
-    return StudyResult(*measure_study(asked, Path(out), settings, observer or SilentStudy()))
+    with shown_progress("study", observer, quiet) as display:
+        return StudyResult(*measure_study(asked, Path(out), settings, display))
 
 
 def load_study(folder: str | Path, environment: str | None = None) -> StudyResult:

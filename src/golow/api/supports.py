@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.progress import shown_progress
 from golow.explain.record import OperatorSupport, Support
 from golow.measure.cores import default_threads
-from golow.observer import Observer, Silent
+from golow.observer import Observer
 from golow.record import Device, Mode, Precision
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def support(
     targets: Tensor | Sequence[Tensor] | None = None,
     device: Device | None = None,
     precision: Precision = "default",
+    quiet: bool = False,
     observer: Observer | None = None,
 ) -> SupportResult:
     """Say which level supports which operations of the model, without building or running them.
@@ -94,4 +96,5 @@ def support(
         threads=default_threads(),
         precision=precision,
     )
-    return SupportResult(run(request, levels=levels, device=device, observer=observer or Silent()))
+    with shown_progress("comparison", observer, quiet) as display:
+        return SupportResult(run(request, levels=levels, device=device, observer=display))

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golow.commands import options
+from golow.commands.gate import Gate
+from golow.commands.look import Look
 from golow.commands.options import (
     Batch,
     Betas,
     Channels,
     Classes,
     Clip,
+    Columns,
     DeviceName,
     DeviceOption,
     Epsilon,
+    FormatName,
+    FormatOption,
     Init,
     Input,
     JsonFile,
@@ -118,17 +123,33 @@ def compare(
     ] = True,
     out: Out = Path("runs"),
     json: JsonFile = None,
+    columns: Columns = None,
+    format: FormatOption = FormatName.table,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Also show what changed since this recorded comparison."),
+    ] = None,
+    fail_above: Annotated[
+        str | None,
+        typer.Option(
+            help="With --against: exit status 1 if a level is slower than there by more than this, "
+            "such as 5%, with confidence."
+        ),
+    ] = None,
 ) -> None:
     """Run a model at every level: check that the levels agree and measure what each one costs.
 
     The exit status is 0 when every level that can run here matches, and 1 when one differs or
-    fails.
+    fails, or when one is slower than --fail-above allows.
     """
     from golow import api
     from golow.comparison import store
     from golow.files import require_place
     from golow.report.progress import ProgressDisplay
 
+    look = Look(names(columns) or [], format.value)
+    look.require(json)
+    gate = Gate.of(against, fail_above)
     store.require_writable(out)
     if json not in (None, "-"):
         require_place(Path(json))
@@ -175,27 +196,29 @@ def compare(
             )
         except api.Interrupted as stopped:
             display.close()
-            _show_and_save(stopped.result, out, json)
+            _show_and_save(stopped.result, out, json, look)
             raise typer.Exit(130) from None
-    _show_and_save(result, out, json)
+    _show_and_save(result, out, json, look)
     bad = any(run.check.verdict in ("differs", "failed") for run in result.comparison.runs)
     bad = bad or (result.life is not None and any(one.failed for one in result.life.cycle.levels))
+    if gate is not None:
+        bad = gate.closes(result.comparison, to_stderr=json == "-" or look.is_document) or bad
     raise typer.Exit(1 if bad else 0)
 
 
-def _show_and_save(result: Result, out: Path, json: str | None) -> None:
+def _show_and_save(result: Result, out: Path, json: str | None, look: Look) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
     from golow.files import write_whole
     from golow.record import encode
-    from golow.report.comparison.table import render
     from golow.report.life import table as life
 
     to_pipe = json == "-"
     console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
-    render(result.comparison, console)
-    if result.life is not None:
+    look.show(result.comparison, console)
+    to_pipe = to_pipe or look.is_document
+    if result.life is not None and not look.is_document:
         life.render(result.life.cycle, console)
-    if to_pipe:
+    if json == "-":
         sys.stdout.buffer.write(encode(result.comparison))
         sys.stdout.flush()
     elif json is not None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from golow.commands import completion
 from golow.record import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
 from golow.report.units import bytes_text
@@ -31,7 +32,10 @@ DataRoot = Annotated[
         show_default=False,
     ),
 ]
-Name = Annotated[str, typer.Argument(help="A data set from `golow data list`.")]
+Name = Annotated[
+    str,
+    typer.Argument(help="A data set from `golow data list`.", autocompletion=completion.datasets),
+]
 OptionalName = Annotated[
     str | None,
     typer.Argument(help="A data set from `golow data list`.  [default: all]", show_default=False),

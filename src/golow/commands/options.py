@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from golow.commands import completion
 from golow.record import GolowError, Optimizer
 
 
@@ -51,6 +52,7 @@ Model = Annotated[
     typer.Argument(
         help="A model from `golow models`, or file.py:Name, package.module:name, file.pt2.",
         show_default=False,
+        autocompletion=completion.models,
     ),
 ]
 ModeOption = Annotated[
@@ -71,7 +73,12 @@ Classes = Annotated[
     typer.Option(help="Number of classes, or size of the vocabulary, for built-in models."),
 ]
 Weights = Annotated[Path | None, typer.Option(help="A .safetensors file with the state dict.")]
-LevelNames = Annotated[str | None, typer.Option(help="Comma-separated levels from `golow levels`.")]
+LevelNames = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated levels from `golow levels`.", autocompletion=completion.levels
+    ),
+]
 Workers = Annotated[
     list[str] | None,
     typer.Option(help="Add your own worker program, as NAME=COMMAND; see docs/protocol.md."),
@@ -237,3 +244,24 @@ def optimizer(
         clip=clip,
         **{key: value for key, value in given.items() if value is not None},
     )
+
+
+class FormatName(StrEnum):
+    """What a comparison is printed as."""
+
+    table = "table"
+    markdown = "markdown"
+    csv = "csv"
+    html = "html"
+
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="Show these columns, separated by commas: time, ratio, throughput, percentiles, "
+        "memory, ready, build, artifact, payback, enqueue.  [default: as many as fit]"
+    ),
+]
+FormatOption = Annotated[
+    FormatName, typer.Option("--format", help="Print a comparison as a table or in this format.")
+]

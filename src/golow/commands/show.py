@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from golow.commands.options import ProfileBy, ProfileSort, ProfileTop
+from golow.commands.look import Look
+from golow.commands.options import (
+    Columns,
+    FormatName,
+    FormatOption,
+    ProfileBy,
+    ProfileSort,
+    ProfileTop,
+    names,
+)
 
 
 def show(
@@ -24,24 +33,35 @@ def show(
     by: ProfileBy = "operator",
     sort: ProfileSort = "time",
     top: ProfileTop = 10,
+    columns: Columns = None,
+    format: FormatOption = FormatName.table,
 ) -> None:
     """Show recorded comparisons, audits, trainings and profiles; --by, --sort, --top are for
-    profiles.
+    profiles, --columns and --format for comparisons.
 
-    Several comparisons can be shown together only if machine, versions and workload are the same.
+    Two comparisons are shown as one table of what changed from the first to the second. Several can
+    be shown together only if machine, versions and workload are the same. A folder of records, such
+    as runs, is listed.
     """
     from golow.auditing import store as audit_store
     from golow.comparison import store
     from golow.life import store as life_store
     from golow.profiling import store as profile_store
     from golow.report.audit import table as auditing
-    from golow.report.comparison.table import render
+    from golow.report.comparison.changes import render_changes
     from golow.report.life import table as life
     from golow.report.profiling import table as profiling
+    from golow.report.records import is_folder_of_records, records_in, render_records
     from golow.report.training import table as training
     from golow.training import store as training_store
 
     profiling.require_view(by, sort)
+    look = Look(names(columns) or [], format.value)
+    look.require()
+    listed = [path for path in records if is_folder_of_records(path)]
+    for path in listed:
+        render_records(path, records_in(path))
+    records = [path for path in records if path not in listed]
     profiles = [path for path in records if profile_store.is_profile(path)]
     for path in profiles:
         profiling.render(profile_store.load(path), by=by, sort=sort, top=top)
@@ -56,8 +76,13 @@ def show(
     comparisons = [store.load(path) for path in records if path not in trainings]
     if comparisons and not anyway:
         store.require_alike(comparisons)
+    if len(comparisons) == 2 and not (look.is_document or by_layer or look.columns):
+        render_changes(comparisons[0], comparisons[1])
+        return
     for comparison in comparisons:
-        render(comparison, by_layer=by_layer)
+        look.show(comparison, by_layer=by_layer)
+    if look.is_document:
+        return
     for path in records:
         if life_store.has_life(path):
             life.render(life_store.load(path))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from golow.commands import completion
 from golow.commands.options import DeviceName, names, no_stream
 from golow.files import is_file, is_folder, require_place
 from golow.record import GolowError
@@ -42,9 +43,17 @@ Asked = Annotated[
         metavar="NAME|FILE",
         help="A study from `golow study list`, or a TOML file.",
         show_default=False,
+        autocompletion=completion.studies,
     ),
 ]
-Name = Annotated[str, typer.Argument(help="Name or folder of the study.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="Name or folder of the study.",
+        show_default=False,
+        autocompletion=completion.studies,
+    ),
+]
 Out = Annotated[Path, typer.Option(help="Folder that holds the studies.", callback=no_stream)]
 Jobs = Annotated[
     int, typer.Option(help="Cells to measure at the same time, each on its own GPU or CPU cores.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golow.commands import options
+from golow.commands import completion, options
 from golow.commands.data import DataRoot
 from golow.commands.options import (
     Betas,
@@ -70,7 +70,11 @@ def train(
         ),
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="A data set from `golow data list`, or folder:PATH.")
+        str,
+        typer.Option(
+            help="A data set from `golow data list`, or folder:PATH.",
+            autocompletion=completion.datasets,
+        ),
     ] = "",
     levels: LevelNames = None,
     worker: Workers = None,

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from golow.comparison.figures import percentiles, throughput
 from golow.files import is_file, read_json, write_whole, writing
 from golow.measure.environment import unlike
 from golow.record import (
@@ -74,7 +75,7 @@ def save(comparison: Comparison, parent: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             write_whole(folder / name, data)
-        write_whole(folder / "runs.csv", _csv(comparison).encode())
+        write_whole(folder / "runs.csv", to_csv_text(comparison).encode())
         write_whole(folder / "comparison.json", encode(index))
     return folder
 
@@ -122,7 +123,10 @@ def require_writable(folder: Path) -> None:
         (folder / ".golow").unlink()
 
 
-def require_alike(comparisons: list[Comparison]) -> None:
+def require_alike(
+    comparisons: list[Comparison],
+    hint: str = "to show them together anyway, add --anyway.",
+) -> None:
     """Raise `GolowError` unless all have the same workload and comparable machines."""
     first = comparisons[0]
     for other in comparisons[1:]:
@@ -133,7 +137,7 @@ def require_alike(comparisons: list[Comparison]) -> None:
         if differences:
             raise GolowError(
                 f"{first.id} and {other.id} are not comparable: " + "; ".join(differences),
-                "to show them together anyway, add --anyway.",
+                hint,
             )
 
 
@@ -177,7 +181,13 @@ def to_rows(comparison: Comparison) -> list[dict[str, Any]]:
             "ratio_high": run.ratio.high if run.ratio else None,
             "word": run.ratio.word if run.ratio else None,
         }
-        for quantity in (*run.memory, *run.life):
+        rate = throughput(run)
+        row |= {
+            "throughput": rate.value if rate else None,
+            "throughput_unit": rate.unit if rate else None,
+        }
+        row |= dict.fromkeys(("p50", "p95", "p99"))
+        for quantity in (*percentiles(run), *run.memory, *run.life):
             row[quantity.name] = quantity.value
         rows.append(row | _device_columns(run))
     return rows
@@ -198,7 +208,8 @@ def _device_columns(run: Run) -> dict[str, Any]:
     return {name: told.get(name, run.quantity(name)) for name in DEVICE_COLUMNS}
 
 
-def _csv(comparison: Comparison) -> str:
+def to_csv_text(comparison: Comparison) -> str:
+    """The rows of `to_rows` as CSV."""
     rows = to_rows(comparison)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     return to_csv(rows, sorted(columns, key=DEVICE_COLUMNS.__contains__))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from golow.levels import ladder
+from golow.levels.installed import installed, installed_command
 from golow.levels.ladder import BASELINE, ChosenLevel, Launch, Level, Probe
 from golow.record import Device, GolowError, Mode
 from golow.workload.bundle import Bundle
@@ -24,15 +25,20 @@ def choices(
 ) -> list[ChosenLevel]:
     """The levels to run, each once, the baseline first.
 
-    levels: names, or None for the default ones; workers: commands by name. Raises `GolowError` for
+    levels: names, of other packages' levels too, or None for the default ones; workers: commands by
+    name. Raises `GolowError` for
     an unknown name, or for a level that does not run in this mode or on this device.
     """
     names = list(levels) if levels is not None else ladder.default(mode, device)
+    others = installed() if levels is not None else {}
+    own = {name: others[name] for name in names if name in others and not ladder.has(name)}
+    names = [name for name in names if name not in own]
+    commands = {name: installed_command(point) for name, point in own.items()} | dict(workers)
     # By the level's own name: an alias for it is the same level.
     found = [ladder.choose(name, mode, device) for name in (BASELINE, *names)]
     chosen = list({choice.name: choice for choice in found}.values())
     taken = {choice.name.replace(":", "-") for choice in chosen}
-    return chosen + [_own_worker(name, command, taken) for name, command in workers.items()]
+    return chosen + [_own_worker(name, command, taken) for name, command in commands.items()]
 
 
 def command_of(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -45,6 +51,11 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
     command = command_of(given)
     if not command:
         raise GolowError(f"the worker {name!r} has no command")
+    if shutil.which(command[0]) is None:
+        raise GolowError(
+            f"the worker {name!r} cannot start: {command[0]} is not a program",
+            f"check the path: --worker {name}=COMMAND",
+        )
     # The name is also used for files.
     if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
         raise GolowError(
@@ -53,8 +64,6 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
         )
 
     def probe() -> Probe:
-        if shutil.which(command[0]) is None:
-            return Probe(False, f"{command[0]} is not a program", "check the path after the =.")
         return Probe(True)
 
     def start(bundle: Bundle, variant: str, cache: Path) -> Launch:

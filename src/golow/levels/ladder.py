@@ -94,6 +94,11 @@ def default(mode: Mode, device: Device) -> list[str]:
     return found
 
 
+def has(name: str) -> bool:
+    """Whether it is the name of a level here, or an alias of one."""
+    return name in ALIASES or any(level.name == name for level in LADDER)
+
+
 def choose(name: str, mode: Mode, device: Device = "cpu") -> ChosenLevel:
     """The level of that name, ``level:variant+choice+choice``; raises `GolowError` with the nearest
     names if there is none, and for a level that does not run in this mode or on this device."""

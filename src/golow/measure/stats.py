@@ -123,6 +123,35 @@ def ratio(level: npt.ArrayLike, baseline: npt.ArrayLike, seed: int) -> Ratio | N
     )
 
 
+def change(after: npt.ArrayLike, before: npt.ArrayLike, seed: int) -> Ratio | None:
+    """Time after over time before, of two races that share no rounds: the ratio of the medians.
+
+    The arguments hold one figure per round. The interval resamples the rounds of each race by
+    themselves, and includes neither a machine that changed in between nor the percent by which two
+    processes of one program differ. None for fewer than two rounds, or a time of zero.
+    """
+    over, under = np.asarray(after, dtype=float), np.asarray(before, dtype=float)
+    if min(over.size, under.size) < 2 or not (np.isfinite(over).all() and (under > 0).all()):
+        return None
+    interval = bootstrap(
+        (over, under),
+        lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
+        n_resamples=RESAMPLES,
+        vectorized=True,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    low, high = float(interval.low), float(interval.high)
+    informative = min(over.size, under.size) >= LEAST_ROUNDS and high > low
+    return Ratio(
+        value=float(np.median(over) / np.median(under)),
+        low=low,
+        high=high,
+        word=word(low, high) if informative else "unclear",
+    )
+
+
 def evidence(level: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
     """The p-value of a difference of more than `CLAIM_MARGIN`, in either direction.
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
 WIDTH = 100
 LONGEST_VARIANT = 14
+UNLIMITED = 10_000  # columns that no table has
 MOST_LINES, LONGEST_LINE = 60, 500  # of a message
 
 
@@ -24,11 +26,17 @@ class PlainConsole(Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def wide_console() -> Console:
-    """Standard output, as wide as the terminal up to 100 columns; 100 columns in a file."""
+def wide_console(most: int = WIDTH) -> Console:
+    """Standard output, as wide as the terminal up to so many columns; 100 columns in a file."""
     console = PlainConsole(markup=False)  # markup would remove the brackets of `golow[cudnn]`
-    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    console.width = min(most, console.width) if console.is_terminal else WIDTH
     return console
+
+
+def fits(table: Table, console: Console) -> bool:
+    """Whether the console shows every cell of the table whole."""
+    unlimited = console.options.update(width=UNLIMITED)
+    return table.__rich_measure__(console, unlimited).maximum <= console.width
 
 
 def plain(text: str) -> str:

@@ -70,7 +70,7 @@ STYLE = {
     "lines.markersize": 4,
     "savefig.dpi": 200,
     "text.parse_math": False,  # names of classes and files may contain dollar signs
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",  # text that can be found, read aloud and edited
     "svg.hashsalt": "golow",
 }
 # Removes the creation time that matplotlib writes by default.

@@ -75,6 +75,13 @@ def decimal_text(number: float | None, unit: str) -> str:
     return f"{_three_digits(number)} {unit}"
 
 
+def rate_text(rate: float) -> str:
+    """A number of things a second: ``3,120``, ``41.2``, ``1.20 M``."""
+    if rate >= 1e6:
+        return f"{_three_digits(rate / 1e6)} M"
+    return f"{rate:,.0f}" if rate >= 1000 else _three_digits(rate)
+
+
 def joules_text(joules: float | None) -> str:
     """Three digits with a fitting unit: ``12.3 J``, ``41.0 mJ``, ``8.20 uJ``."""
     if joules is None:

@@ -266,7 +266,8 @@ class Conversation:
         """End the worker and raise; typed as returning so that a caller can write ``raise``."""
         self._kill()
         log = self.log()
-        raise WorkerFailure(kind, f"{kind}: {message}", log)
+        # The verdict says `failed` in front of it.
+        raise WorkerFailure(kind, message if kind == "failed" else f"{kind}: {message}", log)
 
     def _kill(self) -> None:
         if self._ended:  # its process id may belong to another process by now

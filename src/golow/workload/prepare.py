@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +27,6 @@ from golow.workload.trial import (
     try_step,
 )
 from golow.workload.weights import fresh_module
-
-MOST_THREADS = 4096
 
 
 class Prepared(NamedTuple):
@@ -116,8 +115,13 @@ def _require_sense(request: Request) -> None:
         )
     if request.threads < 1:
         raise GolowError(f"{request.threads} threads compute nothing", "use --threads 1 or more.")
-    if request.threads > MOST_THREADS:
-        raise GolowError(f"{request.threads} threads are too many", "leave out --threads.")
+    cores = len(os.sched_getaffinity(0))
+    if request.threads > cores:
+        raise GolowError(
+            f"{request.threads} threads are more than the {cores} hardware threads that golow may "
+            "use here",
+            f"use --threads {cores} or fewer.",
+        )
     if not 0 <= request.seed < 2**64:
         raise GolowError(f"{request.seed} is not a seed", "use --seed 0 or more.")
     require_optimizer(request.optimizer)

@@ -26,8 +26,9 @@ from golow.report.audit.facts import (
     without_effect,
 )
 from golow.report.audit.setting import best_lines, setting_lines
+from golow.report.comparison.columns import STYLES
 from golow.report.comparison.gpu import names_text
-from golow.report.comparison.table import STYLES, workload_text
+from golow.report.comparison.table import workload_text
 from golow.report.console import WIDTH, visible, wide_console
 from golow.report.units import (
     MISSING,

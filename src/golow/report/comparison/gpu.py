@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 from rich import box
@@ -13,7 +13,7 @@ from rich.text import Text
 from golow.measure.block import is_host_bound
 from golow.measure.nvml import SLOWING
 from golow.record import Block, Comparison, GpuState, Run
-from golow.report.console import level_text
+from golow.report.console import fits, level_text
 from golow.report.units import bytes_text, joules_text, seconds_text, share_text, watts_text
 
 
@@ -60,15 +60,37 @@ def render_gpu(comparison: Comparison, console: Console) -> None:
     }
     if not columns:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("level", no_wrap=True)
-    for title in columns:
-        table.add_column(title, justify="right", no_wrap=True)
-    for run, *cells in zip(comparison.runs, *columns.values(), strict=True):
-        table.add_row(Text(level_text(run.level)), *cells)
     console.print()
     console.print(Text("The GPU", style="bold"))
-    console.print(table)
+    for part in _parts(comparison.runs, columns, console):
+        console.print(part)
+
+
+def _parts(
+    runs: Sequence[Run], columns: Mapping[str, Sequence[str]], console: Console
+) -> list[Table]:
+    """As many tables as the columns need in this width, each with as many as fit."""
+    parts: list[Table] = []
+    waiting = list(columns)
+    while waiting:
+        number = len(waiting)
+        part = _gpu_table(runs, {title: columns[title] for title in waiting})
+        while number > 1 and not fits(part, console):
+            number -= 1
+            part = _gpu_table(runs, {title: columns[title] for title in waiting[:number]})
+        parts.append(part)
+        waiting = waiting[number:]
+    return parts
+
+
+def _gpu_table(runs: Sequence[Run], columns: Mapping[str, Sequence[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("level", overflow="fold")
+    for title in columns:
+        table.add_column(title, justify="right", no_wrap=True)
+    for run, *cells in zip(runs, *columns.values(), strict=True):
+        table.add_row(Text(level_text(run.level)), *cells)
+    return table
 
 
 def _median_of(figure: Callable[[GpuState], float], unit: str) -> Callable[[Run], str]:

@@ -1,9 +1,9 @@
-"""A comparison as a table of 100 columns at most, with advice below it."""
+"""A comparison as a table that fits the terminal, with advice below it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -13,47 +13,43 @@ from rich.text import Text
 from golow.lower.graph import Graph
 from golow.record import Comparison, Run, Workload
 from golow.report.comparison.advice import advice
-from golow.report.comparison.gpu import (
-    gpu_text,
-    is_on_gpu,
-    is_waiting_for_host,
-    render_gpu,
-    throttled_share,
+from golow.report.comparison.columns import (
+    FALLING,
+    STYLES,
+    Column,
+    all_columns,
+    chosen_columns,
+    verdict_text,
 )
-from golow.report.console import level_text, wide_console
+from golow.report.comparison.gpu import gpu_text, is_on_gpu, render_gpu, throttled_share
+from golow.report.console import fits, level_text, wide_console
 from golow.report.layers import has_layers, render_layers
-from golow.report.units import bytes_text, count_text, interval_text, seconds_text, share_text
+from golow.report.units import seconds_text, share_text
 
+NARROWEST, WIDEST = 72, 140  # columns of a terminal
 CUDNN = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
-
-STYLES = {
-    "match": "green",
-    "differs": "bold red",
-    "failed": "red",
-    "unavailable": "dim",
-    "faster": "green",
-    "slower": "yellow",
-    "same": "",
-    "unclear": "dim",
-}
 
 
 def render(
-    comparison: Comparison, console: Console | None = None, by_layer: bool | None = None
+    comparison: Comparison,
+    console: Console | None = None,
+    by_layer: bool | None = None,
+    columns: Sequence[str] = (),
 ) -> None:
     """Print heading, table, advice and notes; then the times by layer if `by_layer` is true, or if
-    it is None and the record has them."""
-    console = console or wide_console()
+    it is None and the record has them. columns: the names of those wanted, as many as fit unless
+    given."""
+    console = console or wide_console(WIDEST)
     console.print(Text(heading(comparison), style="bold"))
     console.print(Text(conditions(comparison), style="dim"))
-    console.print(table(comparison))
+    console.print(fitting(comparison, console, columns))
     for run in comparison.runs:
         if run.check.verdict != "match":
             where = Text(f"{run.level}: {run.check.verdict}", style=STYLES[run.check.verdict])
             console.print(where + Text(f": {run.check.reason}", style="not bold default"))
     console.print()
     console.print(Text(advice(comparison)))
-    for footnote in _footnotes(comparison):
+    for footnote in footnotes(comparison):
         console.print(Text(footnote, style="dim"))
     remarks = [*comparison.notes, *(f"{r.level}: {n}" for r in comparison.runs for n in r.notes)]
     for remark in remarks:
@@ -118,7 +114,7 @@ def _threads_text(run: Run) -> str:
     return f"{run.conditions.threads} thread{'s' if run.conditions.threads > 1 else ''}"
 
 
-def _footnotes(comparison: Comparison) -> list[str]:
+def footnotes(comparison: Comparison) -> list[str]:
     """The meaning of the marks that the table contains."""
     found = []
     if any(run.conditions.rounds_used == "all" for run in comparison.runs):
@@ -136,113 +132,53 @@ def _footnotes(comparison: Comparison) -> list[str]:
     return found
 
 
-def table(comparison: Comparison) -> Table:
-    """One row per level."""
+def table(comparison: Comparison, columns: Sequence[Column] = ()) -> Table:
+    """One row per level, with these columns; all unless given."""
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for title in ("level", "verdict\n(error)"):
         result.add_column(title, no_wrap=True)
-    columns = GPU_COLUMNS if is_on_gpu(comparison) else CPU_COLUMNS
-    for title in columns:
-        result.add_column(title, justify="right", no_wrap=True)
+    columns = columns or all_columns(comparison)
+    for column in columns:
+        result.add_column(column.title, justify="right", no_wrap=True)
     for run in comparison.runs:
-        cells = (Text.assemble(cell(run)) for cell in columns.values())
-        result.add_row(Text(level_text(run.level)), _verdict_text(run), *cells)
+        cells = (Text.assemble(column.cell(run)) for column in columns)
+        result.add_row(Text(level_text(run.level)), verdict_text(run), *cells)
     return result
 
 
-def _verdict_text(run: Run) -> Text:
-    verdict = run.check.verdict
-    return Text(verdict + _error_text(run), style=STYLES[verdict])
+def fitting(comparison: Comparison, console: Console, names: Sequence[str] = ()) -> Table | Text:
+    """The table with as many columns as fit the console, or a block of lines a level.
+
+    names: exactly these columns are wanted, so that none falls away. Below `NARROWEST` columns, and
+    where what never falls away is too wide, every level is a block.
+    """
+    if names:
+        candidates = [chosen_columns(comparison, names)]
+    else:
+        columns = all_columns(comparison)
+        candidates = [
+            tuple(column for column in columns if column.name not in FALLING[:fallen])
+            for fallen in range(len(FALLING) + 1)
+        ]
+    if console.width >= NARROWEST:
+        for candidate in candidates:
+            shown = table(comparison, candidate)
+            if fits(shown, console):
+                return shown
+    return blocks(comparison, candidates[0])
 
 
-def _error_text(run: Run) -> str:
-    """The worst tensor's error divided by its size, and by eager's own error. If its exact value is
-    zero, its size is that of what cancels there."""
-    worst = run.check.worst
-    if worst is None:
-        return ""
-    size = worst.zero_scale or worst.scale
-    share = worst.error / size if size else worst.error
-    mark = "^" if worst.zero_scale else ""
-    times = f" {worst.error / worst.eager_error:.1f}x" if worst.eager_error else ""
-    return f"\n{share:.0e}{mark}{times}"
-
-
-def _time_text(run: Run) -> str:
-    if run.time is None:
-        return "-"
-    mark = "*" if run.conditions.rounds_used == "all" else ""
-    return f"{seconds_text(run.time.value)}{mark}\n{interval_text(run.time)}"
-
-
-def _ratio_text(run: Run) -> Text:
-    if run.ratio is None:
-        return Text("-")
-    if run.level == "eager":
-        return Text("1")
-    text = Text(f"{run.ratio.value:.3f} ")
-    text.append(run.ratio.word, style=STYLES[run.ratio.word])
-    return text.append(f"\n{run.ratio.low:.3f}-{run.ratio.high:.3f}")
-
-
-def _memory_text(run: Run) -> str:
-    if not run.memory:
-        return "-"
-    allocated = run.quantity("allocated_peak")
-    return f"{bytes_text(run.quantity('resident'))}\n{bytes_text(allocated)}"
-
-
-def _device_memory_text(run: Run) -> str:
-    """The process's memory on the GPU, as the driver reports it or else by its increase (+), and
-    its memory on the host."""
-    used, added = run.quantity("device_used"), run.quantity("device_added")
-    total = bytes_text(used) if added is None else f"{bytes_text(added)}+"
-    return f"{total}\n{bytes_text(run.quantity('resident'))}" if run.memory else "-"
-
-
-def _enqueue_text(run: Run) -> Text:
-    style = "yellow" if is_waiting_for_host(run) else ""
-    return Text(seconds_text(run.quantity("enqueue")), style=style)
-
-
-def _ready_text(run: Run) -> str:
-    return seconds_text(run.quantity("ready"))
-
-
-def _build_text(run: Run) -> str:
-    build = run.quantity("build")
-    if build is None:
-        return "-"
-    if build < 0.001:
-        return "none"
-    return seconds_text(build) + ("\n(cached)" if run.build_cached else "")
-
-
-def _payback_text(run: Run) -> str:
-    if run.level == "eager" or run.ratio is None:
-        return "-"
-    if run.payback_iterations is None:
-        return "-" if run.ratio.word == "unclear" else "never"
-    return count_text(run.payback_iterations)
-
-
-CPU_COLUMNS: Mapping[str, Callable[[Run], Text | str]] = {
-    "time\n(interval)": _time_text,
-    "over eager\n(interval)": _ratio_text,
-    "resident\nalloc.": _memory_text,
-    "start\nready": _ready_text,
-    "build\ntime": _build_text,
-    "artifact\nsize": lambda run: bytes_text(run.quantity("artifact")),
-    "pays\nafter": _payback_text,
-}
-GPU_COLUMNS: Mapping[str, Callable[[Run], Text | str]] = {
-    "GPU time\n(interval)": _time_text,
-    "over eager\n(interval)": _ratio_text,
-    "host\nenqueue": _enqueue_text,
-    "GPU mem.\nresident": _device_memory_text,
-    "start\nready": _ready_text,
-    "build\ntime": _build_text,
-}
+def blocks(comparison: Comparison, columns: Sequence[Column]) -> Text:
+    """A block of lines for each level: its name and verdict, then a line a column."""
+    shown = Text()
+    for run in comparison.runs:
+        shown.append("\n").append(run.level, style="bold").append("\n  ")
+        shown.append_text(Text(", ").join(verdict_text(run).split("\n"))).append("\n")
+        for column in columns:
+            line = column.line(run)
+            if line.plain != "-":
+                shown.append(f"  {column.label}: ").append_text(line).append("\n")
+    return shown
 
 
 def graph_table(graph: Graph) -> Table:

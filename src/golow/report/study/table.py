@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from golow.report.comparison.table import STYLES
+from golow.report.comparison.columns import STYLES
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
 from golow.report.study.rows import SIGNS, Outcome, StudyRow
 from golow.report.units import bytes_text, seconds_text
@@ -32,9 +32,13 @@ MEANINGS: dict[Outcome, str] = {
 }
 
 
+UNCLEAR = "?"  # in text, because a dim number looks like any other in a file
+
+
 def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
     """Print every level's time relative to eager, over the grid: below 1 is faster."""
     met: set[Outcome] = set()
+    unclear = False
     for plane in planes(rows):
         what = ", ".join(place_text(axis, place) for axis, place in plane.fixed.items())
         console.print(
@@ -47,6 +51,11 @@ def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
                 if level != "eager":
                     console.print(_of_level(plane, level))
         met |= {row.outcome for row in plane.rows if row.ratio is None}
+        unclear = unclear or any(row.word == "unclear" for row in plane.rows)
+    if unclear:
+        console.print(
+            Text(f"{UNCLEAR}: unclear; too few rounds, or the interval is on both sides of 1")
+        )
     for outcome, sign in SIGNS.items():
         if outcome in met:
             console.print(Text(f"{sign}: {MEANINGS[outcome]}", style="dim"))
@@ -79,7 +88,8 @@ def _ratio_text(row: StudyRow | None) -> Text:
     if row.ratio is None:
         return Text(SIGNS[row.outcome], style="dim" if row.outcome == "skipped" else "red")
     digits = 0 if row.ratio >= 100 else 1 if row.ratio >= 10 else 2
-    return Text(f"{row.ratio:.{digits}f}", style=STYLES.get(row.word or "", ""))
+    mark = UNCLEAR if row.word == "unclear" else ""
+    return Text(f"{row.ratio:.{digits}f}{mark}", style=STYLES.get(row.word or "", ""))
 
 
 def _time_text(row: StudyRow | None) -> Text:

@@ -1,0 +1,51 @@
+"""``golow compare --against``: what changed since a record, and whether that is too much."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from golow.record import Comparison, GolowError
+from golow.report.console import WIDTH, PlainConsole, plain
+
+
+class Gate(NamedTuple):
+    """baseline: what is compared with. limit: the share above which a level is too slow, or None
+    if nothing is."""
+
+    baseline: Comparison
+    limit: float | None
+
+    @classmethod
+    def of(cls, against: Path | None, fail_above: str | None) -> Self | None:
+        """The gate that the options ask for. Raises `GolowError`, before anything is measured, for
+        a baseline that cannot be read or a limit that is none."""
+        from golow.comparison import store
+        from golow.comparison.changes import parsed_limit
+
+        if against is None:
+            if fail_above is not None:
+                raise GolowError(
+                    "--fail-above needs a baseline", "add --against FOLDER, a recorded comparison."
+                )
+            return None
+        limit = None if fail_above is None else parsed_limit(fail_above)
+        return cls(store.load(against), limit)
+
+    def closes(self, comparison: Comparison, *, to_stderr: bool) -> bool:
+        """Print what changed and the gate's line; whether a level is too slow with confidence.
+
+        Raises `GolowError` if machine, versions or workload are not the baseline's.
+        """
+        from golow.comparison import store
+        from golow.comparison.changes import slower_than
+        from golow.report.comparison.changes import gate_text, render_changes
+
+        store.require_alike([self.baseline, comparison], "take the baseline on this machine.")
+        console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_stderr else None
+        found = render_changes(self.baseline, comparison, console)
+        if self.limit is None:
+            return False
+        print(plain(gate_text(found, self.limit)), file=sys.stderr if to_stderr else sys.stdout)
+        return bool(slower_than(found, self.limit))

@@ -1,0 +1,101 @@
+"""A comparison's table as Markdown, CSV or HTML, for reports, spreadsheets and notebooks.
+
+Names of models, levels and tensors come from users and workers, so each format escapes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Literal, get_args
+
+from rich.text import Text
+
+from golow.comparison.store import to_csv_text
+from golow.record import Comparison, GolowError, Run
+from golow.report.comparison.advice import advice
+from golow.report.comparison.columns import Column, all_columns, chosen_columns, verdict_text
+from golow.report.comparison.table import conditions, footnotes, heading
+from golow.report.console import visible
+
+Format = Literal["markdown", "csv", "html"]
+
+
+def document(comparison: Comparison, form: str, columns: Sequence[str] = ()) -> str:
+    """The comparison in this format, with these columns; all unless given.
+
+    csv has every figure of the record, unrounded and in seconds and bytes, and takes no columns.
+    Raises `GolowError` for an unknown format or column.
+    """
+    if form == "csv":
+        if columns:
+            raise GolowError("--format csv has every column of the record", "leave out --columns.")
+        return to_csv_text(comparison)
+    shown = chosen_columns(comparison, columns) if columns else all_columns(comparison)
+    if form == "markdown":
+        return to_markdown(comparison, shown)
+    if form == "html":
+        return to_html(comparison, shown)
+    raise GolowError(f"there is no format {form!r}", f"--format {'|'.join(get_args(Format))}")
+
+
+def to_markdown(comparison: Comparison, columns: Sequence[Column]) -> str:
+    """A heading, a table as GitHub reads it, and the advice."""
+    titles = ["level", "verdict (error)", *(column.title.replace("\n", " ") for column in columns)]
+    lines = [
+        f"**{_markdown(heading(comparison))}**",
+        "",
+        f"| {' | '.join(_markdown(title) for title in titles)} |",
+        f"|---|---{'|--:' * len(columns)}|",
+    ]
+    for run in comparison.runs:
+        lines.append(f"| {' | '.join(_markdown(cell) for cell in _cells(run, columns))} |")
+    below = [*_reasons(comparison), advice(comparison), *footnotes(comparison)]
+    lines += [f"\n{_markdown(text)}" for text in (*below, conditions(comparison))]
+    return "\n".join(lines) + "\n"
+
+
+def to_html(comparison: Comparison, columns: Sequence[Column]) -> str:
+    """A piece of a page: a heading, a table and the advice, without a script or a style sheet."""
+    titles = ["level", "verdict\n(error)", *(column.title for column in columns)]
+    head = "".join(f"<th>{_html(title)}</th>" for title in titles)
+    rows = "\n".join(
+        f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in _cells(run, columns))}</tr>"
+        for run in comparison.runs
+    )
+    below = [*_reasons(comparison), advice(comparison), *footnotes(comparison)]
+    return (
+        f'<div class="golow">\n<p><b>{_html(heading(comparison))}</b><br>'
+        f"<small>{_html(conditions(comparison))}</small></p>\n"
+        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n"
+        + "".join(f"<p>{_html(text)}</p>\n" for text in below)
+        + "</div>\n"
+    )
+
+
+def _cells(run: Run, columns: Sequence[Column]) -> list[str]:
+    texts = (Text.assemble(column.cell(run)).plain for column in columns)
+    return [run.level, verdict_text(run).plain, *texts]
+
+
+def _reasons(comparison: Comparison) -> list[str]:
+    """Why a level does not match."""
+    return [
+        f"{run.level}: {run.check.verdict}: {run.check.reason}"
+        for run in comparison.runs
+        if run.check.verdict != "match"
+    ]
+
+
+def _markdown(text: str) -> str:
+    """The text as itself: its punctuation is no markup, and its line ends are breaks."""
+    # `escape` first: Markdown passes HTML through.
+    marked = re.sub(r"([\\`*_{}\[\]#|~!])", r"\\\1", escape(visible(text), quote=False))
+    # A link that nobody wrote as one: GitHub makes one of `www.` and of `scheme://`.
+    marked = marked.replace("://", ":&#47;&#47;").replace("www.", "www&#46;").replace("@", "&#64;")
+    return marked.replace("\n", "<br>").replace("\t", " ")
+
+
+def _html(text: str) -> str:
+    return escape(visible(text)).replace("\n", "<br>")

@@ -1,0 +1,19 @@
+"""What a terminal shows as HTML, for notebooks."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+from rich.console import Console
+
+from golow.report.console import WIDTH, PlainConsole
+
+PAGE = "<pre style='line-height:normal;font-family:monospace;overflow-x:auto'>{code}</pre>"
+
+
+def as_html(draw: Callable[[Console], object]) -> str:
+    """What this draws on a console, with its colours; names in it are text and never markup."""
+    console = PlainConsole(file=io.StringIO(), record=True, width=WIDTH, markup=False)
+    draw(console)
+    return console.export_html(inline_styles=True, code_format=PAGE)

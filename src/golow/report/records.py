@@ -1,0 +1,91 @@
+"""What a folder of records holds, as a list: `golow show runs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from golow.files import is_file, is_folder
+from golow.record import GolowError
+from golow.report.console import fits, visible, wide_console
+
+KINDS = {
+    "comparison.json": "comparison",
+    "audit.json": "audit",
+    "plan.json": "training",
+    "profile.json": "profile",
+}
+"""The file that makes a folder a record, and what kind it then is."""
+
+
+class Listed(NamedTuple):
+    """One record in the folder. says: the fastest level of a comparison, or why it is unreadable;
+    empty for other kinds."""
+
+    name: str
+    kind: str
+    says: str
+
+
+def is_folder_of_records(path: Path) -> bool:
+    """Whether it is no record itself but a folder with at least one in it."""
+    return is_folder(path) and kind_of(path) is None and bool(records_in(path, read=False))
+
+
+def kind_of(path: Path) -> str | None:
+    """What kind of record this folder is; None if it is none."""
+    return next((kind for name, kind in KINDS.items() if is_file(path / name)), None)
+
+
+def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
+    """The records in the folder, by name. read: say what each comparison found."""
+    found = []
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        raise GolowError(f"{folder} cannot be read: {error.strerror}") from error
+    for path in paths:
+        kind = kind_of(path) if is_folder(path) else None
+        if kind is not None:
+            says = _says(path) if read and kind == "comparison" else ""
+            found.append(Listed(path.name, kind, says))
+    return found
+
+
+def render_records(folder: Path, found: list[Listed]) -> None:
+    """Print the list; below the width of its longest name, a line a figure."""
+    console = wide_console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for title in ("record", "kind", "fastest level"):
+        table.add_column(title, no_wrap=True)
+    for one in found:
+        table.add_row(Text(visible(one.name)), one.kind, Text(visible(one.says)))
+    if fits(table, console):
+        console.print(table)
+    else:
+        for one in found:
+            console.print(Text(f"{visible(one.name)}\n  {one.kind} {visible(one.says)}"))
+    console.print(Text(f"golow show {visible(str(folder))}/RECORD shows one", style="dim"))
+
+
+def _says(path: Path) -> str:
+    """The fastest level that matches, and its time over eager's."""
+    from golow.comparison.store import load
+
+    try:
+        runs = load(path).runs
+    except GolowError:
+        return "cannot be read"
+    faster = [
+        run
+        for run in runs
+        if run.check.verdict == "match" and run.ratio is not None and run.ratio.word == "faster"
+    ]
+    best = min(faster, key=lambda run: run.ratio.value if run.ratio else 1.0, default=None)
+    if best is None or best.ratio is None:
+        return "none is clearly faster than eager"
+    return f"{best.level}, {best.ratio.value:.3f} of eager"
