@@ -7,15 +7,28 @@ import ctypes
 import hashlib
 import re
 import subprocess
+from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.cudnn.ending import finish
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
-from golow.levels.vendor.cudnn.steps import Built, KernelCall, Tensor
+from golow.levels.vendor.cudnn.planning import implemented
+from golow.levels.vendor.cudnn.precision import TYPES, Types
+from golow.levels.vendor.cudnn.steps import Built, Call, KernelCall, Tensor
+from golow.lower.graph import Graph, Node
+from golow.lower.grouping import group_elements
+from golow.lower.verify import run_node
 
-Outputs = dict[tuple[str, str], np.ndarray]
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+Named = dict[str, np.ndarray]
 
 # What the kernels need of CUDA. Conversions round to nearest even, as the GPU's do.
 HEADER = """
@@ -88,52 +101,134 @@ extern "C" void launch(unsigned blocks, unsigned threads, POINTERS, {counted} co
     return library
 
 
-def execute(built: Built, given: dict[tuple[str, str], np.ndarray], folder: Path) -> Outputs:
-    """Run a plan of generated kernels alone, in float32, on one batch: its outputs by kind and
-    target. given: inputs and weights by theirs. Memory holds NaN until something is written."""
-    plan = built.plan
-    memory = {place: _memory(size) for place, size in plan.sizes.items()}
-    for index, buffer in enumerate(plan.buffers):
-        if buffer.place == "input":
-            memory[f"input {index}"] = _memory(buffer.bytes)
+class Machine:
+    """The memory of a plan of one batch, and its generated kernels. Memory holds NaN until
+    something is written."""
 
-    def seen(tensor: Tensor) -> np.ndarray:
-        buffer = plan.buffers[tensor.buffer]
-        if buffer.place == "input":
-            return memory[f"input {tensor.buffer}"][tensor.offset :]
-        return memory[buffer.place][buffer.offset + tensor.offset :]
+    def __init__(self, built: Built, folder: Path) -> None:
+        self.built, self.folder = built, folder
+        self._memory = {place: _memory(size) for place, size in built.plan.sizes.items()}
+        self._inputs = {
+            index: _memory(buffer.bytes)
+            for index, buffer in enumerate(built.plan.buffers)
+            if buffer.place == "input"
+        }
 
-    def write(tensor: Tensor, array: np.ndarray) -> None:
-        content = packed(array.reshape(tensor.shape), tensor.layout).view(np.uint8)
-        seen(tensor)[: content.size] = content
+    def fill(self, given: dict[tuple[str, str], np.ndarray], named: Named) -> None:
+        """Write inputs and state by kind and target, and what is filled when loading by name."""
+        for key, tensor in self.built.inputs.items():
+            if key in given:
+                batched = key[0] in ("input", "target")
+                self.write(tensor, given[key][None] if batched else given[key])
+        for value, tensor in self.built.fills:
+            number = isinstance(value, float)
+            self.write(tensor, np.array(value, np.float32) if number else named[str(value)])
 
-    for key, tensor in built.inputs.items():
-        if key[0] in ("input", "target"):
-            batches = np.stack([given[key]] * tensor.shape[0])
-            write(tensor, batches)
-    for fill in built.fills:
-        number = isinstance(fill.value, float)
-        write(
-            fill.tensor, np.array(fill.value, np.float32) if number else given["fill", fill.value]
-        )
-    for call in built.calls:
-        assert isinstance(call, KernelCall), call
+    def call(self, call: Call) -> bool:
+        """Run a generated kernel, or take the batch; False for a call that needs a GPU."""
+        if not isinstance(call, KernelCall):
+            return False
         tensors = [tensor for tensor in call.arguments if tensor is not None]
-        if call.kernel.expression.startswith("fetch"):
+        if call.kernel.expression.startswith("fetch_"):
             source, _, result = tensors
             one = source._replace(shape=source.shape[1:])
-            flat = seen(source)[: one.layout.bytes(one.shape)].view(NUMPY_TYPES[one.dtype])
-            write(result, unpacked(flat, one.shape, one.layout))
-        else:
-            run(call.kernel, [seen(tensor) for tensor in tensors], folder)
-    found = {}
-    for key, tensor in built.outputs.items():
-        flat = seen(tensor)[: tensor.layout.bytes(tensor.shape)].view(NUMPY_TYPES[tensor.dtype])
-        found[key] = unpacked(flat, tensor.shape, tensor.layout).copy()
-    return found
+            self.write(result, self.read(one))
+            return True
+        if call.kernel.expression not in ("fused", "elements"):
+            return False
+        run(call.kernel, [self._seen(tensor) for tensor in tensors], self.folder)
+        return True
+
+    def read(self, tensor: Tensor) -> np.ndarray:
+        """The tensor's content in PyTorch's order."""
+        if tensor.layout.order == "strided":
+            return self._view(tensor).copy()
+        flat = self._seen(tensor)[: tensor.layout.bytes(tensor.shape)]
+        return unpacked(flat.view(NUMPY_TYPES[tensor.dtype]), tensor.shape, tensor.layout).copy()
+
+    def write(self, tensor: Tensor, array: np.ndarray) -> None:
+        """Fill a tensor, a view too."""
+        if tensor.layout.order == "strided":
+            self._view(tensor)[...] = array
+            return
+        content = packed(array.reshape(tensor.shape), tensor.layout).view(np.uint8)
+        self._seen(tensor)[: content.size] = content
+
+    def _view(self, tensor: Tensor) -> np.ndarray:
+        memory = self._seen(tensor)
+        item = ITEM_BYTES[tensor.dtype]
+        whole = memory[: len(memory) // item * item].view(NUMPY_TYPES[tensor.dtype])
+        steps = [item * step for step in tensor.layout.steps]
+        return np.lib.stride_tricks.as_strided(whole, tensor.shape, steps)
+
+    def _seen(self, tensor: Tensor) -> np.ndarray:
+        buffer = self.built.plan.buffers[tensor.buffer]
+        if buffer.place == "input":
+            return self._inputs[tensor.buffer][tensor.offset :]
+        return self._memory[buffer.place][buffer.offset + tensor.offset :]
 
 
 def _memory(size: int) -> np.ndarray:
     """Bytes that begin at a multiple of 256, as on a GPU; as floats they are NaN."""
     whole = np.full(size + 512, 0xFF, np.uint8)
     return whole[-whole.ctypes.data % 256 :][: size + 256]
+
+
+class Followed(Builder):
+    """A builder that remembers whose each call is, and where each node's values lie."""
+
+    def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
+        super().__init__(graph, engines, types, batches)
+        self.defined: dict[int, list[tuple[str, Tensor]]] = defaultdict(list)
+        self.owners: list[int] = []
+
+    def define(self, index: int, tensor: Tensor) -> None:
+        super().define(index, tensor)
+        value = self.node.outputs[index]
+        if value is not None:
+            self.defined[self.position].append((value.name, self._values[value.name][0]))
+
+    def _add(self, *arguments: Any) -> None:
+        super()._add(*arguments)
+        self.owners.append(self.position)
+
+    def flat(self, *arguments: Any, **further: Any) -> None:
+        super().flat(*arguments, **further)
+        self.owners.append(self.position)
+
+
+def follow(graph: Graph, engines: Engines, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+    """Build the graph's plan in float32 and run it node by node. Generated kernels run here; what a
+    node computes by libraries or other kernels is PyTorch's result, written to where the plan says.
+    Every value must be PyTorch's where the plan says, when it is made.
+
+    tensors: inputs and weights by the names of their values."""
+    grouped = group_elements(graph)
+    builder = Followed(grouped, engines, TYPES["default"], 1)
+    machine = Machine(builder.build(implemented(), finish), folder)
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    given = {(i.kind, i.target): arrays[i.value.name] for i in graph.inputs}
+    calls: dict[int, list[Call]] = defaultdict(list)
+    for owner, call in zip(builder.owners, machine.built.calls, strict=True):
+        calls[owner].append(call)
+    values = dict(tensors)
+    once = machine.built.constants
+    for node in grouped.nodes:
+        if any(value is not None and value.name in once for value in node.outputs):
+            values |= _made(node, values)
+    machine.fill(given, {name: tensor.numpy() for name, tensor in values.items()})
+    for position, node in enumerate(grouped.nodes):
+        values |= _made(node, values)
+        done = [machine.call(call) for call in calls[position]]
+        for name, tensor in builder.defined[position]:
+            expected = values[name].detach().numpy()
+            if not all(done):
+                machine.write(tensor, expected.astype(NUMPY_TYPES[tensor.dtype]))
+            found = machine.read(tensor)
+            message = f"{node.name}: {name} by {node.op}"
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=message)
+
+
+def _made(node: Node, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    results = zip(node.outputs, run_node(node, values), strict=True)
+    return {value.name: tensor for value, tensor in results if value is not None}

@@ -16,16 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cuda_on_cpu import execute
+from cuda_on_cpu import Machine, follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
+from golow.lower.graph import Value
 from golow.lower.grouping import group_elements
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.verify import interpret, verify
+from golow.record import Mode
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
+from test_cudnn_plans import FURTHER, AskedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -111,10 +114,12 @@ def assert_computes(model: nn.Module, x: Tensor) -> None:
     for name, tensor in expected.items():
         torch.testing.assert_close(grouped[name], tensor, rtol=0, atol=0)
     built = build_plan(graph, cast("Engines", None), TYPES["default"], 1)
-    found = execute(built, {("input", "0"): x.numpy()}, FOLDER)
-    for (kind, target), array in found.items():
+    machine = Machine(built, FOLDER)
+    machine.fill({("input", "0"): x.numpy()}, {})
+    assert all(machine.call(call) for call in built.calls)
+    for (kind, target), tensor in built.outputs.items():
         wanted = expected[f"{kind}/{target}"].numpy()
-        np.testing.assert_allclose(array, wanted, rtol=2e-6, atol=1e-6)
+        np.testing.assert_allclose(machine.read(tensor), wanted, rtol=2e-6, atol=1e-6)
 
 
 @settings(max_examples=40, deadline=None)
@@ -138,3 +143,33 @@ def test_functions_and_views_compute_what_torch_does(
 def test_what_overlaps_is_not_overwritten(steps: list[Step]) -> None:
     x = torch.randn(4, 4, 4, 8)
     assert_computes(Drawn(steps, x), x)
+
+
+# What reads views, broadcasts, joins or adds up in many ways.
+NETWORKS_FOLLOWED = [
+    "instance norm", "group norm of signals", "attention, masked by numbers", "attention, grouped",
+    "encoder layer", "lstm", "linear of signals", "windows", "norm", "largest",
+]  # fmt: skip
+RARE_FOLLOWED = ["distances", "bags, largest", "weights of norm one", "sampled by cubes"]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("name", [*NETWORKS_FOLLOWED, *RARE_FOLLOWED])
+def test_every_value_of_a_network_is_where_its_plan_says(name: str, mode: Mode) -> None:
+    torch.manual_seed(0)
+    network = FURTHER[name]
+    graph = lowered(network.make(), mode, tuple(network.shape))
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+
+
+def drawn(value: Value) -> Tensor:
+    """Numbers of its shape and type; integers are zero, so that they are legal indices."""
+    dtype = getattr(torch, value.dtype)
+    if value.dtype == "bool":
+        return torch.rand(value.shape) > 0.3
+    return (
+        torch.rand(value.shape) + 0.1
+        if dtype.is_floating_point
+        else torch.zeros(value.shape, dtype=dtype)
+    )
