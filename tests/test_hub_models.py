@@ -1,4 +1,4 @@
-"""Models of transformers and timm by name: inputs from the configuration, and errors before work."""
+"""Models of transformers and timm by name: inputs from the configuration, and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prepared(folder: Path, name: str, **more: object) -> Prepared:
             batch=2,
             pretrained=False,
             **{"sequence": None if name == "vit" else 16, **more},  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
     )
 
 
@@ -120,7 +120,7 @@ def test_a_configuration_has_no_weights(folder: Path) -> None:
 def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(GolowError, match="config.json"):
+    with pytest.raises(GolowError, match=r"config\.json"):
         prepare(Request(f"hf:{tmp_path}/config.json", pretrained=False))
 
 

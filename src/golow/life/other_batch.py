@@ -58,9 +58,14 @@ def _resized(request: Request, rows: int) -> Request:
         given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         return tuple(torch.cat([tensor, tensor])[:rows] for tensor in given)
 
+    inputs = request.example_inputs
+    if isinstance(inputs, Mapping):
+        inputs = dict(zip(inputs, resized(tuple(inputs.values())) or (), strict=True))
+    else:
+        inputs = resized(inputs)
     return dataclasses.replace(
         request,
-        example_inputs=resized(request.example_inputs),
+        example_inputs=inputs,
         targets=resized(request.targets),
         batch=None,
     )

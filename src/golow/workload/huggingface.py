@@ -44,7 +44,10 @@ def locate_huggingface(
     config = _configuration(transformers, name, wanted)
     kind = _class(transformers, config, attribute)
     config.use_cache = False
-    settings = {"return_loss": True} if mode == "train" and kind.__name__ == "CLIPModel" else {}
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        # Generation's settings have it; the loss needs it to shift the labels.
+        config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
+    settings = {"return_loss": 1} if mode == "train" and kind.__name__ == "CLIPModel" else {}
     return ModelSource(
         kind="huggingface",
         name=name,
@@ -166,7 +169,8 @@ def _class(transformers: Any, config: Any, attribute: str) -> type[nn.Module]:
         table = getattr(tables, task, {})
         if type(config) in table:
             chosen = table[type(config)]
-            return chosen[0] if isinstance(chosen, tuple) else chosen
+            first: type[nn.Module] = chosen[0] if isinstance(chosen, tuple) else chosen
+            return first
     raise GolowError(
         f"transformers has no model for the type {config.model_type}",
         "name a class after the model: hf:NAME:CLASS.",

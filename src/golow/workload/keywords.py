@@ -5,6 +5,7 @@ Every level then calls such a model as any other, with a tuple of tensors.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,11 +20,16 @@ class _ByKeyword(nn.Module):
 
     golow_keywords: tuple[str, ...]
     golow_settings: dict[str, int]
+    golow_cache: str
 
     def forward(self, *batch: Tensor) -> Any:
         """The model's output for these inputs, in the order of their names."""
         given: dict[str, Any] = dict(zip(self.golow_keywords, batch, strict=True))
-        return super().forward(**_with_cache(given), **self.golow_settings)
+        if self.golow_cache:
+            given = _with_cache(given, self.golow_cache)
+        output = super().forward(**given, **self.golow_settings)
+        # The cache is no tensor, and holds what was given and what this pass adds to it.
+        return output.logits if self.golow_cache else output
 
 
 def accept_keywords(
@@ -35,6 +41,7 @@ def accept_keywords(
     module.golow_keywords = keywords  # type: ignore[assignment]
     module.golow_settings = dict(settings)  # type: ignore[assignment]
     own: type[nn.Module] = type(module)
+    module.golow_cache = _cache_name(own, keywords)  # type: ignore[assignment]
     names = {"__module__": own.__module__, "__qualname__": own.__qualname__}
     module.__class__ = type(own.__name__, (_ByKeyword, own), names)
 
@@ -44,14 +51,20 @@ def cache_keywords(layers: int) -> tuple[str, ...]:
     return tuple(f"{CACHE}.{layer}.{part}" for layer in range(layers) for part in ("key", "value"))
 
 
-def _with_cache(given: dict[str, Any]) -> dict[str, Any]:
+def _cache_name(own: type[nn.Module], keywords: tuple[str, ...]) -> str:
+    """The name by which the class takes its cache; empty if none is given. Newer versions of
+    transformers call it ``cache``."""
+    if not any(name.startswith(f"{CACHE}.") for name in keywords):
+        return ""
+    return "cache" if "cache" in inspect.signature(own.forward).parameters else CACHE
+
+
+def _with_cache(given: dict[str, Any], name: str) -> dict[str, Any]:
     names = [name for name in given if name.startswith(f"{CACHE}.")]
-    if not names:
-        return given
     from transformers import DynamicCache
 
     cache = DynamicCache()
     for layer in range(len(names) // 2):
         key, value = (given.pop(f"{CACHE}.{layer}.{part}") for part in ("key", "value"))
         cache.update(key, value, layer)
-    return {**given, CACHE: cache}
+    return {**given, name: cache}

@@ -28,7 +28,8 @@ def without_caches(module: nn.Module) -> tuple[str, ...]:
     found = {
         id(config): config
         for layer in module.modules()
-        if getattr(config := getattr(layer, "config", None), "use_cache", None) is True
+        if (config := getattr(layer, "config", None)) is not None
+        and getattr(config, "use_cache", None) is True
     }
     for config in found.values():
         config.use_cache = False
