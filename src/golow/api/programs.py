@@ -162,7 +162,8 @@ def compare(
     or a mapping of them by the names of the forward pass, with the batch dimension first, for
     models that do not take images; ``targets`` likewise for the loss. levels: names as `golow
     levels` lists them, all that can run here unless given. workers: commands of your own that
-    speak the protocol, by name. interval: relative width to which each ratio's 95% interval is narrowed, within time_limit
+    speak the protocol, by name. interval: relative width to which each ratio's 95% interval is
+    narrowed, within time_limit
     seconds of racing, or five times that where five rounds take longer. threads: of every level;
     one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
     and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a

@@ -52,7 +52,7 @@ class _Inputs:
         self.text = self.config.get_text_config()
         self.batch = request.batch or 8
         self.takes = inspect.signature(self.kind.forward).parameters
-        self.main: str = self.kind.main_input_name
+        self.main: str = getattr(self.kind, "main_input_name", "input_ids")
         self.causal = self.kind.__name__.endswith(("ForCausalLM", "LMHeadModel"))
         self._refuse()
 
