@@ -61,10 +61,14 @@ def _cache_name(own: type[nn.Module], keywords: tuple[str, ...]) -> str:
 
 def _with_cache(given: dict[str, Any], name: str) -> dict[str, Any]:
     names = [name for name in given if name.startswith(f"{CACHE}.")]
-    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicCache, DynamicLayer
 
     cache = DynamicCache()
     for layer in range(len(names) // 2):
         key, value = (given.pop(f"{CACHE}.{layer}.{part}") for part in ("key", "value"))
-        cache.update(key, value, layer)
+        # `update` would join them to an empty tensor, which is work that no generation has.
+        kept = DynamicLayer()
+        kept.keys, kept.values, kept.is_initialized = key, value, True
+        kept.dtype, kept.device = key.dtype, key.device
+        cache.layers.append(kept)
     return {**given, name: cache}
