@@ -30,6 +30,7 @@ Word = Literal["faster", "slower", "same", "unclear"]
 LayerPhase = Literal["forward", "backward", "update"]
 Device = Literal["cpu", "cuda"]
 Precision = Literal["default", "ieee", "tf32", "bf16", "fp16"]
+Phase = Literal["", "prefill", "decode"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -43,14 +44,22 @@ class ModelSource(Record, frozen=True, kw_only=True):
     """Where a worker finds the module.
 
     kind: ``zoo`` (name), ``file`` (path and attribute), ``import`` (dotted module and attribute),
-    ``pickle`` (a live module that golow wrote into the bundle) or ``program`` (a .pt2 file).
+    ``pickle`` (a live module that golow wrote into the bundle), ``program`` (a .pt2 file),
+    ``huggingface`` (a class of transformers and its configuration) or ``timm`` (a name).
+    keywords: the names by which the forward pass takes the inputs, where it takes them by name.
+    settings: what else it is called with. configuration: of transformers, as JSON. pretrained:
+    whether the weights are those that its publisher trained.
     """
 
-    kind: Literal["zoo", "file", "import", "pickle", "program"]
+    kind: Literal["zoo", "file", "import", "pickle", "program", "huggingface", "timm"]
     name: str
     attribute: str = ""
     arguments: dict[str, int] = {}
     sha256: str = ""
+    keywords: tuple[str, ...] = ()
+    settings: dict[str, int] = {}
+    configuration: str = ""
+    pretrained: bool = False
 
 
 OptimizerName = Literal["sgd", "adam", "adamw", "rmsprop"]
@@ -132,8 +141,9 @@ class Workload(Record, frozen=True, kw_only=True):
     ``bf16`` and ``fp16`` follow autocast, with float32 master weights. inputs: the types of one
     batch, batch dimension first, and of the draws that are given behind them. draws: their number.
     random_layers: paths of the layers that drop something in training, and names of functions that
-    do. digest: identifies the content (source, weights, shapes, mode),
-    so that equal workloads can be recognised.
+    do. phase: of text generation, ``prefill`` or ``decode``. tokens: of text, that one iteration
+    processes, of all samples together; 0 where samples are no text. digest: identifies the content
+    (source, weights, shapes, mode), so that equal workloads can be recognised.
     """
 
     model: str
@@ -155,6 +165,8 @@ class Workload(Record, frozen=True, kw_only=True):
     parameters: int = 0
     random_layers: tuple[str, ...] = ()
     draws: int = 0
+    phase: Phase = ""
+    tokens: int = 0
     digest: str = ""
 
 

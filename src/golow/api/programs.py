@@ -15,7 +15,7 @@ from golow.api.progress import shown_progress
 from golow.comparison import store
 from golow.measure.cores import default_threads
 from golow.observer import Observer
-from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Precision, Run
+from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Phase, Precision, Run
 from golow.study.attempt import PROGRAM
 from golow.study.cells import key
 from golow.study.observer import StudyObserver
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from golow.profiling.difference import ProfileDifference
     from golow.profiling.record import Profile
     from golow.training.train import TrainingOutcome
-    from golow.workload.request import Loss
+    from golow.workload.request import Inputs, Loss
 
 
 # ---------------------------------------------------------------- comparisons
@@ -125,7 +125,7 @@ class Interrupted(KeyboardInterrupt):
 
 def compare(
     model: str | nn.Module,
-    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    example_inputs: Inputs | None = None,
     *,
     levels: Sequence[str] | None = None,
     workers: Mapping[str, str | Sequence[str]] | None = None,
@@ -145,6 +145,9 @@ def compare(
     threads: int | None = None,
     device: Device = "cpu",
     precision: Precision = "default",
+    pretrained: bool | None = None,
+    download: bool = False,
+    phase: Phase = "",
     cold: bool = False,
     interval: float = 0.02,
     time_limit: float = 60.0,
@@ -162,13 +165,17 @@ def compare(
 ) -> Result:
     """Run the model at every level, prove that they agree, measure what each costs.
 
-    model: a name of the zoo, ``file.py:Name``, ``package.module:name``, ``file.pt2`` or a module.
-    example_inputs: a tensor or tuple of tensors with the batch dimension first, for models that do
-    not take images; ``targets`` likewise for the loss. levels: names as `golow levels` lists them,
-    all that can run here unless given. workers: commands of your own that speak the protocol, by
-    name. interval: relative width to which each ratio's 95% interval is narrowed, within time_limit
+    model: a name of the zoo, ``hf:NAME``, ``timm:NAME``, ``file.py:Name``,
+    ``package.module:name``, ``file.pt2`` or a module. example_inputs: a tensor, a tuple of tensors
+    or a mapping of them by the names of the forward pass, with the batch dimension first, for
+    models that do not take images; ``targets`` likewise for the loss. levels: names as `golow
+    levels` lists them, all that can run here unless given. workers: commands of your own that
+    speak the protocol, by name. interval: relative width to which each ratio's 95% interval is
+    narrowed, within time_limit
     seconds of racing, or five times that where five rounds take longer. threads: of every level;
-    one a physical core unless given. device and precision: of every level; a GPU is ``cuda``. cold:
+    one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
+    and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
+    GPU is ``cuda``. cold:
     empty the GPU's L2 before each timed iteration. by_layer: after the race, time each level step
     by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
     to it are not looked at. life: afterwards, measure the life cycle of every level that matches,
@@ -204,6 +211,9 @@ def compare(
         threads=threads or default_threads(),
         device=device,
         precision=precision,
+        pretrained=pretrained,
+        download=download,
+        phase=phase,
     )
     settings = ComparisonSettings(
         levels=levels,

@@ -38,6 +38,13 @@ class PrecisionName(StrEnum):
     fp16 = "fp16"
 
 
+class PhaseName(StrEnum):
+    """A phase of text generation."""
+
+    prefill = "prefill"
+    decode = "decode"
+
+
 class OptimizerChoice(StrEnum):
     """The optimizer of a training step."""
 
@@ -50,7 +57,8 @@ class OptimizerChoice(StrEnum):
 Model = Annotated[
     str,
     typer.Argument(
-        help="A model from `golow models`, or file.py:Name, package.module:name, file.pt2.",
+        help="A model from `golow models`, or hf:NAME, timm:NAME, file.py:Name, "
+        "package.module:name, file.pt2.",
         show_default=False,
         autocompletion=completion.models,
     ),
@@ -73,6 +81,30 @@ Classes = Annotated[
     typer.Option(help="Number of classes, or size of the vocabulary, for built-in models."),
 ]
 Weights = Annotated[Path | None, typer.Option(help="A .safetensors file with the state dict.")]
+Pretrained = Annotated[
+    bool | None,
+    typer.Option(
+        "--pretrained/--random-weights",
+        help="Weights of hf: and timm: models.  [default: pretrained for hf:, random for timm:]",
+        show_default=False,
+    ),
+]
+Download = Annotated[
+    bool,
+    typer.Option(
+        "--download",
+        help="Download what an hf: or timm: model needs and this machine lacks; safetensors only.",
+    ),
+]
+PhaseOption = Annotated[
+    PhaseName | None,
+    typer.Option(
+        "--phase",
+        help="Of text generation, for causal hf: models: prefill reads --sequence tokens, decode "
+        "computes one after them.",
+        show_default=False,
+    ),
+]
 LevelNames = Annotated[
     str | None,
     typer.Option(

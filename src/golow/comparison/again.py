@@ -60,6 +60,8 @@ def _is_named(loss: str) -> bool:
 
 def _has_named_inputs(workload: Workload) -> bool:
     """Whether options describe the inputs: one image a sample, or what a model of the zoo takes."""
+    if workload.source.kind == "huggingface":
+        return True
     entry = _entry(workload.source)
     return len(workload.inputs) - workload.draws == (
         1 if entry is None else max(1, len(entry.fields))
@@ -69,6 +71,9 @@ def _has_named_inputs(workload: Workload) -> bool:
 def _model(workload: Workload) -> Iterator[str]:
     """The model, its mode, input and loss."""
     source = workload.source
+    if source.kind in ("huggingface", "timm"):
+        yield from _of_hub(workload)
+        return
     yield f"{source.name}:{source.attribute}" if source.attribute else source.name
     if workload.mode == "train":
         yield from ("--mode", "train")
@@ -81,6 +86,25 @@ def _model(workload: Workload) -> Iterator[str]:
         yield from ("--classes", str(source.arguments["classes"]))
     if workload.loss not in ("", entry.loss if entry is not None else "cross_entropy"):
         yield from ("--loss", workload.loss)
+
+
+def _of_hub(workload: Workload) -> Iterator[str]:
+    """A model of transformers or timm."""
+    source = workload.source
+    if source.kind == "timm":
+        yield f"timm:{source.name}"
+    else:
+        yield f"hf:{source.name}:{source.attribute}"
+    yield "--pretrained" if source.pretrained else "--random-weights"
+    if workload.mode == "train":
+        yield from ("--mode", "train")
+    text = next((i for i, name in enumerate(source.keywords) if name == "input_ids"), None)
+    if workload.phase:
+        yield from ("--phase", workload.phase)
+    if workload.phase == "decode":
+        yield from ("--sequence", str(workload.inputs[1].shape[2]))
+    elif text is not None:
+        yield from ("--sequence", str(workload.inputs[text].shape[1]))
 
 
 def _entry(source: ModelSource) -> Entry | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from golow.record import GolowError
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
 from golow.workload.prepare import prepare
-from golow.workload.request import Request
+from golow.workload.request import Inputs, Request
 
 
 class OtherBatch(NamedTuple):
@@ -58,9 +58,15 @@ def _resized(request: Request, rows: int) -> Request:
         given = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         return tuple(torch.cat([tensor, tensor])[:rows] for tensor in given)
 
+    given = request.example_inputs
+    inputs: Inputs | None
+    if isinstance(given, Mapping):
+        inputs = dict(zip(given, resized(tuple(given.values())) or (), strict=True))
+    else:
+        inputs = resized(given)
     return dataclasses.replace(
         request,
-        example_inputs=resized(request.example_inputs),
+        example_inputs=inputs,
         targets=resized(request.targets),
         batch=None,
     )

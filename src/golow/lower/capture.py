@@ -7,6 +7,7 @@ Training uses AOTAutograd's joint graph of forward and backward.
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) 
     """The graph of ``module.eval()(*inputs)``, as torch.export sees it before decomposition."""
     start = time.perf_counter()
     module.eval()
-    with _explained(name), warnings.catch_warnings():
+    with _explained(name), quiet(), warnings.catch_warnings():
         # A recurrent layer holds its parameters in a list, too, which the export restores.
         warnings.filterwarnings("ignore", message=".*were assigned during export")
         program = torch.export.export(module, inputs, strict=False)
@@ -93,6 +94,8 @@ def capture_training(
         traceback.preserve_node_meta(),
         corrected(),
         _explained(name),
+        quiet(),
+        _compiling(),
     ):
         joint = aot_export_joint_with_descriptors(stack, step, (*inputs, *targets))
     saved = set(module.state_dict())
@@ -125,6 +128,33 @@ def _put_back(module: nn.Module) -> Iterator[None]:
         for child, parameters, buffers in kept:
             child._parameters.update(parameters)
             child._buffers.update(buffers)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep torch's own warnings and dumps of graphs off the terminal: what matters of them is in
+    the error that golow reports."""
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Let models see that they are traced, as torch.export does: transformers' then takes the path
+    that does not read what a mask contains."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
 
 
 class _Step(nn.Module):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from golow.lower.graph import Graph, decode_graph, encode_graph
-from golow.record import GolowError, ModelSource, Workload, encode
+from golow.record import ModelSource, Workload, encode
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,17 +101,16 @@ def _write_around_weights(prepared: Prepared, folder: Path) -> tuple[Bundle, Pre
 
 
 def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
-    """Write a live module or loss with cloudpickle, which also carries notebook definitions."""
+    """Write a live module, as it was before it ran, and a loss of the user's own."""
     source = prepared.workload.source
     if source.kind == "pickle":
-        from golow.workload.draws import own_class  # imports torch, which a vendor worker lacks
-
-        with own_class(prepared.module):
-            data = _pickle(prepared.module, "the module")
+        data = prepared.pickled
         (folder / "module.pkl").write_bytes(data)
         source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
     if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):
-        (folder / "loss.pkl").write_bytes(_pickle(prepared.loss, "the loss function"))
+        from golow.workload.live import pickled  # imports torch, which a vendor worker lacks
+
+        (folder / "loss.pkl").write_bytes(pickled(prepared.loss, "the loss function"))
     return source
 
 
@@ -120,19 +119,6 @@ def _is_named(loss: object, name: str) -> bool:
     from golow.workload.losses import named_loss
 
     return named_loss(name) is loss
-
-
-def _pickle(live: object, what: str) -> bytes:
-    import cloudpickle
-
-    try:
-        data: bytes = cloudpickle.dumps(live)
-    except Exception as error:
-        raise GolowError(
-            f"{what} cannot be sent to another process: {type(error).__name__}: {error}",
-            "put it into a file and name it as file.py:Name.",
-        ) from error
-    return data
 
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:

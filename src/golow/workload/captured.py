@@ -26,9 +26,10 @@ def write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
     Returns notes for the record. If the model cannot be captured, there is one, and the bundle has
     no graph.
     """
+    notes = list(prepared.notes)
     try:
         captured = capture(prepared)
     except GolowError as error:
-        return [f"{error.message}; levels that start from the graph are left out"]
+        return [*notes, f"{error.message}; levels that start from the graph are left out"]
     bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
-    return []
+    return notes

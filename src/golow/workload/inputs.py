@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import psutil
 import torch
+from msgspec.structs import replace
 from torch import Generator, Tensor
 
 from golow import models
 from golow.data import images
 from golow.models import Entry, Field
 from golow.record import GolowError, ModelSource
+from golow.workload import huggingface_inputs, timm_models
 from golow.workload.batch import Batch
 from golow.workload.request import CALLERS_INPUTS, Request
+from golow.workload.request import Inputs as Given
 from golow.workload.source import locate
 from golow.workload.trial import unusual
 
@@ -25,11 +28,13 @@ MADE_UP = "made up from the seed: {}"
 
 
 class Inputs(NamedTuple):
-    """Where the model comes from, its batches, made lazily, and what they are, for the record."""
+    """Where the model comes from, its batches, made lazily, and what they are, for the record.
+    tokens: of text, in one batch."""
 
     source: ModelSource
     batches: Iterator[Batch]
     data: str
+    tokens: int = 0
 
 
 def make_inputs(request: Request) -> Inputs:
@@ -40,7 +45,17 @@ def make_inputs(request: Request) -> Inputs:
         channels=request.channels,
         classes=request.classes,
         resolution=request.resolution,
+        mode=request.mode,
+        pretrained=request.pretrained,
+        download=request.download,
     )
+    if source.kind == "huggingface" and request.example_inputs is None:
+        return _of_huggingface(source, request)
+    if request.phase:
+        raise GolowError(
+            "--phase is for causal models of Hugging Face, with inputs that golow makes",
+            "for example hf:gpt2 --random-weights --phase decode.",
+        )
     entry = models.ZOO[source.name] if source.kind == "zoo" else None
     takes_images = entry is None or entry.takes_images
     if takes_images and request.sequence is not None:
@@ -51,13 +66,24 @@ def make_inputs(request: Request) -> Inputs:
     if entry is not None and not takes_images:
         _refuse_image_options(entry, request)
     if request.example_inputs is not None:
+        if isinstance(request.example_inputs, Mapping):
+            source = replace(source, keywords=tuple(request.example_inputs))
         return Inputs(source, _example_batches(request), CALLERS_INPUTS)
     batch = request.batch or 8
     if entry is not None and not takes_images:
         made = _made_up_batches(entry, request, batch)
-        return Inputs(source, made, MADE_UP.format(", ".join(entry.inputs())))
+        tokens = batch * (request.sequence or entry.sequence)
+        return Inputs(source, made, MADE_UP.format(", ".join(entry.inputs())), tokens)
     shape = _sample_shape(source, request)
     return Inputs(_fit(source, shape), _image_batches(shape, batch, request.seed), DIGITS)
+
+
+def _of_huggingface(source: ModelSource, request: Request) -> Inputs:
+    made = huggingface_inputs.makers(source, request)
+    source = replace(source, keywords=tuple(made.makers), settings=made.settings)
+    rows = huggingface_inputs.batches(made, BATCHES, request.seed)
+    names = dict.fromkeys(name.partition(".")[0] for name in made.makers)
+    return Inputs(source, map(Batch, rows), MADE_UP.format(", ".join(names)), made.tokens)
 
 
 # ---------------------------------------------------------------- text and recommendations
@@ -136,6 +162,9 @@ def _sample_shape(source: ModelSource, request: Request) -> tuple[int, ...]:
         entry = models.ZOO[source.name]
         size = resolution or entry.resolution
         return (source.arguments.get("in_channels", entry.in_channels), size, size)
+    if source.kind == "timm":
+        channels, *sides = timm_models.sample_shape(source)
+        return (channels, *((resolution, resolution) if resolution else sides))
     if resolution is not None:
         return (3, resolution, resolution)
     raise GolowError(
@@ -214,7 +243,9 @@ def _example_batches(request: Request) -> Iterator[Batch]:
         yield Batch(inputs, tuple(rotated(t, index, False) for t in wanted))
 
 
-def _tensors(given: Tensor | Sequence[Tensor] | None, name: str) -> tuple[Tensor, ...]:
+def _tensors(given: Given | None, name: str) -> tuple[Tensor, ...]:
+    if isinstance(given, Mapping):
+        given = tuple(given.values())
     items = (given,) if isinstance(given, Tensor) else tuple(given or ())
     if not all(isinstance(item, Tensor) for item in items):
         raise GolowError(f"{name} must be a tensor or a tuple of tensors")

@@ -29,7 +29,15 @@ def mse_of_outputs(output: object, *targets: Tensor) -> Tensor:
     return torch.stack([functional.mse_loss(leaf, target) for leaf, target in pairs]).sum()
 
 
-OWN: dict[str, Loss] = {loss.__name__: loss for loss in (token_cross_entropy, mse_of_outputs)}
+def own_loss(output: object, *targets: Tensor) -> Tensor:
+    """The loss that a model computes itself from its labels: the first tensor that it returns."""
+    first: Tensor = leaves_of(output)[0]
+    return first
+
+
+OWN: dict[str, Loss] = {
+    loss.__name__: loss for loss in (token_cross_entropy, mse_of_outputs, own_loss)
+}
 
 
 def named_loss(name: str) -> Loss | None:
@@ -46,8 +54,7 @@ def resolve_loss(
         return "", None
     if callable(loss):
         return getattr(loss, "__name__", type(loss).__name__), loss
-    own = models.ZOO[source.name].loss if source.kind == "zoo" else "cross_entropy"
-    name = loss or own
+    name = loss or _usual(source)
     found = named_loss(name)
     if found is None:
         raise GolowError(
@@ -56,3 +63,16 @@ def resolve_loss(
             "Python any function works.",
         )
     return name, found
+
+
+LABELS = ("labels", "start_positions", "return_loss")
+"""Inputs by whose presence a model of transformers computes its loss."""
+
+
+def _usual(source: ModelSource) -> str:
+    """The loss of a model for which nobody names one."""
+    if source.kind == "zoo":
+        return models.ZOO[source.name].loss
+    if any(name in LABELS for name in (*source.keywords, *source.settings)):
+        return own_loss.__name__
+    return "mse_of_outputs" if source.kind == "huggingface" else "cross_entropy"

@@ -13,6 +13,8 @@ from golow.record import GolowError, TensorType, Workload
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import DROPOUT_CALLS
 from golow.workload.inputs import make_inputs
+from golow.workload.keywords import accept_keywords
+from golow.workload.live import pickled, without_caches
 from golow.workload.losses import resolve_loss
 from golow.workload.request import Loss, Request, require_optimizer
 from golow.workload.settled_draws import settle_draws
@@ -30,12 +32,15 @@ from golow.workload.weights import fresh_module
 
 
 class Prepared(NamedTuple):
-    """A workload and what it describes: the module with its weights, the batches, the loss."""
+    """A workload and what it describes: the module with its weights, the batches, the loss.
+    pickled: a live module, as it was before it ran. notes: for the record."""
 
     workload: Workload
     module: nn.Module
     batches: tuple[Batch, ...]
     loss: Loss | None
+    pickled: bytes = b""
+    notes: tuple[str, ...] = ()
 
 
 def prepare(request: Request, on_device: AbstractContextManager[None] | None = None) -> Prepared:
@@ -46,11 +51,15 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     does not fit.
     """
     _require_sense(request)
-    source, made, data = make_inputs(request)
+    source, made, data, tokens = make_inputs(request)
     module, how = fresh_module(
         request.model, source, request.weights, request.initialisation, request.seed
     )
     module.train(request.mode == "train")
+    notes = without_caches(module) if source.kind == "pickle" else ()
+    live = pickled(module, "the module") if source.kind == "pickle" else b""
+    if source.kind == "pickle" and source.keywords:
+        accept_keywords(module, source.keywords, source.settings)
     if request.mode == "train" and source.kind == "program":
         raise GolowError(
             f"{source.name} is an exported program, which cannot be trained",
@@ -101,8 +110,10 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
         parameters=sum(p.numel() for p in module.parameters()),
         random_layers=(*random_layers(module), *dropping) if request.mode == "train" else (),
         draws=draws,
+        phase=request.phase,
+        tokens=tokens,
     )
-    return Prepared(workload, module, batches, loss)
+    return Prepared(workload, module, batches, loss, live, notes)
 
 
 def _require_sense(request: Request) -> None:

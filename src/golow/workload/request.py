@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Union, get_args
 
-from golow.record import Device, GolowError, Mode, Optimizer, OptimizerName, Precision
+from golow.record import Device, GolowError, Mode, Optimizer, OptimizerName, Phase, Precision
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Loss = Callable[..., "Tensor"]
+Inputs = Union["Tensor", Sequence["Tensor"], Mapping[str, "Tensor"]]
 
 CALLERS_INPUTS = "the caller's example inputs"  # what `Workload.data` says of them
 
@@ -22,19 +23,24 @@ CALLERS_INPUTS = "the caller's example inputs"  # what `Workload.data` says of t
 class Request:
     """A workload as its user describes it; `golow.workload.prepare` checks and builds it.
 
-    model: a name of the zoo, ``file.py:Name``, ``package.module:name``, ``file.pt2`` or a module.
-    example_inputs and targets: tensors with the batch dimension first, for models that do not take
-    images; without them golow uses its own images and labels. batch: 8 by default. input_shape: of
-    one sample, without the batch. resolution: side of a square image. sequence: tokens of a sample.
+    model: a name of the zoo, ``hf:NAME``, ``timm:NAME``, ``file.py:Name``,
+    ``package.module:name``, ``file.pt2`` or a module. example_inputs and targets: tensors with the
+    batch dimension first, for models that do not take images; a mapping gives inputs by the names
+    of the forward pass. Without them golow uses its own images and labels. batch: 8 by default.
+    input_shape: of one sample, without the batch. resolution: side of a square image. sequence:
+    tokens of a sample.
     channels, classes: for a model of the zoo; the classes of a language model are its vocabulary.
     weights: a .safetensors file of the state dict. initialisation: a name of
     `golow.models.initialise`. loss: a name of torch.nn.functional or of `golow.workload.losses`,
     or a function of the output and the targets. seed: for weights and order of images. threads:
-    for every level.
+    for every level. pretrained: for ``hf:`` and ``timm:``, the publisher's weights, or random ones;
+    None is the publisher's for ``hf:`` and random ones for ``timm:``. download: whether what is not
+    on this machine yet may be downloaded. phase: of generation, for causal models of ``hf:``;
+    ``decode`` computes one token after ``sequence`` others, whose keys and values are inputs.
     """
 
     model: str | nn.Module
-    example_inputs: Tensor | Sequence[Tensor] | None = None
+    example_inputs: Inputs | None = None
     _: KW_ONLY
     mode: Mode = "infer"
     batch: int | None = None
@@ -52,6 +58,9 @@ class Request:
     threads: int = 1
     device: Device = "cpu"
     precision: Precision = "default"
+    pretrained: bool | None = None
+    download: bool = False
+    phase: Phase = ""
 
 
 def require_optimizer(optimizer: Optimizer) -> None:

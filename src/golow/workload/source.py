@@ -1,7 +1,8 @@
 """Finds a model's source and builds the module, which every worker does again.
 
 A model is a name of the zoo, ``file.py:Name``, ``package.module:name``, a ``.pt2`` program or a
-live module that golow carries in the bundle.
+live module that golow carries in the bundle; or ``hf:NAME`` and ``timm:NAME``, which
+`huggingface` and `timm_models` find.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from torch import nn
 
 from golow import models
 from golow.files import read_text, read_whole, require_file
-from golow.record import GolowError, ModelSource
+from golow.record import GolowError, Mode, ModelSource
+from golow.workload import huggingface, timm_models
 from golow.workload.dropout_calls import dropout_calls_off
+from golow.workload.keywords import accept_keywords
 from golow.workload.program import load_program
 
 GOLOW = Path(__file__).parent.parent
@@ -36,6 +39,9 @@ def locate(
     channels: int | None = None,
     classes: int | None = None,
     resolution: int | None = None,
+    mode: Mode = "infer",
+    pretrained: bool | None = None,
+    download: bool = False,
 ) -> ModelSource:
     """Where the model comes from; raises `GolowError` if it does not exist."""
     given = {"in_channels": channels, "classes": classes, "resolution": resolution}
@@ -44,6 +50,17 @@ def locate(
         return ModelSource(kind="pickle", name=type(model).__name__)
     if not isinstance(model, str):
         raise GolowError(f"a model is a name or a torch.nn.Module, not {model!r}")
+    if model.startswith(huggingface.PREFIX):
+        return huggingface.locate_huggingface(
+            model, pretrained=pretrained, download=download, mode=mode
+        )
+    if model.startswith(timm_models.PREFIX):
+        return timm_models.locate_timm(model, pretrained=pretrained, download=download)
+    if pretrained is not None or download:
+        raise GolowError(
+            f"--random-weights, --pretrained and --download are for hf: and timm:; {model} is none",
+            "leave them out; --weights reads a file.",
+        )
     if model in models.ZOO:
         return ModelSource(kind="zoo", name=model, arguments=arguments)
     if channels is not None or classes is not None:
@@ -71,11 +88,23 @@ def locate(
 
 
 def build_module(source: ModelSource, folder: Path | None = None) -> nn.Module:
-    """The module, with the weights that its own code gives it.
+    """The module, with the weights that its own code gives it; it takes a tuple of inputs, also
+    where its code takes them by name.
 
     folder: the bundle, which holds a live module. Raises `GolowError` with a shortened traceback of
     the user's own code if that fails.
     """
+    module = _own_module(source, folder)
+    if source.keywords:
+        accept_keywords(module, source.keywords, source.settings)
+    return module
+
+
+def _own_module(source: ModelSource, folder: Path | None) -> nn.Module:
+    if source.kind == "huggingface":
+        return huggingface.build_huggingface(source)
+    if source.kind == "timm":
+        return timm_models.build_timm(source)
     if source.kind == "zoo":
         try:
             return models.build(source.name, **source.arguments)

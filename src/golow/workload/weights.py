@@ -16,7 +16,9 @@ from golow.files import require_file
 from golow.models import ZOO
 from golow.models.initialise import initialise
 from golow.record import GolowError, ModelSource
+from golow.workload.huggingface import load_huggingface
 from golow.workload.source import build_module
+from golow.workload.timm_models import weights_file
 
 
 def fresh_module(
@@ -87,7 +89,17 @@ def _give_weights(
         return f"{name}, seed {seed}"
     if source.kind in ("pickle", "program"):
         return "as given"
+    if source.pretrained:
+        _give_pretrained(module, source)
+        return "pretrained"
     return f"the model's own constructor, seed {seed}"
+
+
+def _give_pretrained(module: nn.Module, source: ModelSource) -> None:
+    if source.kind == "timm":
+        _load_weights(module, weights_file(source.name))
+    else:
+        module.load_state_dict(load_huggingface(source).state_dict())
 
 
 def _load_weights(module: nn.Module, path: Path) -> None:

@@ -1,0 +1,203 @@
+"""Models of Hugging Face's transformers: ``hf:NAME``, ``hf:FOLDER``, ``hf:FILE.json``, each also
+with ``:CLASS`` behind it.
+
+Nothing is downloaded unless the user asks for it, and only JSON and safetensors are read. The
+configuration travels in the workload's source, so that a worker needs no cache and no network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from golow.files import read_text
+from golow.record import GolowError, Mode, ModelSource
+
+PREFIX = "hf:"
+# The first table that has the configuration's type gives the class, where nobody names one.
+TASKS = (
+    "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM", "SEMANTIC_SEGMENTATION",
+    "IMAGE_CLASSIFICATION",
+)  # fmt: skip
+
+
+def locate_huggingface(
+    model: str, *, pretrained: bool | None, download: bool, mode: Mode = "infer"
+) -> ModelSource:
+    """The source of a model of transformers; raises `GolowError` if the package, the
+    configuration or the class is missing."""
+    transformers = _transformers(model)
+    name, attribute = _parts(model.removeprefix(PREFIX))
+    wanted = True if pretrained is None else pretrained
+    if wanted and name.endswith(".json"):
+        raise GolowError(f"{name} is a configuration without weights", "add --random-weights.")
+    if download and not Path(name).exists():
+        _fetch(name, wanted)
+    config = _configuration(transformers, name, wanted)
+    kind = _class(transformers, config, attribute)
+    config.use_cache = False
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        # Generation's settings have it; the loss needs it to shift the labels.
+        config.decoder_start_token_id = getattr(config, "pad_token_id", None) or 0
+    settings = {"return_loss": 1} if mode == "train" and kind.__name__ == "CLIPModel" else {}
+    return ModelSource(
+        kind="huggingface",
+        name=name,
+        attribute=kind.__name__,
+        configuration=json.dumps(config.to_dict(), default=str, sort_keys=True),
+        pretrained=wanted,
+        settings=settings,
+    )
+
+
+def configuration_of(source: ModelSource) -> Any:
+    """The configuration that the source carries, as transformers' object."""
+    values = json.loads(source.configuration)
+    return _transformers(source.name).AutoConfig.for_model(values.pop("model_type"), **values)
+
+
+def class_of(source: ModelSource) -> type[nn.Module]:
+    """The class of transformers that the source names."""
+    found: type[nn.Module] = getattr(_transformers(source.name), source.attribute)
+    return found
+
+
+def build_huggingface(source: ModelSource) -> nn.Module:
+    """The module with random weights, in float32."""
+    config = configuration_of(source)
+    config.dtype = torch.float32
+    with _explained(f"{source.attribute} cannot be built from the configuration of {source.name}"):
+        return class_of(source)(config)
+
+
+def load_huggingface(source: ModelSource) -> nn.Module:
+    """The module with its publisher's weights, from this machine's cache or a folder."""
+    kind: Any = class_of(source)
+    hint = (
+        "add --download to download them, or --random-weights; golow reads no weights but "
+        "safetensors."
+    )
+    with _explained(f"the weights of {source.name} are not on this machine", hint):
+        module: nn.Module = kind.from_pretrained(
+            source.name,
+            config=configuration_of(source),
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+        )
+    return module
+
+
+def _transformers(model: str) -> Any:
+    if find_spec("transformers") is None:
+        raise GolowError(
+            f"{model} needs transformers, which is not installed",
+            "pip install 'golow[transformers]'",
+        )
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def _parts(text: str) -> tuple[str, str]:
+    name, _, attribute = text.partition(":")
+    if not name:
+        raise GolowError(
+            "hf: names no model", "for example hf:bert-base-uncased or hf:./config.json."
+        )
+    return name, attribute
+
+
+def _configuration(transformers: Any, name: str, pretrained: bool) -> Any:
+    """From a file, a folder or the cache; with random weights also a type's own defaults."""
+    if name.endswith(".json") or name.startswith((".", "/")):
+        file = Path(name) if name.endswith(".json") else Path(name) / "config.json"
+        return _read(transformers, file)
+    try:
+        return transformers.AutoConfig.from_pretrained(name, local_files_only=True)
+    except Exception as error:
+        types = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+        if name in types and not pretrained:
+            return transformers.AutoConfig.for_model(name)
+        raise GolowError(
+            f"the configuration of {name} is not on this machine",
+            "add --download to download it, or give one that is here: hf:./config.json with "
+            "--random-weights"
+            + (", or --random-weights alone for the type's defaults." if name in types else "."),
+        ) from error
+
+
+def _read(transformers: Any, file: Path) -> Any:
+    try:
+        values = json.loads(read_text(file))
+        kind = values.pop("model_type")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise GolowError(
+            f"{file} is not a configuration of transformers: it is no JSON with a model_type",
+            "write it with config.save_pretrained(FOLDER).",
+        ) from error
+    try:
+        return transformers.AutoConfig.for_model(kind, **values)
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise GolowError(f"transformers refuses {file}: {first}") from error
+
+
+def _class(transformers: Any, config: Any, attribute: str) -> type[nn.Module]:
+    names = [attribute] if attribute else list(config.architectures or ())
+    for name in names[:1]:
+        with _explained(f"transformers cannot import {name}"):
+            found = getattr(transformers, name, None)
+        if isinstance(found, type) and issubclass(found, nn.Module):
+            return found
+        raise GolowError(
+            f"transformers {transformers.__version__} has no model class {name}",
+            "name one after the model: hf:NAME:CLASS.",
+        )
+    tables = transformers.models.auto.modeling_auto
+    for task in (*(f"MODEL_FOR_{task}_MAPPING" for task in TASKS), "MODEL_MAPPING"):
+        table = getattr(tables, task, {})
+        if type(config) in table:
+            chosen = table[type(config)]
+            first: type[nn.Module] = chosen[0] if isinstance(chosen, tuple) else chosen
+            return first
+    raise GolowError(
+        f"transformers has no model for the type {config.model_type}",
+        "name a class after the model: hf:NAME:CLASS.",
+    )
+
+
+def _fetch(name: str, weights: bool) -> None:
+    """Download the configuration and, if wanted, the weights: the one place that uses a network."""
+    from huggingface_hub import snapshot_download
+
+    patterns = ["config.json"]
+    if weights:
+        patterns += ["model*.safetensors", "model.safetensors.index.json"]
+    hint = "check the name and the connection."
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
+        hint = "HF_HUB_OFFLINE is set; unset it to download."
+    with _explained(f"{name} cannot be downloaded", hint):
+        snapshot_download(name, allow_patterns=patterns)
+
+
+@contextmanager
+def _explained(what: str, hint: str = "") -> Iterator[None]:
+    """An error of transformers as a `GolowError` with its first line."""
+    try:
+        yield
+    except (GolowError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise GolowError(f"{what}: {type(error).__name__}: {first}", hint) from error

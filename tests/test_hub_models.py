@@ -1,0 +1,185 @@
+"""Models of transformers and timm by name: inputs from the configuration, and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from golow.record import GolowError, Workload
+from golow.workload.bundle import write_bundle
+from golow.workload.captured import capture
+from golow.workload.prepare import Prepared, prepare
+from golow.workload.request import Request
+
+SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "intermediate_size": 64, "max_position_embeddings": 64}  # fmt: skip
+CONFIGURATIONS = {
+    "bert": {**SMALL, "architectures": ["BertForMaskedLM"]},
+    "llama": {**SMALL, "num_key_value_heads": 2, "architectures": ["LlamaForCausalLM"]},
+    "gpt2": {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    "t5": {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4,
+           "architectures": ["T5ForConditionalGeneration"]},
+    "vit": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 32,
+            "patch_size": 8, "intermediate_size": 64},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file for each configuration."""
+    pytest.importorskip("transformers")
+    place = tmp_path_factory.mktemp("configurations")
+    for name, values in CONFIGURATIONS.items():
+        (place / f"{name}.json").write_text(json.dumps({"model_type": name, **values}))
+    return place
+
+
+def prepared(folder: Path, name: str, **more: object) -> Prepared:
+    return prepare(
+        Request(
+            f"hf:{folder}/{name}.json",
+            batch=2,
+            pretrained=False,
+            **{"sequence": None if name == "vit" else 16, **more},  # type: ignore[arg-type]
+        )
+    )
+
+
+INPUTS = {
+    "bert": ("input_ids", "attention_mask"),
+    "llama": ("input_ids",),
+    "gpt2": ("input_ids",),
+    "t5": ("input_ids", "attention_mask", "decoder_input_ids"),
+    "vit": ("pixel_values",),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_inference_is_captured_with_inputs_from_the_configuration(folder: Path, name: str) -> None:
+    found = prepared(folder, name)
+    assert found.workload.source.keywords == INPUTS[name]
+    assert found.workload.tokens == {"vit": 0, "t5": 64}.get(name, 32)
+    assert capture(found).graph.nodes
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_training_is_captured_by_the_models_own_loss(folder: Path, name: str) -> None:
+    found = prepared(folder, name, mode="train")
+    assert found.workload.loss == "own_loss"
+    assert found.workload.source.keywords[-1] == "labels"
+    graph = capture(found).graph
+    assert any(output.kind == "gradient" for output in graph.outputs)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_one_token_is_decoded_after_a_cache(folder: Path, name: str) -> None:
+    found = prepared(folder, name, phase="decode")
+    heads = 2 if name == "llama" else 4
+    assert [t.shape for t in found.workload.inputs] == [(2, 1), *[(2, heads, 16, 8)] * 4]
+    assert (found.workload.phase, found.workload.tokens) == ("decode", 2)
+    joined = [node for node in capture(found).graph.nodes if node.op == "aten.cat.default"]
+    if name == "gpt2":  # Llama's rotations join, too
+        assert len(joined) == 4  # keys and values of each layer, to those of the new token
+    # The cache counts: other keys and values give another token.
+    ids, *kept = found.batches[0].inputs
+    one = found.module(ids, *kept)
+    other = found.module(ids, *(2 * tensor for tensor in kept))
+    assert not torch.allclose(one, other)
+
+
+def test_the_first_pass_computes_the_last_tokens_scores_alone(folder: Path) -> None:
+    found = prepared(folder, "llama", phase="prefill")
+    assert found.module(*found.batches[0].inputs).logits.shape == (2, 1, 99)
+
+
+def test_phases_are_for_causal_models(folder: Path) -> None:
+    with pytest.raises(GolowError, match="for causal language models"):
+        prepared(folder, "bert", phase="decode")
+
+
+def test_too_many_tokens_are_refused(folder: Path) -> None:
+    with pytest.raises(GolowError, match="takes 1 to 64 tokens, not 65"):
+        prepared(folder, "bert", sequence=65)
+
+
+def test_a_name_that_is_not_here_is_not_downloaded() -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(GolowError, match="is not on this machine") as refused:
+        prepare(Request("hf:nobody/nothing-of-this-name"))
+    assert "--download" in refused.value.hint
+
+
+def test_a_configuration_has_no_weights(folder: Path) -> None:
+    with pytest.raises(GolowError, match="a configuration without weights"):
+        prepare(Request(f"hf:{folder}/bert.json"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"model_type": "nothing-known"}'])
+def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(GolowError, match=r"config\.json"):
+        prepare(Request(f"hf:{tmp_path}/config.json", pretrained=False))
+
+
+@pytest.mark.parametrize(("model", "package"), [("hf:gpt2", "transformers"), ("timm:x", "timm")])
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, model: str, package: str
+) -> None:
+    from golow.workload import huggingface, timm_models
+
+    for module in (huggingface, timm_models):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(GolowError, match=f"needs {package}, which is not installed") as refused:
+        prepare(Request(model))
+    assert f"golow[{package}]" in refused.value.hint
+
+
+def test_the_options_are_for_these_models() -> None:
+    with pytest.raises(GolowError, match="are for hf: and timm:"):
+        prepare(Request("lenet5", pretrained=True))
+
+
+class Named(nn.Module):
+    """Takes inputs by name, and returns a dict; holds what cannot be pickled once it has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.later: object = None
+
+    def forward(self, *, right: Tensor, left: Tensor) -> dict[str, Tensor]:
+        """[batch, 4], [batch, 4] -> [batch, 3]"""
+        self.later = (item for item in "unpicklable")
+        return {"difference": self.layer(left - right)}
+
+
+def test_inputs_by_name_reach_a_worker(tmp_path: Path) -> None:
+    from golow.levels.torch import bundle as torch_bundle
+
+    left, right = torch.randn(2, 4), torch.randn(2, 4)
+    module = Named()
+    found = prepare(Request(module, {"left": left, "right": right}))
+    bundle, found = write_bundle(found, tmp_path / "bundle")
+    assert isinstance(bundle.workload, Workload)
+    assert bundle.workload.source.keywords == ("left", "right")
+    again = torch_bundle.module(bundle)
+    torch.testing.assert_close(
+        again(left, right)["difference"], module(left=left, right=right)["difference"]
+    )
+    assert list(again.state_dict()) == ["layer.weight", "layer.bias"]
+
+
+def test_caches_are_switched_off_in_the_copy(folder: Path) -> None:
+    import transformers
+
+    values = {k: v for k, v in CONFIGURATIONS["gpt2"].items() if k != "architectures"}
+    module = transformers.GPT2LMHeadModel(transformers.GPT2Config(**values)).eval()
+    found = prepare(Request(module, {"input_ids": torch.randint(99, (2, 8))}))
+    assert found.notes and "use_cache=False" in found.notes[0]
+    assert module.config.use_cache is True
+    assert capture(found).graph.nodes
