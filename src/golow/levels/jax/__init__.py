@@ -64,7 +64,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     """Yield what the level cannot run of a captured graph; this needs no JAX."""
-    from golow.levels.jax.source import refused_nodes
+    from golow.levels.jax.writer import refused_nodes
     from golow.lower.passes import apply
 
     return refused_nodes(apply(graph, passes(workload)))
@@ -72,7 +72,7 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
 
 def source(graph: Graph, workload: Workload) -> str:
     """Return the source of the JAX function for a lowered graph. Raises `Unsupported`."""
-    from golow.levels.jax.source import written_source
+    from golow.levels.jax.writer import written_source
 
     return written_source(graph, workload)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from golow.levels.jax import COMPILED, SOURCE
 from golow.levels.jax.forward import trained_parameters
-from golow.levels.jax.source import derived_nodes
+from golow.levels.jax.writer import derived_nodes
 from golow.levels.vendor.bundle_arrays import Batch, Read
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Graph

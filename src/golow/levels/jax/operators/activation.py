@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.jax.source import Writer, number
+from golow.levels.jax.writer import Writer, number
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Activation
 from golow.lower.operators.activation import Activate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from golow.levels.jax.operators.activation import activated
-from golow.levels.jax.source import Writer
+from golow.levels.jax.writer import Writer
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Ref
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormInference

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.levels.jax.operators.activation import activated
-from golow.levels.jax.source import Writer
+from golow.levels.jax.writer import Writer
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.convolution import Convolution
 

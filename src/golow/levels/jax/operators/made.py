@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.jax.source import DTYPES, Writer, number
+from golow.levels.jax.writer import DTYPES, Writer, number
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.fill import Fill

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.jax.source import Writer
+from golow.levels.jax.writer import Writer
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.nll_loss import NllLoss
 

@@ -29,11 +29,8 @@ LEVEL = "jax"
 # JAX computes in 32 bits unless its users ask for more.
 DTYPES = {
     "float32": "jnp.float32",
-    "float64": "jnp.float32",
     "int64": "jnp.int32",
     "int32": "jnp.int32",
-    "int16": "jnp.int16",
-    "int8": "jnp.int8",
     "uint8": "jnp.uint8",
     "bool": "jnp.bool_",
 }
