@@ -164,9 +164,7 @@ class WithoutGradient(nn.Module):
 
 @needs_package
 @pytest.mark.parametrize("hidden", [True, False], ids=["no_grad", "detach"])
-def test_a_gradient_that_pytorch_stops_is_not_taken_for_right(
-    hidden: bool, tmp_path: Path
-) -> None:
+def test_a_gradient_that_pytorch_stops_is_not_taken_for_right(hidden: bool, tmp_path: Path) -> None:
     """JAX makes its own gradients, and no graph says where PyTorch records none."""
     request = Request(WithoutGradient(hidden), torch.randn(8, 6), mode="train")
     bundle = write(request, tmp_path / "bundle")
@@ -213,5 +211,3 @@ def test_the_source_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     shown = CliRunner().invoke(app, ["lower", "lenet5", "--show", "--level", "jax"])
     assert shown.exit_code == 0
     assert "def forward(weights, batch):" in shown.output
-
-

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from golow.levels.jax import COMPILED, SOURCE
-from golow.levels.jax.forward import trained_parameters
-from golow.levels.jax.writer import derived_nodes
+from golow.levels.jax.writer import derived_nodes, trained_parameters
 from golow.levels.vendor.bundle_arrays import Batch, Read
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Graph
@@ -210,16 +209,15 @@ class Execution:
         return found
 
     def _built(self) -> Built:
-        inputs = {(i.kind, i.target): (i.kind, i.target) for i in self.graph.inputs}
-        outputs = {(o.kind, o.target): (o.kind, o.target) for o in self.graph.outputs}
+        inputs: list[Key] = [(i.kind, i.target) for i in self.graph.inputs]
+        outputs: list[Key] = [(o.kind, o.target) for o in self.graph.outputs]
         if self.trains:
-            outputs |= {("gradient", name): ("gradient", name) for name in self.trained}
-            kept = {(kind, name): (kind, name) for kind in self._kept() for name in self.trained}
+            kept = [(kind, name) for kind in self._kept() for name in self.trained]
             if self.workload.optimizer.counts_steps:
-                kept[("steps", "steps")] = ("steps", "steps")
-            inputs |= kept
-            outputs |= kept
-        return Built(inputs, outputs)
+                kept.append(("steps", "steps"))
+            inputs += kept
+            outputs += [("gradient", name) for name in self.trained] + kept
+        return Built({key: key for key in inputs}, {key: key for key in outputs})
 
     def _kept(self) -> tuple[str, ...]:
         return self.workload.optimizer.keeps

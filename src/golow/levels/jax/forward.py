@@ -24,8 +24,3 @@ def forward_of_training(graph: Graph) -> Graph:
     )
     kept = tuple(item for item in graph.outputs if item.kind in FORWARD)
     return eliminate_dead_code(msgspec.structs.replace(graph, outputs=kept + parameters))
-
-
-def trained_parameters(graph: Graph) -> list[str]:
-    """The names of the parameters that a step changes, in the graph's order."""
-    return [item.target for item in graph.outputs if item.kind == "parameter"]

@@ -29,7 +29,6 @@ CLIP = """    norm = jnp.sqrt(sum(jnp.sum(jnp.square(each)) for each in gradient
 COUNT = '    new["steps"] = state["steps"] + 1\n'
 
 
-
 def update_source(settings: Optimizer) -> str:
     """The source of ``update`` and ``step``."""
     clip = "" if settings.clip is None else CLIP.format(clip=settings.clip)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from functools import cache
 
 from golow.levels.jax import operators
-from golow.levels.jax.forward import trained_parameters
 from golow.levels.jax.updates import update_source
 from golow.levels.vendor.implementation import (
     Implementation,
@@ -78,6 +77,11 @@ def written_source(graph: Graph, workload: Workload) -> str:
         return f"{header}\n\ndef forward(weights, batch):\n{body}"
     update = update_source(workload.optimizer)
     return f"{header}\n\ndef forward(parameters, buffers, batch, key, active):\n{body}\n\n{update}"
+
+
+def trained_parameters(graph: Graph) -> list[str]:
+    """The names of the parameters that a step changes, in the graph's order."""
+    return [item.target for item in graph.outputs if item.kind == "parameter"]
 
 
 def derived_nodes(graph: Graph) -> list[Node]:

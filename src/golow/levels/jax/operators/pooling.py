@@ -67,7 +67,7 @@ def adaptive(writer: Writer, given: AdaptiveAveragePool) -> None:
         writer.put(x, image=True)
         return
     if all(size % parts == 0 for size, parts in zip(shape, given.size, strict=True)):
-        kernel = tuple(size // parts for size, parts in zip(shape, given.size, strict=True))
+        kernel = (shape[0] // given.size[0], shape[1] // given.size[1])
         total = _window(x, "0.0", "lax.add", kernel, kernel, ((0, 0), (0, 0)))
         writer.put(f"{total} / {kernel[0] * kernel[1]}", image=True)
         return
@@ -81,8 +81,8 @@ def adaptive(writer: Writer, given: AdaptiveAveragePool) -> None:
 def _window(
     x: str, start: str, function: str, kernel: Pair, stride: Pair, ends: tuple[Pair, ...]
 ) -> str:
-    sizes, steps = (1, *kernel, 1), (1, *stride, 1)
-    return f"lax.reduce_window({x}, {start}, {function}, {sizes}, {steps}, {((0, 0), *ends, (0, 0))})"
+    sizes, steps, sides = (1, *kernel, 1), (1, *stride, 1), ((0, 0), *ends, (0, 0))
+    return f"lax.reduce_window({x}, {start}, {function}, {sizes}, {steps}, {sides})"
 
 
 def _ends(
