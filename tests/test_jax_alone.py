@@ -19,7 +19,7 @@ if not probe().available:
 from in_process import assert_right
 from jax_in_process import compute, lower
 
-EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "3"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

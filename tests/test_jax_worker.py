@@ -211,3 +211,25 @@ def test_the_source_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     shown = CliRunner().invoke(app, ["lower", "lenet5", "--show", "--level", "jax"])
     assert shown.exit_code == 0
     assert "def forward(weights, batch):" in shown.output
+
+
+class Keyed(nn.Module):
+    """A layer with the name of an argument, layers whose names begin with digits, and a draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = nn.Linear(6, 6)
+        self.blocks = nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5), nn.BatchNorm1d(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.blocks(self.key(x))
+        return found
+
+
+def test_layers_may_have_any_name() -> None:
+    prepared = prepare(Request(Keyed(), torch.randn(8, 6), mode="train"))
+    graph = apply(capture(prepared).graph, CLEAN_UP)
+    text = jax.source(apply(graph, jax.passes(prepared.workload)), prepared.workload)
+    compile(text, "step.py", "exec")
+    assert "key__ = " in text
+    assert "jax.random.fold_in(key, 1)" in text

@@ -37,6 +37,8 @@ CHANNELS_LAST = (0, 2, 3, 1)  # an image [N, C, H, W] as [N, H, W, C]
 CHANNELS_SECOND = (0, 3, 1, 2)  # and back
 FILTER = (2, 3, 1, 0)  # a convolution's weight [K, C, R, S] as [R, S, C, K]
 INT32 = 2**31 - 1
+# Names that the source uses itself; a layer may have the same.
+TAKEN = frozenset("jax jnp lax math weights parameters buffers batch key active".split())
 
 HEADER = '''"""{title}, written by golow from the captured graph."""
 
@@ -156,16 +158,16 @@ class Writer:
         """Return the value with its axes in PyTorch's order."""
         name = reference.name
         if name not in self._plain:
-            self._line(f"{name}_plain = jnp.transpose({self._image[name]}, {CHANNELS_SECOND})")
-            self._plain[name] = f"{name}_plain"
+            self._line(f"{name}__plain = jnp.transpose({self._image[name]}, {CHANNELS_SECOND})")
+            self._plain[name] = f"{name}__plain"
         return self._plain[name]
 
     def image(self, reference: Ref) -> str:
         """Return the value, of four axes, with its channels last."""
         name = reference.name
         if name not in self._image:
-            self._line(f"{name}_image = jnp.transpose({self._plain[name]}, {CHANNELS_LAST})")
-            self._image[name] = f"{name}_image"
+            self._line(f"{name}__image = jnp.transpose({self._plain[name]}, {CHANNELS_LAST})")
+            self._image[name] = f"{name}__image"
         return self._image[name]
 
     def filter(self, reference: Ref) -> str:
@@ -193,13 +195,15 @@ class Writer:
         value = self.output(index)
         if value is None:
             return
-        self._line(f"{value.name} = {expression}")
-        (self._image if image else self._plain)[value.name] = value.name
+        name = f"{value.name}__" if value.name in TAKEN else value.name
+        self._line(f"{name} = {expression}")
+        (self._image if image else self._plain)[value.name] = name
 
     def line(self, name: str, expression: str) -> str:
         """Write ``name = expression`` for a value that is no result; return the name, which gets
-        the node's own in front."""
-        full = f"{self.node.name}_{name}"
+        the first result's in front. Two underscores: the graph's own names have no two in a row."""
+        first = next(value.name for value in self.node.outputs if value is not None)
+        full = f"{first}__{name}"
         self._line(f"{full} = {expression}")
         return full
 
