@@ -324,8 +324,8 @@ def test_the_table_names_what_is_missing(
     assert lines[2].split() == ["aten.lgamma.default", "2", *"no [1] yes no [1] no [1]".split()]
     text = " ".join(output.split())
     assert (
-        "[1] jax, onednn, cudnn: aten.lgamma.default is not implemented (2 calls, the first at node "
-        "gates.0, layer gates.0)"
+        "[1] jax, onednn, cudnn: aten.lgamma.default is not implemented (2 calls, the first at "
+        "node gates.0, layer gates.0)"
     ) in text
     assert "eager, torchscript, compile and cudagraph run the module itself" in text
     command = text[text.index("golow compare") :].replace("\\ ", "")

@@ -7,6 +7,7 @@ converts a value once, where an operator asks for the other one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -104,6 +105,13 @@ def number(value: float | int | bool) -> str:
     return repr(value)
 
 
+def identifier(name: str) -> str:
+    """The name of a value as Python's: those that decompositions make may have dots."""
+    cleaned = re.sub(r"\W", "___", name)
+    cleaned = f"v___{cleaned}" if cleaned[0].isdigit() else cleaned
+    return f"{cleaned}__" if cleaned in TAKEN else cleaned
+
+
 class Writer:
     """Writes one graph. An operator's file asks it for values and puts its results into it.
 
@@ -158,16 +166,18 @@ class Writer:
         """Return the value with its axes in PyTorch's order."""
         name = reference.name
         if name not in self._plain:
-            self._line(f"{name}__plain = jnp.transpose({self._image[name]}, {CHANNELS_SECOND})")
-            self._plain[name] = f"{name}__plain"
+            plain = f"{identifier(name)}__plain"
+            self._line(f"{plain} = jnp.transpose({self._image[name]}, {CHANNELS_SECOND})")
+            self._plain[name] = plain
         return self._plain[name]
 
     def image(self, reference: Ref) -> str:
         """Return the value, of four axes, with its channels last."""
         name = reference.name
         if name not in self._image:
-            self._line(f"{name}__image = jnp.transpose({self._plain[name]}, {CHANNELS_LAST})")
-            self._image[name] = f"{name}__image"
+            image = f"{identifier(name)}__image"
+            self._line(f"{image} = jnp.transpose({self._plain[name]}, {CHANNELS_LAST})")
+            self._image[name] = image
         return self._image[name]
 
     def filter(self, reference: Ref) -> str:
@@ -195,7 +205,7 @@ class Writer:
         value = self.output(index)
         if value is None:
             return
-        name = f"{value.name}__" if value.name in TAKEN else value.name
+        name = identifier(value.name)
         self._line(f"{name} = {expression}")
         (self._image if image else self._plain)[value.name] = name
 
@@ -203,7 +213,7 @@ class Writer:
         """Write ``name = expression`` for a value that is no result; return the name, which gets
         the first result's in front. Two underscores: the graph's own names have no two in a row."""
         first = next(value.name for value in self.node.outputs if value is not None)
-        full = f"{first}__{name}"
+        full = f"{identifier(first)}__{name}"
         self._line(f"{full} = {expression}")
         return full
 
