@@ -126,7 +126,7 @@ def test_the_answer_leads_back_to_the_call_and_its_layer() -> None:
     [refusal] = row.reasons_of("onednn")
     assert refusal.reason == "aten.lgamma.default is not implemented"
     assert result.rows[1].refusals == ()
-    assert lacking(result) == ["onednn", "cudnn"]
+    assert lacking(result) == ["jax", "onednn", "cudnn"]
     assert result.lacks("onednn")
     assert not result.lacks("libtorch")
     with pytest.raises(KeyError):
