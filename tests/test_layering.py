@@ -24,7 +24,7 @@ ROWS = [
     {"levels/probe"},
     {"levels/gpu", "levels/level", "levels/choices"},
     {"levels/torch", "levels/peers", "levels/vendor"},
-    {"levels/vendor/onednn", "levels/vendor/cudnn", "levels/libtorch"},
+    {"levels/vendor/onednn", "levels/vendor/cudnn", "levels/libtorch", "levels/jax"},
     {"levels"},
     {"measure"},
     {"check"},

@@ -71,6 +71,9 @@ def lower(
         if lowered.plan is not None:
             print(f"# the plan of {level}")
             print(lowered.plan)
+        if lowered.source:
+            print(f"# the source of {level}")
+            print(lowered.source)
     else:
         wide_console().print(graph_table(lowered.stages[-1]))
         print("To see the graph as Python after each pass, add --show.")

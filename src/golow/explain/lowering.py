@@ -15,10 +15,12 @@ from golow.workload.prepare import Prepared
 
 
 class Lowered(NamedTuple):
-    """The graph as captured and after each pass; the plan, for a level that has one."""
+    """The graph as captured and after each pass; the plan or the source, for a level that has
+    one."""
 
     stages: tuple[Graph, ...]
-    plan: Plan | None
+    plan: Plan | None = None
+    source: str = ""
 
 
 def lower(prepared: Prepared, level: str = "") -> Lowered:
@@ -28,15 +30,17 @@ def lower(prepared: Prepared, level: str = "") -> Lowered:
     workload = prepared.workload
     graphs = tuple(stages(capture(prepared).graph, CLEAN_UP))
     if not level:
-        return Lowered(graphs, None)
+        return Lowered(graphs)
     chosen = ladder.choose(level, workload.mode, workload.device).level
     if not chosen.from_graph:
         known = ", ".join(item.name for item in ladder.LADDER if item.from_graph)
         raise GolowError(f"{level} runs the module, not a graph", f"levels that lower: {known}.")
     if chosen.passes is not None:
         graphs += tuple(stages(graphs[-1], chosen.passes(workload)))[1:]
+    if chosen.source is not None:
+        return Lowered(graphs, source=chosen.source(graphs[-1], workload))
     if chosen.plan is None:
-        return Lowered(graphs, None)
+        return Lowered(graphs)
     probe = chosen.probe()
     if not probe.available:
         raise GolowError(f"{level}: {probe.missing}", probe.fix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from golow.levels import libtorch
+from golow.levels import jax, libtorch
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.peers import onnxruntime, openvino
@@ -38,6 +38,7 @@ LADDER: tuple[Level, ...] = (
     cudagraph.LEVEL,
     onnxruntime.LEVEL,
     openvino.LEVEL,
+    jax.LEVEL,
     libtorch.LEVEL,
     onednn.LEVEL,
     cudnn.LEVEL,
@@ -68,7 +69,7 @@ DEFAULT_ON_CUDA = (
 )
 
 # Levels that need an extra; they run by default only if it is installed.
-OPTIONAL = ("onnxruntime", "openvino", "onednn", "cudnn")
+OPTIONAL = ("onnxruntime", "openvino", "jax", "onednn", "cudnn")
 
 # The vendor's library, called directly; it depends on the device.
 ALIASES: dict[str, dict[Device, str]] = {"vendor": {"cpu": "onednn", "cuda": "cudnn"}}

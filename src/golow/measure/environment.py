@@ -41,6 +41,8 @@ PACKAGES = (
     "onnxruntime",
     "onnxscript",
     "openvino",
+    "jax",
+    "jaxlib",
     "onednn-cpu-gomp",
 )
 

@@ -42,6 +42,7 @@ LEVELS = {
     "cudnn": ("#D55E00", "X"),
     "onnxruntime": ("#009E73", "P"),
     "openvino": ("#882255", "*"),
+    "jax": ("#999933", "H"),
 }
 OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "d", "8")
 VARIANTS: dict[str, Line] = {

@@ -1,0 +1,1 @@
+"""JAX's spelling of every operator, found by looking into this folder."""
