@@ -123,8 +123,11 @@ def test_a_network_in_another_precision(on: OnGpu, mode: Mode, precision: Precis
     network = residual_network(mode)
     wanted, _, _ = network.references
     found = compute(network, on, precision)
-    assert wanted.keys() <= found.keys()
+    unread = {name for name in wanted if name.startswith("1/gradient/")}
+    assert wanted.keys() - unread <= found.keys()
     for name, right in wanted.items():
+        if name in unread:
+            continue
         distance = float(np.linalg.norm(found[name] - right))
         size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
         assert distance <= 60 * ROUNDING[precision] * size, name

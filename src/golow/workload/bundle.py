@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from golow.lower.graph import Graph, decode_graph, encode_graph
-from golow.record import ModelSource, Workload, encode
+from golow.record import GolowError, ModelSource, Workload, encode
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,14 +104,21 @@ def _write_live_objects(prepared: Prepared, folder: Path) -> ModelSource:
     """Write a live module, as it was before it ran, and a loss of the user's own."""
     source = prepared.workload.source
     if source.kind == "pickle":
-        data = prepared.pickled
+        data = _sent(prepared.pickled)
         (folder / "module.pkl").write_bytes(data)
         source = msgspec.structs.replace(source, sha256=hashlib.sha256(data).hexdigest())
     if prepared.loss is not None and not _is_named(prepared.loss, prepared.workload.loss):
         from golow.workload.live import pickled  # imports torch, which a vendor worker lacks
 
-        (folder / "loss.pkl").write_bytes(pickled(prepared.loss, "the loss function"))
+        (folder / "loss.pkl").write_bytes(_sent(pickled(prepared.loss, "the loss function")))
     return source
+
+
+def _sent(pickled: bytes | GolowError) -> bytes:
+    """What a worker gets. Raises the error if there is one."""
+    if isinstance(pickled, GolowError):
+        raise pickled
+    return pickled
 
 
 def _is_named(loss: object, name: str) -> bool:

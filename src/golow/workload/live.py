@@ -7,18 +7,19 @@ from torch import nn
 from golow.record import GolowError
 
 
-def pickled(live: object, what: str) -> bytes:
-    """The object by cloudpickle, which also carries notebook definitions. A module that has run may
-    hold what cannot be pickled, so this is called first."""
+def pickled(live: object, what: str) -> bytes | GolowError:
+    """The object by cloudpickle, which also carries notebook definitions; the error if it cannot be
+    sent to another process, which is raised only where it must be. A module that has run may hold
+    what cannot be pickled, so this is called first."""
     import cloudpickle
 
     try:
         data: bytes = cloudpickle.dumps(live)
     except Exception as error:
-        raise GolowError(
+        return GolowError(
             f"{what} cannot be sent to another process: {type(error).__name__}: {error}",
             "put it into a file and name it as file.py:Name.",
-        ) from error
+        )
     return data
 
 

@@ -33,13 +33,14 @@ from golow.workload.weights import fresh_module
 
 class Prepared(NamedTuple):
     """A workload and what it describes: the module with its weights, the batches, the loss.
-    pickled: a live module, as it was before it ran. notes: for the record."""
+    pickled: a live module, as it was before it ran, or why it cannot be sent to a worker. notes:
+    for the record."""
 
     workload: Workload
     module: nn.Module
     batches: tuple[Batch, ...]
     loss: Loss | None
-    pickled: bytes = b""
+    pickled: bytes | GolowError = b""
     notes: tuple[str, ...] = ()
 
 
