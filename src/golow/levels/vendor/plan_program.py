@@ -284,8 +284,9 @@ class PlanProgram(Chooser):
 
     def _state(self) -> Iterator[tuple[str, np.ndarray]]:
         inputs, kept = self.execution.built.inputs, self._kept_kinds()
+        keys = dict.fromkeys(((i.kind, i.target) for i in self.graph.inputs), None) | inputs
         with bundle_arrays.weights(self.bundle) as read:
-            for kind, target in ((i.kind, i.target) for i in self.graph.inputs if i.kind in STATE):
+            for kind, target in (key for key in keys if key[0] in STATE):
                 tensor = inputs.get((kind, target))
                 # A value that no step changes may be a constant of the plan.
                 array = read(kind, target) if tensor is None else self.execution.read(tensor)
