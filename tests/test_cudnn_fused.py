@@ -28,7 +28,7 @@ from golow.record import Mode
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from test_cudnn_plans import FURTHER, AskedEngines, lowered
+from test_cudnn_plans import FURTHER, AskedEngines, Scaled, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -173,3 +173,21 @@ def drawn(value: Value) -> Tensor:
         if dtype.is_floating_point
         else torch.zeros(value.shape, dtype=dtype)
     )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w, v: w.t() * x,  # the input lies in the other order
+        lambda x, w, v: x + w.t() * v,  # vectors along either axis
+        lambda x, w, v: x + w.t() * v[:, None],
+        lambda x, w, v: (x @ w.t()) * w,
+    ],
+)
+def test_turned_matrices_beside_others(
+    function: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    torch.manual_seed(0)
+    graph = lowered(Scaled(function), "train", (4, 4))
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
