@@ -46,9 +46,9 @@ needs_package = pytest.mark.skipif(not probe().available, reason="oneDNN is not 
 
 
 def test_every_operator_of_the_vocabulary_is_implemented() -> None:
-    """A pass drops copies."""
+    """A pass drops copies; only `cudnn` fuses functions of elements."""
     missing = vocabulary().keys() - implemented().keys()
-    assert missing == {"golow.copy"}
+    assert missing == {"golow.copy", "golow.fused"}
     assert implemented().keys() <= vocabulary().keys()
     assert all(known.operator is vocabulary()[name] for name, known in implemented().items())
 

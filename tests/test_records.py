@@ -82,6 +82,7 @@ def examples() -> dict[str, Node]:
         "blocked_weight": {"weight": x, "top": 1, "left": 2},
         "clip_factor": {"gradients": (x, x), "norm": 1.0},
         "concatenate": {"parts": (x, x), "axis": 1},
+        "fused": {"inputs": (x, x), "program": ("{}",), "yields": ("y",)},
         "convolution": {
             "x": x, "weight": x, "bias": None, "residual": x, "stride": pair,
             "padding": (1, 2, 3, 4), "dilation": pair, "groups": 1, "activation": relu,

@@ -12,7 +12,7 @@ from golow.auditing import store
 from golow.auditing.observer import AuditObserver
 from golow.auditing.record import Audit, AuditedLevel
 from golow.measure.cores import default_threads
-from golow.record import Device, Mode, Optimizer, Precision
+from golow.record import Device, Mode, Optimizer, Phase, Precision
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
 
@@ -95,6 +95,9 @@ def audit(
     initialisation: str | None = None,
     loss: str | Loss | None = None,
     targets: Tensor | Sequence[Tensor] | None = None,
+    pretrained: bool | None = None,
+    download: bool = False,
+    phase: Phase = "",
     optimizer: Optimizer | None = None,
     seed: int = 0,
     threads: int | None = None,
@@ -137,6 +140,9 @@ def audit(
         initialisation=initialisation,
         loss=loss,
         targets=targets,
+        pretrained=pretrained,
+        download=download,
+        phase=phase,
         optimizer=optimizer or Optimizer(),
         seed=seed,
         threads=threads or default_threads(),

@@ -51,16 +51,16 @@ def _own_worker(name: str, given: str | Sequence[str], taken: Collection[str]) -
     command = command_of(given)
     if not command:
         raise GolowError(f"the worker {name!r} has no command")
-    if shutil.which(command[0]) is None:
-        raise GolowError(
-            f"the worker {name!r} cannot start: {command[0]} is not a program",
-            f"check the path: --worker {name}=COMMAND",
-        )
     # The name is also used for files.
     if not OWN_NAME.fullmatch(name) or name in {*taken, "comparison"}:
         raise GolowError(
             f"a worker cannot be called {name!r}",
             "choose a name of letters, digits, _ and - that no level has.",
+        )
+    if shutil.which(command[0]) is None:
+        raise GolowError(
+            f"the worker {name!r} cannot start: {command[0]} is not a program",
+            f"check the path: --worker {name}=COMMAND",
         )
 
     def probe() -> Probe:

@@ -113,6 +113,7 @@ def make_plan(
                 own = placed[index]
                 placed[index] = own._replace(place=place, offset=offset + own.offset)
         sizes[place] = layout.bytes
+    sizes = {place: sizes[place] for place in places if place in sizes}
     return Plan(name, tuple(steps), tuple(placed), sizes, pieces)
 
 
