@@ -20,7 +20,7 @@ from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.planning import implemented
 from golow.levels.vendor.cudnn.precision import TYPES, Types
-from golow.levels.vendor.cudnn.steps import Built, Call, KernelCall, Tensor
+from golow.levels.vendor.cudnn.steps import Built, Call, FlatCall, KernelCall, Tensor
 from golow.lower.graph import Graph, Node
 from golow.lower.grouping import group_elements
 from golow.lower.verify import run_node
@@ -200,7 +200,8 @@ class Followed(Builder):
 def follow(graph: Graph, engines: Engines, tensors: dict[str, torch.Tensor], folder: Path) -> None:
     """Build the graph's plan in float32 and run it node by node. Generated kernels run here; what a
     node computes by libraries or other kernels is PyTorch's result, written to where the plan says.
-    Every value must be PyTorch's where the plan says, when it is made.
+    Every value must be PyTorch's where the plan says, when it is made, and every gradient when it
+    is used.
 
     tensors: inputs and weights by the names of their values."""
     grouped = group_elements(graph)
@@ -220,12 +221,29 @@ def follow(graph: Graph, engines: Engines, tensors: dict[str, torch.Tensor], fol
     for position, node in enumerate(grouped.nodes):
         values |= _made(node, values)
         done = [machine.call(call) for call in calls[position]]
+        for call in calls[position]:
+            if isinstance(call, FlatCall):
+                _assert_gradients(machine, call, grouped, values)
         for name, tensor in builder.defined[position]:
             expected = values[name].detach().numpy()
             if not all(done):
                 machine.write(tensor, expected.astype(NUMPY_TYPES[tensor.dtype]))
             found = machine.read(tensor)
             message = f"{node.name}: {name} by {node.op}"
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=message)
+
+
+def _assert_gradients(
+    machine: Machine, call: FlatCall, graph: Graph, values: dict[str, torch.Tensor]
+) -> None:
+    """What an update is about to read is right."""
+    steps, calls = machine.built.plan.steps, machine.built.calls
+    read = {operand.buffer for operand in steps[calls.index(call)].reads}
+    for item in graph.outputs:
+        tensor = machine.built.outputs[item.kind, item.target]
+        if item.kind == "gradient" and tensor.buffer in read:
+            found, expected = machine.read(tensor), values[item.name].numpy()
+            message = f"the gradient of {item.target}"
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=message)
 
 

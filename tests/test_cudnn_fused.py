@@ -20,8 +20,12 @@ from cuda_on_cpu import Machine, follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.lower.graph import Value
+from golow.lower.graph import Graph, GraphInput, GraphOutput, Node, Phase, Ref, Value
 from golow.lower.grouping import group_elements
+from golow.lower.operator import Operator, written
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.flip import Flip
+from golow.lower.operators.sgd_update import SgdUpdate
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.verify import interpret, verify
 from golow.record import Mode
@@ -191,3 +195,63 @@ def test_turned_matrices_beside_others(
     graph = lowered(Scaled(function), "train", (4, 4))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+
+
+class PassedOn(nn.Module):
+    """The gradient of ``shift``, which lies in the other order, is that of the layer before it,
+    too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.shift, self.last = (nn.Parameter(torch.rand(4, 4)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x * self.scale).tanh() + self.shift.t()) @ self.last
+
+
+def test_a_gradient_that_is_passed_on_is_not_overwritten_before_its_update() -> None:
+    torch.manual_seed(0)
+    graph = lowered(PassedOn(), "train", (4, 4))
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+
+
+def test_a_group_that_reads_a_parameter_stays_before_its_update() -> None:
+    """Joined with what comes after the update, it would read the new content."""
+    weight, later = graph_value("weight"), graph_value("later")
+    multiply = Binary(function="multiply", a=Ref(name="x"), b=Ref(name="weight"))
+    product = node(multiply, graph_value("a"))
+    update = node(
+        SgdUpdate(
+            parameter=Ref(name="weight"), momentum=Ref(name="momentum"), gradient=Ref(name="x"),
+            learning_rate=Ref(name="rate"), factor=0.9, weight_decay=0.0,
+        ),
+        graph_value("new_momentum"), graph_value("new_weight"), phase="update",
+    )  # fmt: skip
+    copied = node(Flip(x=Ref(name="x"), axes=(0,)), later)
+    total = node(Binary(function="add", a=Ref(name="a"), b=Ref(name="later")), graph_value("y"))
+    graph = Graph(
+        name="moved", mode="train", nodes=(product, update, copied, total),
+        inputs=(
+            GraphInput(value=graph_value("x"), kind="input", target="0"),
+            GraphInput(value=weight, kind="parameter", target="weight"),
+            GraphInput(value=graph_value("momentum"), kind="momentum", target="weight"),
+            GraphInput(value=graph_value("rate", ()), kind="learning_rate", target=""),
+        ),
+        outputs=(
+            GraphOutput(name="y", kind="output", target="0"),
+            GraphOutput(name="new_weight", kind="parameter", target="weight"),
+            GraphOutput(name="new_momentum", kind="momentum", target="weight"),
+        ),
+    )  # fmt: skip
+    ops = [item.op for item in verify(group_elements(verify(graph))).nodes]
+    assert ops == ["golow.flip", "golow.fused", "golow.sgd_update"]
+
+
+def graph_value(name: str, shape: tuple[int, ...] = (4, 4)) -> Value:
+    return Value(name=name, shape=shape, dtype="float32")
+
+
+def node(operator: Operator, *values: Value, phase: Phase = "forward") -> Node:
+    empty = Node(name=values[-1].name, op="", arguments=(), phase=phase)
+    return written(empty, operator, outputs=values)

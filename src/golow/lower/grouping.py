@@ -3,11 +3,13 @@ them never reaches memory. A function that stands alone is a group of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.operator import written
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
@@ -29,7 +31,7 @@ def group_elements(graph: Graph) -> Graph:
     A function joins the group of what it reads if both are computed at the same indices, or if the
     group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
     What others read of a group is one of its results. Groups never wait for a node that waits for
-    them.
+    them, and what reads an input stays before the node that changes it.
     """
     groups = _Groups(graph)
     for position, node in enumerate(graph.nodes):
@@ -59,11 +61,14 @@ class _Groups:
             for value in node.outputs
             if value is not None
         }
-        self.readers: dict[int, set[int]] = {position: set() for position in self.members}
-        for position, node in enumerate(graph.nodes):
-            for name in node.references():
-                if name in self.maker:
-                    self.readers[self.maker[name]].add(position)
+        made = [
+            {self.maker[name] for name in node.references() if name in self.maker}
+            for node in graph.nodes
+        ]
+        self.readers = _inverse(made)
+        # A level changes an input in place: whoever reads the old content must have done so.
+        self.waits = [one | other for one, other in zip(made, _old_readers(graph), strict=True)]
+        self.followers = _inverse(self.waits)
         self.returned = {item.name for item in graph.outputs}
 
     def join(self, name: str, reader: int) -> None:
@@ -119,7 +124,7 @@ class _Groups:
         }
 
     def _is_between(self, first: int, second: int) -> bool:
-        """Whether a node outside both groups reads the first and is needed by the second."""
+        """Whether a node outside both groups must follow the first and precede the second."""
         waiting = [p for p in self._following(first) if self.of[p] != second]
         seen: set[int] = set()
         while waiting:
@@ -135,7 +140,7 @@ class _Groups:
         return [
             reader
             for position in self.members[group]
-            for reader in self.readers[position]
+            for reader in self.followers[position]
             if self.of[reader] != group
         ]
 
@@ -145,20 +150,12 @@ class _Groups:
         nodes: list[Node] = []
 
         def emit(group: int) -> None:
-            # Makers first; groups do not wait for one another, so this ends.
+            # What it waits for first; groups do not wait for one another, so this ends.
             waiting = [group]
             while waiting:
                 this = waiting[-1]
-                before = (
-                    {
-                        self.of[self.maker[name]]
-                        for position in self.members[this]
-                        for name in self.nodes[position].references()
-                        if name in self.maker
-                    }
-                    - done
-                    - {this}
-                )
+                waited = set().union(*(self.waits[position] for position in self.members[this]))
+                before = {self.of[position] for position in waited} - done - {this}
                 if before:
                     waiting += sorted(before, reverse=True)
                     continue
@@ -189,3 +186,27 @@ class _Groups:
         paths = [p for i in members for p in (self.nodes[i].module, *self.nodes[i].absorbed)]
         absorbed = tuple(dict.fromkeys(path for path in paths if path != last.module))
         return written(last, fused, outputs=tuple(results), absorbed=absorbed)
+
+
+def _inverse(waits: Sequence[set[int]]) -> list[set[int]]:
+    """For each node, those that wait for it."""
+    found: list[set[int]] = [set() for _ in waits]
+    for position, waited in enumerate(waits):
+        for other in waited:
+            found[other].add(position)
+    return found
+
+
+def _old_readers(graph: Graph) -> list[set[int]]:
+    """For each node that makes the new content of inputs, the earlier nodes that read the old one,
+    or a view of it."""
+    views, _ = last_reads(graph)
+    changed = state_outputs(graph)
+    readers: dict[str, set[int]] = defaultdict(set)
+    found: list[set[int]] = []
+    for position, node in enumerate(graph.nodes):
+        new = (value.name for value in node.outputs if value is not None)
+        found.append({r for name in new if name in changed for r in readers[changed[name]]})
+        for name in node.references():
+            readers[views.get(name, name)].add(position)
+    return found

@@ -262,8 +262,11 @@ class Builder(StepList):
         return found
 
     def dies(self, reference: Ref) -> bool:
-        """Whether the value's memory is free after the current node."""
+        """Whether the value's memory is free after the current node. A gradient elsewhere is copied
+        to its place only when its group is updated."""
         group = self._groups.get(reference.name, reference.name)
+        if group in self._gradients:
+            return False
         in_arena = self._buffers[self.tensor(reference).buffer].place == "arena"
         return in_arena and self._last_reads.get(group, -1) <= self.position
 
