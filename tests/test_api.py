@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import golow
-from golow.api import programs as api
+from golow.api import studies
 from golow.auditing import audit as auditing
 from golow.auditing.audit import AuditSettings
 from golow.comparison import compare as comparison
@@ -59,8 +59,8 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "audit", program)
     monkeypatch.setattr(training, "train", program)
     monkeypatch.setattr(supporting, "support", program)
-    monkeypatch.setattr(api, "measure_study", program)
-    monkeypatch.setattr(api, "find_study", lambda study, out, device: study)
+    monkeypatch.setattr(studies, "measure_study", program)
+    monkeypatch.setattr(studies, "find_study", lambda study, out, device: study)
 
 
 def distinct(function: Callable[..., object]) -> Given:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from golow.api.audits import AuditInterrupted, AuditResult, audit, load_audit
-from golow.api.programs import (
+from golow.api.comparisons import (
     Interrupted,
     LifeResult,
-    ProfileDiff,
-    ProfileResult,
     Result,
-    StudyResult,
-    TrainingInterrupted,
-    TrainingResult,
     choices,
     compare,
     load,
     load_life,
-    load_profile,
-    load_study,
+)
+from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
+from golow.api.studies import StudyResult, load_study, run_study
+from golow.api.supports import SupportResult, support
+from golow.api.trainings import (
+    TrainingInterrupted,
+    TrainingResult,
     load_training,
-    profile,
     resume,
-    run_study,
     train,
 )
-from golow.api.supports import SupportResult, support
 
 __all__ = [
     "AuditInterrupted",

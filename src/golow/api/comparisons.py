@@ -1,0 +1,266 @@
+"""Comparisons as Python users call them, and the choices behind them.
+
+The programs return plain records. Only this package and the commands join them with reports, and
+import what a call needs when it is called: PyTorch is not needed to read a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.api.frame import frame
+from golow.api.progress import shown_progress
+from golow.comparison import store
+from golow.measure.cores import default_threads
+from golow.observer import Observer
+from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Phase, Precision, Run
+from golow.worker.limits import Limits
+from golow.worker.turn import Turn
+
+if TYPE_CHECKING:
+    import pandas
+    from torch import Tensor, nn
+
+    from golow.levels.choices import Choice
+    from golow.life.record import LifeCycle
+    from golow.workload.request import Inputs, Loss
+
+
+class LifeResult(NamedTuple):
+    """The life cycle of `compare` with ``life=True``: the record, and ways to look at it."""
+
+    cycle: LifeCycle
+
+    def table(self) -> None:
+        """Print the stages, the level to use for so many iterations, and what was tried."""
+        from golow.report.life.table import render
+
+        render(self.cycle)
+
+    def figures(self, folder: str | Path) -> list[Path]:
+        """Draw the figure into the folder. Needs ``pip install golow[figures]``."""
+        from golow.report.life.figure import write_figures
+
+        return write_figures(self.cycle, Path(folder))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a life; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        from golow.report.life.export import life_rows
+
+        return frame(life_rows(self.cycle))
+
+
+class Result(NamedTuple):
+    """What `compare` returns: the record, and ways to look at it. life: if it was asked for."""
+
+    comparison: Comparison
+    life: LifeResult | None = None
+
+    def table(self) -> None:
+        """Print the table and the advice, and the life cycle if there is one."""
+        from golow.report.comparison.table import render
+
+        render(self.comparison)
+        if self.life is not None:
+            self.life.table()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.comparison.formats import document
+
+        return document(self.comparison, "html")
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
+        return frame(store.to_rows(self.comparison))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the records into a new folder under this one; returns that folder."""
+        written = store.save(self.comparison, Path(folder))
+        if self.life is not None:
+            from golow.life import store as life_store
+            from golow.report.life.export import write_tables
+
+            life_store.save(self.life.cycle, written)
+            write_tables(self.life.cycle, written)
+        return written
+
+    def run(self, level: str) -> Run:
+        """The record of one level; raises KeyError for one that did not take part."""
+        for run in self.comparison.runs:
+            if run.level == level:
+                return run
+        raise KeyError(level)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came; ``result`` holds what had been measured by then."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+def compare(
+    model: str | nn.Module,
+    example_inputs: Inputs | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    workers: Mapping[str, str | Sequence[str]] | None = None,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    sequence: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    weights: str | Path | None = None,
+    initialisation: str | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    optimizer: Optimizer | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: Device = "cpu",
+    precision: Precision = "default",
+    pretrained: bool | None = None,
+    download: bool = False,
+    phase: Phase = "",
+    cold: bool = False,
+    interval: float = 0.02,
+    time_limit: float = 60.0,
+    allow_differs: bool = False,
+    by_layer: bool = False,
+    brief: bool = False,
+    life: bool = False,
+    life_rounds: int = 3,
+    life_cold: bool = True,
+    cache: Path | None = None,
+    limits: Limits | None = None,
+    turn: Turn | None = None,
+    quiet: bool = False,
+    observer: Observer | None = None,
+) -> Result:
+    """Run the model at every level, prove that they agree, measure what each costs.
+
+    model: a name of the zoo, ``hf:NAME``, ``timm:NAME``, ``file.py:Name``,
+    ``package.module:name``, ``file.pt2`` or a module. example_inputs: a tensor, a tuple of tensors
+    or a mapping of them by the names of the forward pass, with the batch dimension first, for
+    models that do not take images; ``targets`` likewise for the loss. levels: names as `golow
+    levels` lists them, all that can run here unless given. workers: commands of your own that
+    speak the protocol, by name. interval: relative width to which each ratio's 95% interval is
+    narrowed, within time_limit
+    seconds of racing, or five times that where five rounds take longer. threads: of every level;
+    one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
+    and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
+    GPU is ``cuda``. cold:
+    empty the GPU's L2 before each timed iteration. by_layer: after the race, time each level step
+    by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
+    to it are not looked at. life: afterwards, measure the life cycle of every level that matches,
+    in so many rounds; life_cold: also from empty caches, which builds everything again. turn: where
+    several comparisons share a GPU, this one's place among them. quiet: show no progress; observer:
+    is told of it instead.
+
+    Raises `GolowError` for what the caller can mend, `Interrupted` (with what was measured) on
+    Ctrl-C. What goes wrong in a level is that level's result.
+    """
+    from golow.comparison.compare import compare as run
+    from golow.comparison.settings import ComparisonSettings
+    from golow.life.cycle import life_cycle
+    from golow.life.settings import LifeSettings, require_rounds
+    from golow.workload.request import Request
+
+    request = Request(
+        model,
+        example_inputs,
+        mode=mode,
+        batch=batch,
+        resolution=resolution,
+        sequence=sequence,
+        input_shape=input_shape,
+        channels=channels,
+        classes=classes,
+        weights=weights,
+        initialisation=initialisation,
+        loss=loss,
+        targets=targets,
+        optimizer=optimizer or Optimizer(),
+        seed=seed,
+        threads=threads or default_threads(),
+        device=device,
+        precision=precision,
+        pretrained=pretrained,
+        download=download,
+        phase=phase,
+    )
+    settings = ComparisonSettings(
+        levels=levels,
+        workers=workers or {},
+        cold=cold,
+        interval=interval,
+        time_limit=time_limit,
+        allow_differs=allow_differs,
+        by_layer=by_layer,
+        brief=brief,
+        cache=cache,
+        limits=limits,
+        turn=turn,
+    )
+    living = LifeSettings(
+        levels=levels,
+        workers=workers or {},
+        rounds=life_rounds,
+        cold=life_cold,
+        cache=cache,
+        limits=limits,
+    )
+    if life:
+        require_rounds(life_rounds)
+        if turn is not None and turn.is_shared:
+            raise GolowError("lives cannot be measured while others use the GPU", "leave out turn.")
+    with shown_progress("comparison", observer, quiet) as display:
+        result = Result(run(request, settings, display))
+    if result.comparison.race.stopped_because == "interrupted":
+        raise Interrupted(result)
+    if life:
+        with shown_progress("comparison", observer, quiet) as display:
+            cycle = life_cycle(request, living, result.comparison, display)
+        result = result._replace(life=LifeResult(cycle))
+        if cycle.interrupted:
+            raise Interrupted(result)
+    return result
+
+
+def choices(
+    *, level: str | None = None, mode: Mode | None = None, device: Device | None = None
+) -> tuple[Choice, ...]:
+    """What frameworks, libraries and the system decide unless the user does, with the alternatives.
+
+    level, mode, device: only the choices in force there. Raises `GolowError` for an unknown word.
+    """
+    from golow.levels.choices.listing import listed
+
+    return listed(level=level, mode=mode, device=device)
+
+
+def load(place: str | Path) -> Result:
+    """What `compare` returned, from the folder of a record or its ``comparison.json``; older
+    formats are brought up. It has the life cycle if there is one.
+
+    Raises `GolowError` for a folder without a comparison.
+    """
+    from golow.life import store as life_store
+
+    comparison = store.load(place)
+    folder = Path(place).parent if Path(place).name == "comparison.json" else Path(place)
+    life = LifeResult(life_store.load(folder)) if life_store.has_life(folder) else None
+    return Result(comparison, life)
+
+
+def load_life(place: str | Path) -> LifeResult:
+    """The life cycle in the folder of a comparison, or in its ``life.json``."""
+    from golow.life import store as life_store
+
+    return LifeResult(life_store.load(Path(place)))

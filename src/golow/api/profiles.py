@@ -1,0 +1,194 @@
+"""Profiles as Python users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.api.progress import shown_progress
+from golow.measure.cores import default_threads
+from golow.observer import Observer
+from golow.record import Device, Mode, Phase, Precision
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from golow.profiling.difference import ProfileDifference
+    from golow.profiling.record import Profile
+    from golow.workload.request import Loss
+
+
+class ProfileResult(NamedTuple):
+    """What `profile` returns: one record a precision, and ways to look at them."""
+
+    profiles: tuple[Profile, ...]
+
+    def table(self, *, by: str = "operator", sort: str = "time", top: int = 10) -> None:
+        """Print where a step's time goes, and the first operators, kernels or blocks of memory of
+        every level, or its layers below the roofline, or the layers of all."""
+        from golow.report.profiling.table import render
+
+        render(self.profiles, by=by, sort=sort, top=top)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.notebook import as_html
+        from golow.report.profiling.table import render
+
+        return as_html(lambda console: render(self.profiles, console=console))
+
+    def diff(self, other: ProfileResult) -> ProfileDiff:
+        """What changed from this profile to the other, for every level and precision in both."""
+        from golow.profiling.difference import difference
+
+        return ProfileDiff(difference(self.profiles, other.profiles))
+
+    def figures(self, folder: str | Path) -> list[Path]:
+        """Draw all figures into the folder. Needs ``pip install golow[figures]``."""
+        from golow.report.profiling.figures import write_figures
+
+        return write_figures(self.profiles, Path(folder))
+
+    def tensorboard(self, folder: str | Path) -> None:
+        """Write TensorBoard's logs into the folder. Needs ``pip install golow[tensorboard]``."""
+        from golow.report.profiling.tensorboard import write_tensorboard
+
+        write_tensorboard(self.profiles, Path(folder))
+
+
+class ProfileDiff(NamedTuple):
+    """What `ProfileResult.diff` returns: the record, and its table."""
+
+    difference: ProfileDifference
+
+    def table(
+        self,
+        *,
+        by: str = "operator",
+        top: int = 10,
+        names: tuple[str, str] = ("before", "after"),
+    ) -> None:
+        """Print how a step's time changed, and the operators, kernels or layers that changed most.
+        names: of the two profiles."""
+        from golow.report.profiling.difference import render_difference
+        from golow.report.profiling.table import require_view
+
+        require_view(by, "time")
+        render_difference(self.difference, names, by=by, top=top)
+
+
+def load_profile(place: str | Path) -> ProfileResult:
+    """The profile of a folder that ``golow profile --save`` wrote, or of its ``profile.json``."""
+    from golow.profiling.store import load
+
+    return ProfileResult(load(Path(place)))
+
+
+def profile(
+    model: str | nn.Module,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    levels: Sequence[str] | None = None,
+    workers: Mapping[str, str | Sequence[str]] | None = None,
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    sequence: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    weights: str | Path | None = None,
+    initialisation: str | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    pretrained: bool | None = None,
+    download: bool = False,
+    phase: Phase = "",
+    seed: int = 0,
+    threads: int | None = None,
+    device: Device = "cpu",
+    precisions: Sequence[Precision] = ("default",),
+    steps: int = 5,
+    time_limit: float = 10.0,
+    by_shape: bool = False,
+    way_down: str | None = None,
+    folder: str | Path | None = None,
+    cache: Path | None = None,
+    quiet: bool = False,
+    observer: Observer | None = None,
+) -> ProfileResult:
+    """Show where a step's time and memory go, at every level.
+
+    The workload and levels are those of `compare`. precisions: one profile each. steps: profiled
+    steps of each level. time_limit: of the race without a profiler, in seconds. by_shape: tell
+    operators apart by the shapes of their inputs. way_down: instead of a profile, what stands
+    between the call of the layer with this path and the vendor's routine. folder: a new one for
+    the record, its tables as CSV and the traces; with several precisions, the traces of each have a
+    folder of their own in it.
+
+    Raises `GolowError` for what the caller can mend. What goes wrong in a level is that level's
+    result.
+    """
+    from golow.profiling import store as profile_store
+    from golow.profiling.profile import ProfileSettings
+    from golow.profiling.profile import profile as run
+    from golow.profiling.way_down.way_down import WaySettings
+    from golow.profiling.way_down.way_down import way_down as run_way_down
+    from golow.report.profiling.export import write_tables
+    from golow.workload.request import Request
+
+    found = []
+    for precision in precisions:
+        request = Request(
+            model,
+            example_inputs,
+            mode=mode,
+            batch=batch,
+            resolution=resolution,
+            sequence=sequence,
+            input_shape=input_shape,
+            channels=channels,
+            classes=classes,
+            weights=weights,
+            initialisation=initialisation,
+            loss=loss,
+            targets=targets,
+            pretrained=pretrained,
+            download=download,
+            phase=phase,
+            seed=seed,
+            threads=threads or default_threads(),
+            device=device,
+            precision=precision,
+        )
+        traces = None
+        if folder is not None:
+            traces = Path(folder) / precision if len(precisions) > 1 else Path(folder)
+            profile_store.make_folder(traces)
+        if way_down is not None:
+            way = WaySettings(
+                layer=way_down,
+                levels=levels,
+                workers=workers or {},
+                time_limit=time_limit,
+                cache=cache,
+            )
+            with shown_progress("comparison", observer, quiet) as display:
+                found.append(run_way_down(request, way, display))
+            continue
+        settings = ProfileSettings(
+            levels=levels,
+            workers=workers or {},
+            steps=steps,
+            time_limit=time_limit,
+            by_shape=by_shape,
+            traces=traces,
+            cache=cache,
+        )
+        with shown_progress("comparison", observer, quiet) as display:
+            found.append(run(request, settings, display))
+    if folder is not None:
+        profile_store.save(tuple(found), Path(folder))
+        write_tables(found, Path(folder))
+    return ProfileResult(tuple(found))

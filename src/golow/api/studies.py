@@ -1,0 +1,90 @@
+"""Studies as Python users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from golow.api.progress import shown_progress
+from golow.record import Comparison, Device
+from golow.study.attempt import PROGRAM
+from golow.study.cells import key
+from golow.study.observer import StudyObserver
+from golow.study.record import CellRecord, Study
+from golow.study.run import STUDIES, find_study
+from golow.study.run import run_study as measure_study
+from golow.study.settings import StudySettings
+from golow.study.state import StudyState, read_state
+from golow.study.store import StudyFolder
+
+
+class StudyResult(StudyState):
+    """What `run_study` returns: a study as far as it has come, in one environment.
+
+    asked: every cell, in the order of measuring; records: those that have one, by key.
+    environments: of all cells in the folder, by name, and how many each has.
+    """
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.notebook import as_html
+        from golow.report.study.rows import Measured, rows_of
+        from golow.report.study.table import render_grid
+
+        cells = [
+            Measured(record, self.comparison(record) if record.state == "done" else None)
+            for record in self.records.values()
+        ]
+        return as_html(lambda console: render_grid(rows_of(self.study.name, cells), console))
+
+    def comparison(self, record: CellRecord) -> Comparison:
+        """What was measured in a cell that is done."""
+        return StudyFolder(self.folder).comparison(record)
+
+    def comparisons(self) -> Iterator[Comparison]:
+        """Of all cells that are done, in the order of the study."""
+        for cell in self.asked:
+            record = self.records.get(key(cell))
+            if record is not None and record.state == "done":
+                yield self.comparison(record)
+
+
+def run_study(
+    study: str | Path | Study,
+    *,
+    device: Device | None = None,
+    out: str | Path = STUDIES,
+    jobs: int = 1,
+    ray: str | None = None,
+    skip: bool = True,
+    budget: float | None = None,
+    quiet: bool = False,
+    observer: StudyObserver | None = None,
+    program: Sequence[str] = PROGRAM,
+) -> StudyResult:
+    """Measure every cell of a study that has no record yet; what happens to a cell is its record.
+
+    study: a name that `golow study list` lists, a TOML file, or a `Study`. device: instead of the
+    study's own. out: the folder of studies, in which this one has its folder. jobs: so many cells
+    at a time, on different GPUs or disjoint cores. ray: ``auto`` or the address of a Ray cluster,
+    which then measures. skip: cells that are certain to need too much memory are not tried.
+    budget: seconds after which no further cell is begun. program: what Python runs for a cell.
+
+    Calling it again goes on: after an interruption the cell in flight is lost, and nothing else.
+    Raises `GolowError` for what the caller can mend, such as a full disk.
+    """
+    settings = StudySettings(jobs=jobs, ray=ray, skip=skip, budget=budget, program=program)
+    asked = find_study(study, Path(out), device)
+    with shown_progress("study", observer, quiet) as display:
+        return StudyResult(*measure_study(asked, Path(out), settings, display))
+
+
+def load_study(folder: str | Path, environment: str | None = None) -> StudyResult:
+    """The study in that folder, as far as it has come.
+
+    environment: the name of the one whose cells are wanted; the one with the most cells unless
+    given. Raises `GolowError` where there is no such study or environment.
+    """
+    return StudyResult(*read_state(Path(folder), environment))
