@@ -16,7 +16,7 @@ from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fused import Fused, encode_part, input_name
 from golow.lower.operators.pointwise import Pointwise
-from golow.lower.rewriting import with_names
+from golow.lower.rewriting import Links, absorbing, with_names
 
 MOST_INPUTS = 12
 MOST_PARTS = 48
@@ -55,12 +55,8 @@ class _Groups:
         self.graph, self.nodes = graph, graph.nodes
         self.of = list(range(len(graph.nodes)))
         self.members = {position: [position] for position in range(len(graph.nodes))}
-        self.maker = {
-            value.name: position
-            for position, node in enumerate(graph.nodes)
-            for value in node.outputs
-            if value is not None
-        }
+        links = Links(graph)
+        self.maker, self.returned = links.maker, links.returned
         made = [
             {self.maker[name] for name in node.references() if name in self.maker}
             for node in graph.nodes
@@ -69,7 +65,6 @@ class _Groups:
         # A level changes an input in place: whoever reads the old content must have done so.
         self.waits = [one | other for one, other in zip(made, _old_readers(graph), strict=True)]
         self.followers = _inverse(self.waits)
-        self.returned = {item.name for item in graph.outputs}
 
     def join(self, name: str, reader: int) -> None:
         """Put the maker of a value and one of its readers into one group if they may be."""
@@ -183,8 +178,7 @@ class _Groups:
             program=tuple(program),
             yields=tuple(value.name for value in results),
         )
-        paths = [p for i in members for p in (self.nodes[i].module, *self.nodes[i].absorbed)]
-        absorbed = tuple(dict.fromkeys(path for path in paths if path != last.module))
+        absorbed = absorbing(last, *(self.nodes[position] for position in members[:-1]))
         return written(last, fused, outputs=tuple(results), absorbed=absorbed)
 
 

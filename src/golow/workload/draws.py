@@ -205,22 +205,6 @@ def accept_draws(module: nn.Module, count: int, mode: Mode) -> None:
     module.__class__ = type(own.__name__, (_Given, own), names)
 
 
-@contextmanager
-def own_class(module: nn.Module) -> Iterator[None]:
-    """The module as its own code made it, within the block."""
-    given = type(module)
-    if not issubclass(given, _Given):
-        yield
-        return
-    module.__class__ = given.__bases__[1]
-    draws = vars(module).pop("golow_draws")
-    try:
-        yield
-    finally:
-        module.__class__ = given
-        module.golow_draws = draws
-
-
 _INSTALLED: set[Mode] = set()
 
 

@@ -80,7 +80,7 @@ class Builder(StepList):
         first = same_elements(graph)
         self._gradient_of = {first(item.name): item.target for item in gradients}
         kinds = {item.kind for item in graph.inputs}
-        self.training = TrainingState(types, self.new, kinds, grouped(self._by_appearance()))
+        self.training = TrainingState(types, self.new, kinds, grouped(graph))
         self._ended: dict[tuple[str, str], Tensor] = {}
 
     def build(
@@ -193,19 +193,6 @@ class Builder(StepList):
         shape = source.shape
         here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
         self.kernel(strided_copy(here, there, shape), [source], [target])
-
-    def repeated(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return a copy with the shape and layout of ``like``, broadcast as in PyTorch: repeated
-        along axes that the tensor lacks or in which it has one element."""
-        lack = len(like.shape) - len(tensor.shape)
-        pairs = zip(tensor.shape, tensor.layout.strides(tensor.shape), strict=True)
-        strides = [*[0] * lack, *(0 if size == 1 else stride for size, stride in pairs)]
-        result = self.new(f"{self.node.name}.repeated", like.shape, like.layout)
-        target = like.layout.strides(like.shape)
-        source = View(tensor.dtype, tuple(strides))
-        kernel = strided_copy(source, View(like.dtype, target), like.shape)
-        self.kernel(kernel, [tensor], [result], "repeat")
-        return result
 
     def new(
         self, name: str, shape: Sequence[int], layout: Layout, place: Place = "arena"
@@ -413,19 +400,6 @@ class Builder(StepList):
             shape = (self._batches, *value.shape)
             self._inputs[key] = self.new(value.name, shape, Layout(value.dtype), "input")
         return self._inputs[key]
-
-    def _by_appearance(self) -> list[tuple[str, Value]]:
-        """The parameters that are trained, in the order in which their gradients are made."""
-        made = {
-            value.name: position
-            for position, node in enumerate(self.graph.nodes)
-            for value in node.outputs
-            if value is not None
-        }
-        gradients = [item for item in self.graph.outputs if item.kind == "gradient"]
-        gradients.sort(key=lambda item: made.get(item.name, -1))
-        parameters = {i.target: i.value for i in self.graph.inputs if i.kind == "parameter"}
-        return [(item.target, parameters[item.target]) for item in gradients]
 
     def _gradient(self, target: str) -> Tensor:
         value = next(i.value for i in self._sources.values() if i.target == target)

@@ -7,14 +7,15 @@ update."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 from golow.levels.vendor.cudnn.layouts import Layout, same_memory
 from golow.levels.vendor.cudnn.precision import Types
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.lower.graph import Value
+from golow.lower.graph import Graph, Value
 from golow.lower.plan import Place
+from golow.lower.rewriting import Links
 
 New = Callable[[str, Sequence[int], Layout, Place], Tensor]
 Role = Literal["master", "momentum", "square", "gradient", "copy"]
@@ -99,11 +100,11 @@ def is_of(role: Role, place: Place) -> bool:
     return place.partition(".")[0] == role
 
 
-def grouped(parameters: Iterable[tuple[str, Value]]) -> dict[str, Group]:
-    """Return the group of each parameter. parameters: target and value, in the order in which their
-    gradients appear."""
+def grouped(graph: Graph) -> dict[str, Group]:
+    """Return the group of each parameter that is trained, in the order in which their gradients
+    appear."""
     found, part, filled = {}, 0, 0
-    trained = list(parameters)
+    trained = _by_appearance(graph)
     weights = sum(4 * math.prod(v.shape) for _, v in trained if len(v.shape) > 1)
     enough = max(PART_BYTES, -(-weights // MOST_PARTS))
     for target, value in trained:
@@ -115,3 +116,12 @@ def grouped(parameters: Iterable[tuple[str, Value]]) -> dict[str, Group]:
         found[target] = f"weights.{part}"
         filled += 4 * math.prod(value.shape)
     return found
+
+
+def _by_appearance(graph: Graph) -> list[tuple[str, Value]]:
+    """The parameters that are trained, in the order in which their gradients are made."""
+    maker = Links(graph).maker
+    gradients = [item for item in graph.outputs if item.kind == "gradient"]
+    gradients.sort(key=lambda item: maker.get(item.name, -1))
+    parameters = {i.target: i.value for i in graph.inputs if i.kind == "parameter"}
+    return [(item.target, parameters[item.target]) for item in gradients]
