@@ -139,6 +139,20 @@ def test_a_missing_package_is_named(
     assert f"golow[{package}]" in refused.value.hint
 
 
+def test_a_package_that_cannot_be_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As timm beside a torchvision that was built for another torch."""
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "__init__.py").write_text("raise RuntimeError('no operator nms\\nmore')")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(GolowError, match="cannot be imported: no operator nms$") as refused:
+        prepare(Request("timm:resnet18"))
+    assert "torchvision" in refused.value.hint
+
+
 def test_the_options_are_for_these_models() -> None:
     with pytest.raises(GolowError, match="are for hf: and timm:"):
         prepare(Request("lenet5", pretrained=True))

@@ -74,6 +74,13 @@ def _timm(model: str) -> Any:
             raise GolowError(
                 f"{model} needs {package}, which is not installed", "pip install 'golow[timm]'"
             )
-    import timm
+    try:
+        import timm
+    except Exception as error:  # torchvision built for another torch raises RuntimeError
+        first = str(error).strip().partition("\n")[0]
+        raise GolowError(
+            f"{model} needs timm, which cannot be imported: {first}",
+            "install the torchvision that was built for this torch.",
+        ) from error
 
     return timm
