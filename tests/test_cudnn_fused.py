@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -32,7 +33,7 @@ from golow.record import Mode
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
-from test_cudnn_plans import FURTHER, AskedEngines, Scaled, lowered
+from test_cudnn_plans import FURTHER, AskedEngines, Scaled, built, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -255,3 +256,37 @@ def graph_value(name: str, shape: tuple[int, ...] = (4, 4)) -> Value:
 def node(operator: Operator, *values: Value, phase: Phase = "forward") -> Node:
     empty = Node(name=values[-1].name, op="", arguments=(), phase=phase)
     return written(empty, operator, outputs=values)
+
+
+class Dense(nn.Module):
+    """Layers that read all that came before them, as in DenseNet; each result is joined twice."""
+
+    def __init__(self, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = [x * 2]
+        for k in range(3):
+            joined = torch.cat(features, self.axis)
+            features.append(joined.narrow(self.axis, 0, x.shape[self.axis]).relu() + k)
+        last = torch.cat(features, self.axis)
+        return torch.cat([last.tanh(), features[1].exp()], self.axis) + features[2].amin()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_parts_lie_where_they_are_joined(axis: int, mode: Mode) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(4, 4, 1), Dense(axis), nn.Conv2d(4 if axis != 1 else 20, 2, 1))
+    graph = lowered(module, mode, (4, 4, 4, 8))
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+
+
+def test_a_dense_block_copies_each_feature_once() -> None:
+    """One copy for each of 58 layers, and one for what each of four blocks begins with."""
+    made, _ = built("densenet121", "infer", "default", 64)
+    steps = Counter(step.operation for step in made.plan.steps)
+    assert steps["concatenate"] == 62
+    assert steps["fused"] == 62

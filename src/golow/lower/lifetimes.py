@@ -42,6 +42,16 @@ def last_reads(graph: Graph) -> tuple[dict[str, str], dict[str, int]]:
     return groups, last
 
 
+def share_memory(groups: dict[str, str], last: dict[str, int], name: str, whole: str) -> None:
+    """Count a value, and its views, among those that share the memory of another one."""
+    old, new = groups.get(name, name), groups.get(whole, whole)
+    for view, group in groups.items():
+        if group == old:
+            groups[view] = new
+    groups[name] = new
+    last[new] = max(last.get(new, -1), last.get(old, -1))
+
+
 def same_elements(graph: Graph) -> Callable[[str], str]:
     """A function from a value's name to that of the first value with the same elements in the same
     order: what reshaping views, and permutations that undo one another, leave in memory."""

@@ -36,8 +36,9 @@ from golow.levels.vendor.cudnn.training_state import TrainingState, grouped
 from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
-from golow.lower.lifetimes import last_reads, same_elements, state_outputs
+from golow.lower.lifetimes import last_reads, same_elements, share_memory, state_outputs
 from golow.lower.operator import Operator, record_of
+from golow.lower.placing import Home, homes
 from golow.lower.plan import Buffer, Place, make_plan
 from golow.record import Unsupported
 
@@ -73,6 +74,11 @@ class Builder(StepList):
         self._all_values = graph.values()
         self._sources = {item.value.name: item for item in graph.inputs}
         self._groups, self._last_reads = last_reads(graph)
+        self._homes = homes(graph)
+        for name, home in self._homes.items():
+            share_memory(self._groups, self._last_reads, name, home.whole)
+        self._wholes: dict[str, Tensor] = {}
+        self._placed: set[tuple[Home, str]] = set()
         self._state_of = state_outputs(graph)
         self._trained = {item.target for item in graph.outputs if item.kind == "gradient"}
         gradients = [item for item in graph.outputs if item.kind == "gradient"]
@@ -200,6 +206,31 @@ class Builder(StepList):
         """Allocate memory for a value."""
         self._buffers.append(Buffer(name, layout.bytes(shape), place))
         return Tensor(len(self._buffers) - 1, tuple(shape), layout)
+
+    def slot(self, shape: Sequence[int], like: Layout, home: Home) -> Tensor:
+        """Return a place in the memory of a concatenation, which is allocated in that layout for
+        the first of its parts."""
+        if home.whole not in self._wholes:
+            whole = self._all_values[home.whole]
+            image = like.order == "channels_last"
+            order = Layout(like.dtype, "channels_last", whole.shape[1]) if image else Layout("")
+            layout = order._replace(dtype=like.dtype)
+            self._wholes[home.whole] = self.new(home.whole, whole.shape, layout)
+        tensor = self._wholes[home.whole]
+        strides = tensor.layout.strides(tensor.shape)
+        offset = home.start * strides[home.axis] * ITEM_BYTES[tensor.dtype]
+        seen = layout_of(tensor.dtype, shape, strides)
+        return Tensor(tensor.buffer, tuple(shape), seen, tensor.offset + offset)
+
+    def is_placed(self, place: Home, part: Ref) -> bool:
+        """Whether an earlier concatenation has copied this part there; from now on one has."""
+        known = (place, part.name) in self._placed
+        self._placed.add((place, part.name))
+        return known
+
+    def home(self, name: str) -> Home | None:
+        """Return the place of a value in the memory of a concatenation, if it has one."""
+        return None if name in self._gradient_of else self._homes.get(name)
 
     def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
         """Allocate memory that only the current node uses."""

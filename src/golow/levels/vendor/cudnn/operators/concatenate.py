@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.gathering import whole
+from golow.levels.vendor.cudnn.kernels.elements import strided_copy
+from golow.levels.vendor.cudnn.layouts import dense
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.concatenate import Concatenate
+from golow.lower.placing import Home
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
-    """Copy each part to its place, in the layout of the first."""
-    shape, axis = build.output().shape, arguments.axis
-    first = build.tensor(arguments.parts[0])
-    layout = Layout(first.dtype)
-    if first.layout.order == "channels_last":
-        layout = Layout(first.dtype, "channels_last", shape[1])
-    result = build.new(build.output().name, shape, layout)
-    target, start = layout.strides(shape), 0
+    """Copy each part to its place, unless it lies there: it was written there, or an earlier
+    concatenation of the same parts has copied it. In the layout of the first part."""
+    name, shape, axis = build.output().name, build.output().shape, arguments.axis
+    home = build.home(name) or Home(name, axis, 0)
+    first = build.view(arguments.parts[0])
+    like, start = dense(first.layout, first.shape), home.start
     for part in arguments.parts:
         tensor = build.view(part)
-        source = tensor.layout.strides(tensor.shape)
-        build.kernel(
-            strided_copy(
-                View(tensor.dtype, source), View(first.dtype, target, start), tensor.shape
-            ),
-            [tensor],
-            [result],
-        )
-        start += tensor.shape[axis] * target[axis]
-    build.define(0, result)
+        place = Home(home.whole, axis, start)
+        slot = build.slot(tensor.shape, like, place)
+        lies_there = (tensor.buffer, tensor.offset) == (slot.buffer, slot.offset)
+        if not lies_there and not build.is_placed(place, part):
+            kernel = strided_copy(whole(tensor), whole(slot), tensor.shape)
+            build.kernel(kernel, [tensor], [slot])
+        start += tensor.shape[axis]
+    build.define(0, build.slot(shape, like, home))
 
 
 def _refuse(arguments: Concatenate, question: Question) -> str:

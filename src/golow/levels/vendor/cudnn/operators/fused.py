@@ -69,13 +69,21 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     statements = [_statement(index, part, values) for index, part in enumerate(parts)]
     layout = _layout(build, arguments, shape)
     results: list[Tensor] = []
+    places: list[Tensor] = []
     written: list[Written] = []
     for index, name in enumerate(arguments.yields):
         made = layout._replace(dtype=values[name].stored)
-        result = _in_place(build, arguments, made, results) or build.result(index, made)
+        home = build.home(name)
+        if home is not None:
+            result = build.slot(shape, made, home)
+        else:
+            result = _in_place(build, arguments, made, results) or build.result(index, made)
+        base, start = _aligned(result)
         results.append(result)
-        written.append(Written(values[name].text, View(made.dtype, result.layout.strides(shape))))
-    build.kernel(fused(statements, views, written, shape), seen, results)
+        places.append(base)
+        strides = result.layout.strides(shape)
+        written.append(Written(values[name].text, View(result.dtype, strides, start)))
+    build.kernel(fused(statements, views, written, shape), seen, places)
     for index, result in enumerate(results):
         build.define(index, result)
 
