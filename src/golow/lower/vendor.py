@@ -11,12 +11,13 @@ from golow.lower.folding import fold_batch_norm, trim_kernels
 from golow.lower.functional import make_functional
 from golow.lower.fusion import drop_copies, fuse_activation, fuse_padding, fuse_residual
 from golow.lower.passes import Pass, eliminate_dead_code
+from golow.lower.products import join_rows
 from golow.lower.training import name_global_pooling, take_gradients_from_results
 from golow.lower.updating import append_update
 from golow.record import Mode, Optimizer
 
 # From ATen's calls, which may change values in place, to the vocabulary, which does not.
-CANONICAL: tuple[Pass, ...] = (make_functional, decompose, canonicalise, drop_copies)
+CANONICAL: tuple[Pass, ...] = (make_functional, decompose, canonicalise, drop_copies, join_rows)
 
 
 def vendor_passes(
