@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from torch import Tensor, nn
 
 from golow.levels.vendor.bundle_arrays import Batch
+from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
@@ -17,10 +19,12 @@ from golow.levels.vendor.cudnn.operators.dropout import CONTROL
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE
-from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
-from golow.lower.stem import block_first_convolution
+from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer, Precision
-from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped, lower
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
 
 SCALE = 1024.0
 
@@ -39,12 +43,18 @@ def lowered(
     mode: Mode,
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
+    precision: Precision = "default",
 ) -> Network:
-    """As this level lowers it."""
-    further = (fuse_batch_norm_activation, fuse_gradient_sum)
-    if mode == "infer":
-        further = (block_first_convolution,)
-    return lower(module, inputs, mode, optimizer, loss, further)
+    """Prepared and captured as `golow.compare` does, and as this level lowers it."""
+    prepared = prepare(
+        Request(
+            module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
+        )
+    )
+    captured = capture(prepared)
+    workload = msgspec.structs.replace(prepared.workload, precision=precision)
+    graph = apply(apply(captured.graph, CLEAN_UP), passes(workload))
+    return Network(prepared, graph, captured.constants)
 
 
 class Running:

@@ -53,7 +53,7 @@ MOST_ROUNDS = 12  # a definition that never ends is a fault
 def decompose(graph: Graph) -> Graph:
     """Unfold every call that the vocabulary does not know, as far as there are definitions."""
     names = _Names(graph)
-    graph = rewritten(graph, {i: (_lenient(node),) for i, node in enumerate(graph.nodes)})
+    graph = lenient(graph)
     templates: dict[object, _Template | None] = {}
     for _ in range(MOST_ROUNDS):
         links = Links(graph)
@@ -80,8 +80,10 @@ def decompose(graph: Graph) -> Graph:
     return graph
 
 
-def _lenient(node: Node) -> Node:
-    return msgspec.structs.replace(node, op=STRICT.get(node.op, node.op))
+def lenient(graph: Graph) -> Graph:
+    """The graph with reshapes for views: what replaces a call may lie in another order."""
+    nodes = (msgspec.structs.replace(n, op=STRICT.get(n.op, n.op)) for n in graph.nodes)
+    return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 
 class _Template(NamedTuple):

@@ -57,6 +57,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
+    from golow.lower.attention import keep_attention
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
     from golow.lower.stem import block_first_convolution
     from golow.lower.vendor import vendor_passes
@@ -64,7 +65,9 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     further: tuple[Callable[[Graph], Graph], ...] = (fuse_batch_norm_activation, fuse_gradient_sum)
     if workload.mode == "infer":
         further = (block_first_convolution,)
-    return vendor_passes(workload.mode, workload.optimizer, further)
+    # Flash attention is a kernel of 16-bit tensors.
+    first = (keep_attention,) if workload.precision in ("bf16", "fp16") else ()
+    return (*first, *vendor_passes(workload.mode, workload.optimizer, further))
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

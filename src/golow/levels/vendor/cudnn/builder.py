@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.counting import count
 from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
@@ -21,7 +20,6 @@ from golow.levels.vendor.cudnn.layouts import (
     same_memory,
 )
 from golow.levels.vendor.cudnn.precision import Types
-from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.step_list import StepList
 from golow.levels.vendor.cudnn.steps import (
     POSITION,
@@ -43,7 +41,7 @@ from golow.lower.plan import Buffer, Place, make_plan
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engine, Engines
+    from golow.levels.vendor.cudnn.engines import Engine, Engines, Operation
 
 LEVEL = "cudnn"
 ALIGNMENT = 256  # bytes; what cuBLASLt requires of a workspace
@@ -319,7 +317,7 @@ class Builder(StepList):
         """Compute the current node's value while loading: it depends only on weights."""
         self._constants[self.output().name] = operator
 
-    def engine_for(self, operation: Convolution | Problem) -> Engine:
+    def engine_for(self, operation: Operation) -> Engine:
         """Return the engine. Raises `Unsupported` if no library has one."""
         engine = self.engines.choose(operation)
         if engine is None:

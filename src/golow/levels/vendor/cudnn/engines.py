@@ -20,7 +20,7 @@ from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
-from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
 from golow.record import Record
 
 # How many plans of each library are timed; the libraries list the expected fastest first.
@@ -39,7 +39,7 @@ LONG_NS = 500_000
 HOPELESS, LAUNCH_NS = 2, 20_000
 NOISE_BYTES = 1 << 20  # drawn by the host; the device repeats them
 
-Operation = Convolution | Problem
+Operation = Convolution | Problem | AttentionProblem
 
 
 class Engine(Protocol):
@@ -134,6 +134,9 @@ class Engines:
         if isinstance(operation, Problem):
             yield from self._products(operation, most)
             return
+        if isinstance(operation, AttentionProblem):
+            yield from self.frontend.plans(operation, most, workspace_limit(operation))
+            return
         if operation.depthwise and takes(operation):
             yield OwnConvolution(operation, self.gpu)
         yield from self.frontend.plans(operation, most, workspace_limit(operation))
@@ -214,10 +217,10 @@ class Engines:
             return OwnConvolution(operation, self.gpu)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
             return small.restore(operation, self.gpu, stored.data)
-        if stored.kind == Plan.kind and isinstance(operation, Convolution):
+        if stored.kind == Plan.kind and not isinstance(operation, Problem):
             return self.frontend.restore(operation, stored.data)
-        problem = operation if isinstance(operation, Problem) else as_product(operation)
-        if problem is None:
+        problem = as_product(operation) if isinstance(operation, Convolution) else operation
+        if not isinstance(problem, Problem):
             return None
         algorithm = msgspec.msgpack.decode(stored.data, type=Algorithm)
         return MatrixEngine(Matmul(self.lt, problem), algorithm, self.gpu)

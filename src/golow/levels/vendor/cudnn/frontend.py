@@ -1,7 +1,7 @@
-"""Convolutions by cuDNN's graph API, through NVIDIA's Python front end.
+"""Convolutions and attention by cuDNN's graph API, through NVIDIA's Python front end.
 
 A convolution with its bias, residual and activation is one operation graph, for which the library
-finds or compiles one kernel. https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/
+finds or compiles one kernel; so is attention. https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 import cudnn
 
 from golow.levels.vendor.cudnn.device import Gpu
+from golow.levels.vendor.cudnn.flash import attention_operands, describe_attention
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
-from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
 
 # Identifiers of the operands in an operation graph.
 IMAGE, WEIGHT, OUTPUT, BIAS, RESIDUAL = range(1, 6)
@@ -23,11 +24,13 @@ TYPES = {
     "bfloat16": cudnn.data_type.BFLOAT16,
     "float16": cudnn.data_type.HALF,
 }
+Operation = Convolution | AttentionProblem
+
 HEURISTICS = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
 
 
 class Plan:
-    """One of the library's ways to compute a convolution."""
+    """One of the library's ways to compute an operation."""
 
     kind = "cudnn"
 
@@ -43,7 +46,8 @@ class Plan:
             self.name = f"cudnn {graph.get_plan_name_at_index(index)}"
 
     def run(self, addresses: Sequence[int], workspace: int, side: bool = False) -> None:
-        """Enqueue it on these operands, in the order of `Convolution`."""
+        """Enqueue it on these operands, in the order of `Convolution` or
+        `AttentionProblem`."""
         pack, handle = dict(zip(self._operands, addresses, strict=True)), self._handles[side]
         if self._index is None:
             self._graph.execute(pack, workspace, handle=handle)
@@ -71,7 +75,7 @@ class Frontend:
         """Version of the library itself, not of its front end."""
         return str(cudnn.backend_version())
 
-    def plans(self, operation: Convolution, most: int, workspace_limit: int) -> Iterator[Plan]:
+    def plans(self, operation: Operation, most: int, workspace_limit: int) -> Iterator[Plan]:
         """Yield at most ``most`` plans, in the library's expected order of speed; none if it has
         none. Plans that need more bytes of workspace than the limit are skipped unless all plans
         do: some keep a copy of the weights' gradient for every image of a batch."""
@@ -87,7 +91,7 @@ class Frontend:
         if not found:
             yield from large[:most]
 
-    def _build(self, operation: Convolution) -> Iterator[Plan]:
+    def _build(self, operation: Operation) -> Iterator[Plan]:
         try:
             graph, operands = self._graph(operation)
             graph.check_support()
@@ -100,31 +104,36 @@ class Frontend:
                 continue
             yield Plan(graph, index, operands, self._handles)
 
-    def restore(self, operation: Convolution, data: bytes) -> Plan:
+    def restore(self, operation: Operation, data: bytes) -> Plan:
         """Return the plan that an earlier process stored."""
         graph = cudnn.pygraph(handle=self.handle)
         graph.deserialize(self.handle, list(data))
         return Plan(graph, None, _operands(operation), self._handles)
 
-    def _graph(self, operation: Convolution) -> tuple[Any, tuple[int, ...]]:
+    def _graph(self, operation: Operation) -> tuple[Any, tuple[int, ...]]:
         graph = cudnn.pygraph(
             io_data_type=TYPES[operation.dtype],
             intermediate_data_type=cudnn.data_type.FLOAT,
             compute_data_type=cudnn.data_type.FLOAT,
             handle=self.handle,
         )
-        result = _describe(graph, operation)
-        result.set_output(True).set_data_type(TYPES[operation.result])
+        if isinstance(operation, AttentionProblem):
+            describe_attention(graph, operation)
+        else:
+            result = _describe(graph, operation)
+            result.set_output(True).set_data_type(TYPES[operation.result])
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans(HEURISTICS)
-        if operation.arithmetic == "ieee":
+        if isinstance(operation, Convolution) and operation.arithmetic == "ieee":
             note = cudnn.numerical_note
             graph.deselect_numeric_notes([note.TENSOR_CORE, note.DOWN_CONVERT_INPUTS])
         return graph, _operands(operation)
 
 
-def _operands(operation: Convolution) -> tuple[int, ...]:
+def _operands(operation: Operation) -> tuple[int, ...]:
+    if isinstance(operation, AttentionProblem):
+        return attention_operands(operation)
     if operation.direction == "backward_data":
         return OUTPUT, WEIGHT, IMAGE
     if operation.direction == "backward_weight":

@@ -1,9 +1,9 @@
-"""A convolution in one of its three directions, as engines take it."""
+"""Convolutions and attention, each in one direction, as engines take them."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
@@ -74,3 +74,51 @@ class Convolution(Record, frozen=True, kw_only=True):
         if self.direction == "backward_data":
             return output * read, weight * read, image * written
         return image * read, output * read, weight * written
+
+
+class Placed(NamedTuple):
+    """Shape [B, H, L, E] of a tensor in memory, and its strides in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class AttentionProblem(Record, frozen=True, kw_only=True):
+    """Attention of 16-bit tensors in one direction.
+
+    scale: of the scores. keeps: whether the forward direction also writes the logarithms of the
+    rows' sums, float32 [B, H, L]. The gradients lie like query, key and value; gradient: where the
+    output's lies.
+
+    Operands, in this order. Forward: query, key, value -> output[, logarithms]. Backward: query,
+    key, value, output, gradient, logarithms -> gradients of query, key and value.
+    """
+
+    query: Placed
+    key: Placed
+    value: Placed
+    output: Placed
+    dtype: str
+    causal: bool
+    scale: float
+    keeps: bool = False
+    gradient: Placed | None = None
+    of_query: Placed | None = None
+    of_key: Placed | None = None
+    of_value: Placed | None = None
+
+    @property
+    def rows(self) -> Placed:
+        """The logarithms as cuDNN takes them: [B, H, L, 1]."""
+        images, heads, length, _ = self.query.shape
+        return Placed((images, heads, length, 1), (heads * length, length, 1, 1))
+
+    @property
+    def operand_bytes(self) -> tuple[int, ...]:
+        """Sizes of the operands in their order, in bytes."""
+        size = ITEM_BYTES[self.dtype]
+        inputs = tuple(size * math.prod(p.shape) for p in (self.query, self.key, self.value))
+        output, rows = size * math.prod(self.output.shape), 4 * math.prod(self.rows.shape)
+        if self.gradient is not None:
+            return (*inputs, output, output, rows, *inputs)
+        return (*inputs, output, *((rows,) if self.keeps else ()))

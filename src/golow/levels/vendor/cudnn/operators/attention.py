@@ -1,0 +1,107 @@
+"""Attention and its gradients by cuDNN's flash attention, on views of any strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.layouts import Layout, layout_of
+from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.implementation import Implementation
+from golow.lower.graph import Ref
+from golow.lower.operators.attention import Attention, AttentionBackward
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+ALIGNED = 8  # elements: a row of a head begins at a multiple of 16 bytes
+
+
+def attention(build: Builder, arguments: Attention) -> None:
+    """The result lies as [B, L, H, D], in the order in which the next layer joins the heads."""
+    query, key, value = (
+        _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
+    )
+    output = _joined(build, 0, (*query.shape[:3], value.shape[3]))
+    written, keeps = [output], build.is_read(1)
+    if keeps:
+        written.append(build.result(1, Layout("float32")))
+    problem = AttentionProblem(
+        query=_placed(query),
+        key=_placed(key),
+        value=_placed(value),
+        output=_placed(output),
+        dtype=build.types.computed,
+        causal=arguments.causal,
+        scale=_scale(arguments, query),
+        keeps=keeps,
+    )
+    build.engine(build.engine_for(problem), [query, key, value], written)
+    for index, tensor in enumerate(written):
+        build.define(index, tensor)
+
+
+def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
+    """All three gradients at once."""
+    query, key, value = (
+        _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
+    )
+    output, gradient = _heads(build, arguments.output), _heads(build, arguments.gradient)
+    logarithm = build.rows(arguments.logarithm)
+    made = [_joined(build, i, t.shape) for i, t in enumerate((query, key, value))]
+    problem = AttentionProblem(
+        query=_placed(query),
+        key=_placed(key),
+        value=_placed(value),
+        output=_placed(output),
+        dtype=build.types.computed,
+        causal=arguments.causal,
+        scale=_scale(arguments, query),
+        gradient=_placed(gradient),
+        of_query=_placed(made[0]),
+        of_key=_placed(made[1]),
+        of_value=_placed(made[2]),
+    )
+    read = [query, key, value, output, gradient, logarithm]
+    build.engine(build.engine_for(problem), read, made)
+    for index, tensor in enumerate(made):
+        build.define(index, tensor)
+
+
+def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if arguments.scale is None else arguments.scale
+
+
+def _inputs(build: Builder, arguments: Attention | AttentionBackward) -> list[Tensor]:
+    return [_heads(build, each) for each in (arguments.query, arguments.key, arguments.value)]
+
+
+def _heads(build: Builder, reference: Ref) -> Tensor:
+    """The value as it lies, if a head's rows are contiguous and aligned, else a copy."""
+    tensor, dtype = build.view(reference), build.types.computed
+    *outer, last = tensor.layout.strides(tensor.shape)
+    steps = [step for size, step in zip(tensor.shape, outer, strict=False) if size > 1]
+    fits = last == 1 and all(step and step % ALIGNED == 0 for step in steps)
+    if tensor.dtype == dtype and fits and tensor.offset % (2 * ALIGNED) == 0:
+        return tensor
+    return build.wanted(reference, Layout(dtype))
+
+
+def _joined(build: Builder, index: int, shape: Sequence[int]) -> Tensor:
+    """Memory for a result [B, H, L, D] in which each row's heads lie side by side."""
+    images, heads, length, width = shape
+    strides = (length * heads * width, width, heads * width, 1)
+    layout = layout_of(build.types.computed, (images, heads, length, width), strides)
+    return build.new(f"{build.node.name}.{index}", shape, layout)
+
+
+def _placed(tensor: Tensor) -> Placed:
+    return Placed(tuple(tensor.shape), tuple(tensor.layout.strides(tensor.shape)))
+
+
+IMPLEMENTATIONS = (
+    Implementation(Attention, attention),
+    Implementation(AttentionBackward, attention_backward),
+)

@@ -1,0 +1,77 @@
+"""Attention as one operator, and its gradients. Only a pass makes these (`golow.lower.attention`):
+a level without a kernel for them gets products of matrices around a softmax."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Attention(Operator, frozen=True, kw_only=True):
+    """softmax(scale * query key^T) value, and the logarithm of each row's sum of exponentials.
+
+    query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G; the
+    results are [B, H, L, D] and [B, H, L]. causal: row i sees the first i + 1 keys. scale: None is
+    1 / sqrt(E).
+    """
+
+    query: Ref
+    key: Ref
+    value: Ref
+    causal: bool
+    scale: float | None
+
+    @property
+    def results(self) -> int:
+        return 2
+
+    @staticmethod
+    def meaning(
+        query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float | None
+    ) -> tuple[Any, ...]:
+        from golow.lower.decompositions.attention import flash_forward
+
+        result: tuple[Any, ...] = flash_forward(query, key, value, 0.0, causal, scale=scale)
+        return result
+
+
+class AttentionBackward(Operator, frozen=True, kw_only=True):
+    """The gradients of query, key and value, from what `Attention` returns."""
+
+    gradient_of = Attention
+
+    gradient: Ref
+    query: Ref
+    key: Ref
+    value: Ref
+    output: Ref
+    logarithm: Ref
+    causal: bool
+    scale: float | None
+
+    @property
+    def results(self) -> int:
+        return 3
+
+    @staticmethod
+    def meaning(
+        gradient: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        logarithm: Tensor,
+        causal: bool,
+        scale: float | None,
+    ) -> tuple[Any, ...]:
+        from golow.lower.decompositions.attention import flash_backward
+
+        result: tuple[Any, ...] = flash_backward(
+            gradient, query, key, value, output, logarithm, 0.0, causal, scale=scale
+        )
+        return result

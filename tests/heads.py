@@ -1,0 +1,35 @@
+"""Attention as transformers write it, for the tests of what levels make of it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Heads(nn.Module):
+    """Four heads of x [B, L, 16], query, key and value from one product, in [B, 16].
+
+    groups: heads that keys and values have. seen: how many of the last places keys and values come
+    from; all by default.
+    """
+
+    def __init__(
+        self, causal: bool = False, groups: int = 4, width: int = 8, seen: int = 0
+    ) -> None:
+        super().__init__()
+        self.causal, self.groups, self.width, self.seen = causal, groups, width, seen
+        self.inner = nn.Linear(16, (4 + 2 * groups) * width)
+        self.outer = nn.Linear(4 * width, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        images, length, _ = x.shape
+        heads = self.inner(x).view(images, length, -1, self.width).transpose(1, 2)
+        query, key, value = heads.split([4, self.groups, self.groups], 1)
+        found = functional.scaled_dot_product_attention(
+            query,
+            key[:, :, -self.seen :],
+            value[:, :, -self.seen :],
+            is_causal=self.causal,
+            enable_gqa=self.groups != 4,
+        )
+        return self.outer(found.transpose(1, 2).flatten(2)).sum(1)

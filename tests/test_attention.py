@@ -1,0 +1,99 @@
+"""Attention that is kept whole: which calls, what they mean, and where its plan puts the values."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cuda_on_cpu import follow
+from golow.levels.vendor.cudnn import passes
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.products import AttentionProblem
+from golow.lower.attention import keep_attention
+from golow.lower.graph import Graph
+from golow.lower.operators.attention import Attention, AttentionBackward
+from golow.lower.passes import CLEAN_UP, apply
+from golow.record import Mode
+from heads import Heads
+from lowering import Case, assert_close, count
+from test_cudnn_fused import drawn
+from test_cudnn_plans import AskedEngines, assert_sound
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+FOLDER = Path(tempfile.mkdtemp(prefix="golow-attention-"))
+
+
+class Masked(nn.Module):
+    """Attention with a mask, or with dropout, or with heads that are too wide or too few."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.weight = kind, nn.Parameter(torch.ones(4, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        images, length, _ = x.shape
+        width = {"narrow": 4, "wide": 136}.get(self.kind, 16)
+        heads = x.repeat(1, 1, width)[..., : 4 * width].view(images, length, 4, width)
+        heads = heads.transpose(1, 2) * self.weight
+        mask = torch.ones(length, length).tril().bool() if self.kind == "mask" else None
+        if self.kind == "three axes":
+            return functional.scaled_dot_product_attention(heads[0], heads[1], heads[1])
+        return functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+
+
+def of(module: nn.Module, mode: Mode) -> Case:
+    torch.manual_seed(0)
+    return Case(module, torch.randn(2, 6, 16), mode=mode)
+
+
+def kept(case: Case) -> Graph:
+    return case.after(*CLEAN_UP, keep_attention)
+
+
+def lowered_whole(case: Case) -> Graph:
+    """What the level builds its plan from, in half precision."""
+    return apply(kept(case), passes(case.workload))
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("groups", [4, 2])
+def test_attention_is_one_operator(mode: Mode, causal: bool, groups: int) -> None:
+    case = of(Heads(causal, groups), mode)
+    graph = kept(case)
+    assert count(graph, Attention) == 1
+    assert count(graph, AttentionBackward) == (mode == "train")
+    assert_close(case.run(graph), case.run(case.graph), "kept")
+
+
+@pytest.mark.parametrize("kind", ["mask", "narrow", "wide", "three axes"])
+def test_what_flash_attention_does_not_compute_is_unfolded(kind: str) -> None:
+    assert count(kept(of(Masked(kind), "infer")), Attention) == 0
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_value_is_where_the_plan_says(mode: Mode, causal: bool) -> None:
+    case = of(Heads(causal), mode)
+    graph = lowered_whole(case)
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+
+
+def test_heads_are_read_as_they_lie() -> None:
+    """No copy turns query, key and value, and none turns the result."""
+    graph = lowered_whole(of(Heads(), "train"))
+    engines = AskedEngines()
+    made = build_plan(graph, cast("Engines", engines), TYPES["bf16"], 1)
+    assert_sound(made)
+    assert [p.causal for p in engines.operations if isinstance(p, AttentionProblem)] == [False] * 2
+    assert not [step for step in made.plan.steps if step.operation == "permute"]
