@@ -32,4 +32,4 @@ class Heads(nn.Module):
             is_causal=self.causal,
             enable_gqa=self.groups != 4,
         )
-        return self.outer(found.transpose(1, 2).flatten(2)).sum(1)
+        return self.outer(found.transpose(1, 2).flatten(2)).mean(1)

@@ -462,3 +462,14 @@ def test_a_loss_that_is_none(file: Path, name: str, loss: Any, message: str, hin
     refused = refusal(f"{file}:{name}", input_shape=(16,), mode="train", loss=loss)
     assert message in refused.message
     assert hint in refused.hint
+
+
+def test_a_try_leaves_the_statistics_of_a_layer_with_two_names() -> None:
+    """``functional_call`` puts its copies into such a layer, and does not take them out again."""
+    norm = nn.BatchNorm1d(4)
+    module = nn.Sequential(nn.Linear(4, 4), norm, nn.Linear(4, 4), norm)
+    targets = torch.zeros(8, dtype=torch.long)
+    prepared = prepare(Request(module, torch.randn(8, 4), mode="train", targets=targets))
+    state = prepared.module.state_dict()
+    assert state["1.num_batches_tracked"] == 0
+    assert not state["3.running_mean"].any()

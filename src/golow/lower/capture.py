@@ -25,7 +25,7 @@ from torch.fx import traceback
 from golow.lower.decompositions.losses import corrected
 from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
-from golow.lower.sharing import first_names
+from golow.lower.sharing import first_names, own_tensors_kept
 from golow.lower.translation import Captured, Ends, translate
 from golow.record import GolowError
 
@@ -88,7 +88,7 @@ def capture_training(
     start = time.perf_counter()
     step = _Step(module.train(), loss, len(inputs))
     with (
-        _put_back(module),
+        own_tensors_kept(module),
         ExitStack() as stack,
         _modules_annotated(module),
         traceback.preserve_node_meta(),
@@ -115,19 +115,6 @@ def capture_training(
     )
     captured = translate(name, "train", module, joint.graph_module, ends, constants, start)
     return captured._replace(graph=name_random_masks(captured.graph))
-
-
-@contextmanager
-def _put_back(module: nn.Module) -> Iterator[None]:
-    """Restore the module's own tensors: the tracer leaves its proxies in a layer that has two
-    names."""
-    kept = [(child, dict(child._parameters), dict(child._buffers)) for child in module.modules()]
-    try:
-        yield
-    finally:
-        for child, parameters, buffers in kept:
-            child._parameters.update(parameters)
-            child._buffers.update(buffers)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from golow.lower.outputs import leaves_of, mapped
+from golow.lower.sharing import own_tensors_kept
 from golow.record import Device, GolowError, Precision
 from golow.workload.batch import Batch
 from golow.workload.dropout_calls import dropout_calls_found
@@ -114,7 +115,7 @@ def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
     try:
         with users_code(f"{name} does not accept an input of {shapes}", hint, 3), torch.no_grad():
             inputs = tuple(t.to(device) for t in batch.inputs)
-            output = functional_call(module, _state(module, device), inputs)
+            output = _call(module, inputs, device)
             found = leaves_of(output)
     except torch.OutOfMemoryError as error:
         raise GolowError(
@@ -153,6 +154,11 @@ def _state(module: nn.Module, device: Device) -> dict[str, Tensor]:
     return state
 
 
+def _call(module: nn.Module, inputs: tuple[Tensor, ...], device: Device) -> Any:
+    with own_tensors_kept(module):
+        return functional_call(module, _state(module, device), inputs)
+
+
 def _loss_once(
     module: nn.Module, batch: Batch, loss: Callable[..., Tensor], name: str, device: Device
 ) -> Tensor:
@@ -178,7 +184,7 @@ def _gradients(
     with users_code(failing), torch.random.fork_rng(devices):
         torch.manual_seed(seed)  # a layer that is computed again restores the generator's state
         inputs = tuple(t.to(device) for t in batch.inputs)
-        output = functional_call(module, _state(module, device), inputs)
+        output = _call(module, inputs, device)
         value = loss(output, *(target.to(device) for target in batch.targets))
         found = torch.autograd.grad(value, trained, allow_unused=True)
     return [gradient for gradient in found if gradient is not None]
