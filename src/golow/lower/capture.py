@@ -25,6 +25,7 @@ from torch.fx import traceback
 from golow.lower.decompositions.losses import corrected
 from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
+from golow.lower.regions import inline_regions
 from golow.lower.sharing import first_names, own_tensors_kept
 from golow.lower.translation import Captured, Ends, translate
 from golow.record import GolowError
@@ -40,6 +41,7 @@ def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) 
         # A recurrent layer holds its parameters in a list, too, which the export restores.
         warnings.filterwarnings("ignore", message=".*were assigned during export")
         program = torch.export.export(module, inputs, strict=False)
+    inline_regions(program.graph_module)
     signature = program.graph_signature
     placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
     kinds = {
