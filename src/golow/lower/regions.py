@@ -27,10 +27,10 @@ def _inline(node: fx.Node, inner: fx.GraphModule, arguments: list[Any]) -> None:
     placeholders = inner.graph.find_nodes(op="placeholder")
     known = dict(zip(placeholders, arguments, strict=True))
     with node.graph.inserting_before(node):
-        results = node.graph.graph_copy(inner.graph, known)
+        results: Any = node.graph.graph_copy(inner.graph, known)
     for user in list(node.users):
         if user.target is not getitem:
             raise RuntimeError(f"{user} reads a region as a whole")
-        user.replace_all_uses_with(results[user.args[1]])  # type: ignore[index]
+        user.replace_all_uses_with(results[user.args[1]])
         node.graph.erase_node(user)
     node.graph.erase_node(node)
