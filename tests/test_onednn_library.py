@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from golow.levels.vendor.onednn import library as binding
@@ -18,6 +18,7 @@ from golow.levels.vendor.onednn import probe
 from golow.levels.vendor.onednn.constants import (
     ANY,
     BIAS,
+    BINARY_MUL,
     BLOCKED_BY_16,
     CHANNELS_LAST,
     CONVOLUTION_DIRECT,
@@ -246,6 +247,32 @@ def test_the_weights_may_be_a_transposed_view(engine: Engine) -> None:
     primitive = product(engine, source, turned)
     execute(engine, primitive, {SRC: (source, a), WEIGHTS: (turned, b), DST: (target, result)})
     assert np.allclose(result, a.astype(float) @ b.T.astype(float), atol=1e-5)
+
+
+SIDES = st.lists(st.sampled_from([1, 1, 2, 3, 4, 16]), min_size=4, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(shape=SIDES, order=st.permutations(range(4)), kept=st.lists(st.booleans(), min_size=4))
+@example(shape=[2, 1, 4, 16], order=[0, 2, 1, 3], kept=[False, False, False, True])
+def test_a_permuted_tensor_times_one_that_is_repeated(
+    shape: list[int], order: list[int], kept: list[bool]
+) -> None:
+    """Axes of size 1 have many strides that give the same memory; oneDNN errs with most."""
+    engine, a = Engine(), drawn(*shape)
+    turned = Descriptor.plain(shape).permuted(order)
+    b = drawn(*(size if keep else 1 for size, keep in zip(turned.shape, kept, strict=False)))
+    result, other = np.empty(shape, np.float32), Descriptor.plain(b.shape)
+    primitive = Primitive(engine, "binary", BINARY_MUL, turned, other, turned, post_ops=())
+    execute(engine, primitive, {SRC: (turned, a), SRC_1: (other, b), DST: (turned, result)})
+    assert np.allclose(result.transpose(order), a.transpose(order) * b, rtol=1e-5)
+
+
+def test_axes_of_size_one_make_no_layout() -> None:
+    for dtype in ("float32", "int32"):
+        turned = Descriptor.plain((2, 1, 4, 16), dtype).permuted((0, 2, 1, 3))
+        assert turned == Descriptor.plain((2, 4, 1, 16), dtype)
+    assert Descriptor.plain((2, 3, 1)).permuted((1, 0, 2)) != Descriptor.plain((3, 2, 1))
 
 
 POST_OPS = {

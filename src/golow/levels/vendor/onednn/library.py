@@ -20,6 +20,7 @@ from golow.levels.vendor.onednn.constants import (
     BLOCKED_BY_8,
     BLOCKED_BY_16,
     DATA_TYPES,
+    QUERY_DATA_TYPE,
     QUERY_DIMS,
     QUERY_INNER_BLOCKS,
     QUERY_INNER_COUNT,
@@ -204,7 +205,7 @@ class Descriptor(Owned):
         made = Descriptor(c_void_p())
         shape = shape if len(shape) else (1,)
         call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
-        return made
+        return made._settled()
 
     def permuted(self, order: Sequence[int]) -> Descriptor:
         """The same bytes with permuted axes: axis i of the result is axis order[i] here."""
@@ -212,7 +213,7 @@ class Descriptor(Owned):
         where = [list(order).index(axis) for axis in range(len(order))]
         places = (c_int * len(where))(*where)
         call("dnnl_memory_desc_permute_axes", byref(made.handle), self.handle, places)
-        return made
+        return made._settled()
 
     def part(self, shape: Sequence[int], offsets: Sequence[int]) -> Descriptor:
         """A box of that shape in the same bytes, starting at these offsets."""
@@ -235,6 +236,13 @@ class Descriptor(Owned):
     def strides(self) -> tuple[int, ...]:
         """Distance from one index to the next (for a blocked axis: between blocks), in elements."""
         return self._dimensions(QUERY_STRIDES)
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements."""
+        found = c_int()
+        call("dnnl_memory_desc_query", self.handle, QUERY_DATA_TYPE, byref(found))
+        return next(name for name, number in DATA_TYPES.items() if number == found.value)
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
@@ -268,6 +276,16 @@ class Descriptor(Owned):
         order = sorted(range(len(self.shape)), key=lambda i: (-self.strides[i], i))
         outer = "".join(axes[i].upper() if i in blocked else axes[i] for i in order)
         return outer + "".join(f"{size}{axes[axis]}" for axis, size in blocks)
+
+    def _settled(self) -> Descriptor:
+        """Row-major where only the strides of axes of size 1 say otherwise. A binary primitive of
+        oneDNN 3.x that broadcasts takes such strides for another layout, and errs."""
+        if self.blocks:
+            return self
+        plain = Descriptor.plain(self.shape, self.dtype)
+        wide = [i for i, size in enumerate(self.shape) if size > 1]
+        same = all(self.strides[i] == plain.strides[i] for i in wide)
+        return plain if same else self
 
     def _dimensions(self, query: int) -> tuple[int, ...]:
         count, found = c_int(), POINTER(c_int64)()
