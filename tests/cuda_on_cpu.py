@@ -18,11 +18,10 @@ from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.ending import finish
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
-from golow.levels.vendor.cudnn.planning import implemented
+from golow.levels.vendor.cudnn.planning import arranged, implemented
 from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.cudnn.steps import Built, Call, FlatCall, KernelCall, Tensor
 from golow.lower.graph import Graph, Node
-from golow.lower.grouping import group_elements
 from golow.lower.verify import run_node
 
 if TYPE_CHECKING:
@@ -204,7 +203,7 @@ def follow(graph: Graph, engines: Engines, tensors: dict[str, torch.Tensor], fol
     is used.
 
     tensors: inputs and weights by the names of their values."""
-    grouped = group_elements(graph)
+    grouped = arranged(graph)
     builder = Followed(grouped, engines, TYPES["default"], 1)
     machine = Machine(builder.build(implemented(), finish), folder)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}

@@ -18,6 +18,7 @@ from golow.levels.vendor.implementation import (
 )
 from golow.lower.graph import Graph
 from golow.lower.grouping import group_elements
+from golow.lower.recomputation import recompute
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
@@ -51,5 +52,10 @@ def build_plan(graph: Graph, engines: Engines, types: Types, batches: int) -> Bu
     """Return the plan for ``batches`` batches in memory. Raises `Unsupported` for what the level
     cannot run and for operations without an engine."""
     require_runnable(graph)
-    grouped = group_elements(graph)
-    return Builder(grouped, engines, types, batches).build(implemented(), finish)
+    return Builder(arranged(graph), engines, types, batches).build(implemented(), finish)
+
+
+def arranged(graph: Graph) -> Graph:
+    """Return the graph as its plan follows it: functions of elements in groups, of which the
+    backward pass computes some again."""
+    return recompute(group_elements(graph))
