@@ -137,6 +137,21 @@ torch.manual_seed(0)
 twice = same()
 pointwise = nn.Linear(6, 6)
 
+
+class Looked(nn.Module):
+    """A table that integers of the state index, as relative positions do."""
+
+    index: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.linspace(-1, 1, 7))
+        self.register_buffer("index", torch.arange(16) % 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.table[self.index][:, None, None]
+
+
 CASES: dict[str, Case] = {
     # convolution
     "grouped": conv(32, 48, 3, padding=1, groups=2),
@@ -310,6 +325,7 @@ CASES: dict[str, Case] = {
         ),
         same(),
     ),
+    "by what the state indexes": after_conv(nn.BatchNorm2d(16), Looked()),
     # values that live on
     "kept over relu": after_conv(Kept(nn.ReLU())),
     "kept over a view and relu": after_conv(

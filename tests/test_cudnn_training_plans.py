@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import pytest
+import torch
 from torch import nn
 
 from golow.levels.vendor.cudnn.planning import build_plan
@@ -156,3 +157,44 @@ def test_a_sum_has_its_activation_in_its_own_step() -> None:
         made = planned(whole, "ieee")
         last = cast("KernelCall", made.calls[-1])
         assert f"static_cast<float>({formula})" in last.kernel.code
+
+
+# ---------------------------------------------------------------- counters
+
+
+class Again(nn.Module):
+    """Integers of the state that are no counters: a table's indices, one more of them, and two
+    more of what else there is."""
+
+    index: torch.Tensor
+    steps: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.rand(9, 4))
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("index", torch.arange(4))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 2
+        return self.norm(x * self.table[self.index].sum(0) + self.table[self.index + 1].sum(0))
+
+
+def test_only_counters_are_counted() -> None:
+    made, _ = built(Again(), "train", "default", 6, 4)
+    counted = [
+        target
+        for (kind, target), tensor in made.inputs.items()
+        if kind == "buffer" and made.plan.buffers[tensor.buffer].place == "counter"
+    ]
+    assert counted == ["norm.num_batches_tracked"]
+
+
+def test_a_layer_that_runs_twice_counts_twice() -> None:
+    norm = nn.BatchNorm1d(4)
+    made, _ = built(nn.Sequential(norm, nn.Linear(4, 4), norm), "train", "default", 6, 4)
+    names = [made.plan.buffers[t.buffer].place for t in made.inputs.values()]
+    assert names.count("counter") == 1
+    operations = [step.operation for step in made.plan.steps]
+    assert operations.count("count") == operations.count("binary") == 1

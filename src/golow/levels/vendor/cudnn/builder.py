@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from golow.levels.vendor.cudnn.counters import counters
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.counting import count
 from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
@@ -67,7 +68,7 @@ class Builder(StepList):
         self._fills: list[Fill] = []
         self._cells: dict[Cell, Tensor] = {}
         self.updating = Updating()
-        self.counted: set[int] = set()
+        self.counters, self.counted = counters(graph), set[int]()
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
         self._sources = {item.value.name: item for item in graph.inputs}
@@ -387,7 +388,7 @@ class Builder(StepList):
             return self._constant(value, layout)
         if self._values[name]:
             return None
-        place: Place = "counter" if value.dtype == "int64" else "state"
+        place: Place = "counter" if name in self.counters.values() else "state"
         tensor = self.new(name, value.shape, Layout(value.dtype), place)
         self._inputs[(item.kind, item.target)] = tensor
         return tensor if tensor.layout == layout else None

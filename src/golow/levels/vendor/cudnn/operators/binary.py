@@ -9,7 +9,7 @@ from golow.levels.vendor.cudnn.kernels.elements import elements
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
-from golow.lower.graph import Graph, Ref
+from golow.lower.graph import Ref
 from golow.lower.operators.binary import Binary
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def count(build: Builder, arguments: Binary) -> None:
     """One more: a counter of the state, or any other integers. `fused.py` has the arithmetic of
     floats."""
-    if is_counter(arguments, build.graph):
+    if build.output().name in build.counters:
         build.count(arguments.a)
         return
     x = build.rows(arguments.a)
@@ -49,22 +49,6 @@ def _refuse_shapes(a: Ref, b: Ref | None, question: Question) -> str:
     if output.shape not in given:
         return f"{question.node.op} that broadcasts both arguments"
     return ""
-
-
-def is_counter(arguments: Binary, graph: Graph) -> bool:
-    """Whether it adds one to a counter of the state, or to the result of such an addition."""
-    if arguments.function != "add" or type(arguments.b) is not int or arguments.b != 1:
-        return False
-    name = arguments.a.name
-    if graph.mode == "train":
-        counters = (i.value.name for i in graph.inputs if i.kind == "buffer")
-        if name in counters:
-            return True
-    for node in graph.nodes:
-        before = Binary.of(node)
-        if before is not None and any(v is not None and v.name == name for v in node.outputs):
-            return is_counter(before, graph)
-    return False
 
 
 IMPLEMENTATIONS = (Implementation(Binary, count, _refuse),)

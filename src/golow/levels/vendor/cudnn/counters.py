@@ -1,0 +1,40 @@
+"""Which integers of the state only count the steps, so that one kernel can count all of them."""
+
+from __future__ import annotations
+
+from golow.lower.graph import Graph
+from golow.lower.lifetimes import state_outputs
+from golow.lower.operators.binary import Binary
+from golow.lower.rewriting import Links
+
+
+def counters(graph: Graph) -> dict[str, str]:
+    """Maps each sum that is a counter's next value to the counter, an input of the graph. A layer
+    that runs twice adds twice."""
+    links, found = Links(graph), dict[str, str]()
+    for new, counter in state_outputs(graph).items():
+        sums = _sums(links, new, counter)
+        if links.values[counter].dtype == "int64" and _are_read_by_one_another(links, sums):
+            found |= dict.fromkeys(sums, counter)
+    return found
+
+
+def _sums(links: Links, new: str, counter: str) -> list[str]:
+    """The values from the new content back to the old one, each one more than the next; none if the
+    new content is no count."""
+    found = []
+    while new != counter:
+        maker = links.maker.get(new)
+        plus = Binary.of(links.nodes[maker]) if maker is not None else None
+        if plus is None or plus.function != "add" or type(plus.b) is not int or plus.b != 1:
+            return []
+        found.append(new)
+        new = plus.a.name
+    return found
+
+
+def _are_read_by_one_another(links: Links, sums: list[str]) -> bool:
+    """Whether nothing else reads them: the count is made at the end of the step."""
+    return not any(links.readers[name] for name in sums[:1]) and all(
+        len(links.readers[name]) == 1 for name in sums[1:]
+    )
