@@ -160,7 +160,9 @@ RARE: dict[str, Case] = {
     # functions of elements
     "inverse error function": function(lambda x: torch.erfinv(torch.tanh(x) * 0.95)),
     "complementary error function": function(lambda x: torch.erfc(2 * x)),
-    "inverse waves": function(lambda x: torch.asin(torch.sin(x) * 0.9) - torch.acos(torch.cos(x) * 0.9)),
+    "inverse waves": function(
+        lambda x: torch.asin(torch.sin(x) * 0.9) - torch.acos(torch.cos(x) * 0.9)
+    ),
     "inverse hyperbolic functions": function(
         lambda x: torch.asinh(3 * x) + torch.acosh(x.abs() + 1.1) + torch.atanh(torch.tanh(x) / 2)
     ),
