@@ -210,13 +210,50 @@ class TensorError(Record, frozen=True, kw_only=True):
     zero_scale: float = 0.0
 
 
+class Located(Record, frozen=True, kw_only=True):
+    """Where the results of a level begin to be off.
+
+    operation: of the captured graph; empty if every value is right once it is returned, so that the
+    fault lies in how operations behind ``after`` are joined. value: the name of its result. layer:
+    the path of the layer. after: the last value before it that is right. error, limit: shares of
+    the value's size. builds: how often the level was built to find out.
+    """
+
+    operation: str = ""
+    value: str = ""
+    layer: str = ""
+    after: str = ""
+    error: float = 0.0
+    limit: float = 0.0
+    builds: int = 0
+
+    @property
+    def words(self) -> str:
+        """It as a sentence."""
+        behind = f" behind {self.after}" if self.after else ""
+        if not self.operation:
+            return f"every value is right once it is returned: the fault lies in a fusion{behind}"
+        where = f" of layer {self.layer}" if self.layer else ""
+        return (
+            f"first off at {self.operation}{where}{behind}: {self.value} by {self.error:.2g} of "
+            f"its size, where {self.limit:.1g} would be rounding"
+        )
+
+
 class Check(Record, frozen=True, kw_only=True):
-    """The result of the correctness check for a level, with the figures of every tensor."""
+    """The result of the correctness check for a level, with the figures of every tensor. located:
+    where a level that differs begins to, if that was asked for."""
 
     verdict: VerdictName
     reason: str = ""
     worst: TensorError | None = None
     tensors: tuple[TensorError, ...] = ()
+    located: Located | None = None
+
+    @property
+    def words(self) -> str:
+        """Why the verdict is not a match, and where that begins if it is known."""
+        return f"{self.reason}; {self.located.words}" if self.located else self.reason
 
 
 class Sample(Record, frozen=True, kw_only=True):

@@ -132,6 +132,7 @@ def compare(
     interval: float = 0.02,
     time_limit: float = 60.0,
     allow_differs: bool = False,
+    locate: bool = False,
     by_layer: bool = False,
     brief: bool = False,
     life: bool = False,
@@ -156,7 +157,8 @@ def compare(
     one a physical core unless given. pretrained, download, phase: as `--pretrained`, `--download`
     and `--phase` of the command, for ``hf:`` and ``timm:``. device and precision: of every level; a
     GPU is ``cuda``. cold:
-    empty the GPU's L2 before each timed iteration. by_layer: after the race, time each level step
+    empty the GPU's L2 before each timed iteration. locate: where a level differs, find the first
+    operation whose result is off. by_layer: after the race, time each level step
     by step too. brief: for one of many comparisons; energy on a GPU is taken over less time, copies
     to it are not looked at. life: afterwards, measure the life cycle of every level that matches,
     in so many rounds; life_cold: also from empty caches, which builds everything again. turn: where
@@ -202,6 +204,7 @@ def compare(
         interval=interval,
         time_limit=time_limit,
         allow_differs=allow_differs,
+        locate=locate,
         by_layer=by_layer,
         brief=brief,
         cache=cache,

@@ -108,6 +108,14 @@ def compare(
     allow_differs: Annotated[
         bool, typer.Option(help="Also time levels that fail the check; the table marks them.")
     ] = False,
+    locate: Annotated[
+        bool,
+        typer.Option(
+            "--locate",
+            help="Where a level differs, find the first operation whose result is off; builds the "
+            "level a few times.",
+        ),
+    ] = False,
     by_layer: Annotated[
         bool, typer.Option("--by-layer", help="Also show each level's time by layer.")
     ] = False,
@@ -197,6 +205,7 @@ def compare(
                 interval=interval,
                 time_limit=time_limit,
                 allow_differs=allow_differs,
+                locate=locate,
                 by_layer=by_layer,
                 life=life,
                 life_rounds=life_rounds,

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import psutil
 
 from golow.cache import open_cache
 from golow.check.checked_level import CheckedLevel
+from golow.check.locating import Level, locate
 from golow.check.standard import Standard, checking
 from golow.comparison.entrant import Entrant
 from golow.comparison.settings import ComparisonSettings
@@ -24,7 +26,7 @@ from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from golow.measure.stats import LEAST_ROUNDS
 from golow.observer import Observer
-from golow.record import Workload
+from golow.record import GolowError, WorkerFailure, Workload
 from golow.scratch import scratch_folder
 from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.captured import write_graph
@@ -130,6 +132,8 @@ class Bench:
                     races.append(race)
                     if race.stopped_because == "interrupted":
                         return Raced(entrants, races, True)
+                if self.settings.locate:
+                    self._locate(levels)
             except KeyboardInterrupt:
                 return Raced(entrants, races, True)
             return Raced(entrants, races, False)
@@ -153,6 +157,19 @@ class Bench:
             card=self.card,
             timed=True,
         )
+
+    def _locate(self, levels: Sequence[CheckedLevel]) -> None:
+        """Find where the levels that differ begin to."""
+        for level in levels:
+            if level.check.verdict != "differs":
+                continue
+            self.observer.stage(f"{level.name}: locating what is off")
+            again = Level(level.choice, self.bundle, self.cache, self.starter)
+            try:
+                found = locate(again, level.check)
+                level.check = msgspec.structs.replace(level.check, located=found)
+            except (GolowError, WorkerFailure) as error:
+                level.notes.append(f"what is off could not be located: {error.message}")
 
     def _standard(self, eager: CheckedLevel, levels: int) -> Standard:
         """The standard, whose eager is the one of this race."""

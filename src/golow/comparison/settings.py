@@ -17,7 +17,8 @@ class ComparisonSettings:
     levels: names from `golow levels`; None means the default levels. workers: commands of the
     user's own levels, by name. cold: empty the GPU's L2 cache before each timed iteration.
     interval: target width of each ratio's 95% interval, as a share of the ratio. time_limit: of the
-    race, in seconds. allow_differs: also time levels that fail the check. by_layer: after the race,
+    race, in seconds. allow_differs: also time levels that fail the check. locate: find the first
+    operation whose result is off where a level differs. by_layer: after the race,
     also time each level step by step. brief: shorten or skip measurements that take seconds, for
     one of many comparisons. cache: folder for builds; golow's own by default. limits: how long
     workers may take to answer. turn: this comparison's place among those that share a GPU.
@@ -29,6 +30,7 @@ class ComparisonSettings:
     interval: float = 0.02
     time_limit: float = 60.0
     allow_differs: bool = False
+    locate: bool = False
     by_layer: bool = False
     brief: bool = False
     cache: Path | None = None

@@ -82,7 +82,7 @@ def _cells(run: Run, columns: Sequence[Column]) -> list[str]:
 def _reasons(comparison: Comparison) -> list[str]:
     """Why a level does not match."""
     return [
-        f"{run.level}: {run.check.verdict}: {run.check.reason}"
+        f"{run.level}: {run.check.verdict}: {run.check.words}"
         for run in comparison.runs
         if run.check.verdict != "match"
     ]

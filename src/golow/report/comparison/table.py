@@ -46,7 +46,7 @@ def render(
     for run in comparison.runs:
         if run.check.verdict != "match":
             where = Text(f"{run.level}: {run.check.verdict}", style=STYLES[run.check.verdict])
-            console.print(where + Text(f": {run.check.reason}", style="not bold default"))
+            console.print(where + Text(f": {run.check.words}", style="not bold default"))
     console.print()
     console.print(Text(advice(comparison)))
     for footnote in footnotes(comparison):
