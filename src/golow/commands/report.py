@@ -12,12 +12,12 @@ import typer
 def report(
     records: Annotated[
         list[Path],
-        typer.Argument(help="Folders that golow compare, audit or train wrote."),
+        typer.Argument(help="Folders that golow compare, audit, profile or train wrote."),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     open: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write one HTML page that shows recorded comparisons, audits and trainings.
+    """Write one HTML page that shows recorded comparisons, audits, profiles and trainings.
 
     The page needs no network. The records are inside: golow show report.html reads them back.
     """

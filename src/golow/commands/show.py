@@ -23,7 +23,8 @@ def show(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, audit, train or profile wrote, or pages of golow report."
+            help="Folders that golow compare, audit, train or profile wrote, or pages of "
+            "golow report."
         ),
     ],
     anyway: Annotated[
@@ -52,8 +53,8 @@ def show(
     from golow.report.audit import table as auditing
     from golow.report.comparison.changes import render_changes
     from golow.report.life import table as life
-    from golow.report.profiling import table as profiling
     from golow.report.page.file import is_page, unpacked
+    from golow.report.profiling import table as profiling
     from golow.report.records import is_folder_of_records, records_in, render_records
     from golow.report.training import table as training
     from golow.training import store as training_store

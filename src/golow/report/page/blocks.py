@@ -6,6 +6,7 @@ blocks and nothing of golow's records, so that a new view needs no new script.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,24 @@ from golow.report.console import visible
 from golow.report.style import look
 
 Block = dict[str, Any]
+
+NUMBER = re.compile(r"([+-]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?)\s*([A-Za-z%]*)")
+UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "%": 0.01,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+}
 
 
 def section(identity: str, title: str, blocks: Iterable[Block]) -> Block:
@@ -44,8 +63,9 @@ def column(title: str, *, number: bool = True) -> dict[str, Any]:
 
 
 def cell(text: str, order: float | None = None, **more: Any) -> dict[str, Any]:
-    """One cell. order: what it is sorted by, unless by its text. more: ``bar`` (value, low, high and
-    limit as shares of the longest), ``colour``, ``word`` (how it is tinted)."""
+    """One cell. order: what it is sorted by, unless by its text. more: ``bar`` (value, low, high
+    and limit as shares of the longest), ``stack`` (its parts, each with a share), ``heat`` (a
+    share), ``colour``, ``word`` (how it is tinted)."""
     return {"text": visible(text), "order": order, **more}
 
 
@@ -72,7 +92,14 @@ def table_of(shown: Table, caption: str) -> Block:
         for one in shown.columns
     ]
     texts = [[_text(found) for found in one.cells] for one in shown.columns]
-    return table(caption, columns, ([cell(text) for text in row] for row in zip(*texts, strict=True)))
+    rows = ([cell(text, order_of(text)) for text in row] for row in zip(*texts, strict=True))
+    return table(caption, columns, rows)
+
+
+def order_of(text: str) -> float | None:
+    """What a text that begins with a number and a unit is sorted by; None for other texts."""
+    found = NUMBER.match(text)
+    return float(found[1].replace(",", "")) * UNITS.get(found[2], 1.0) if found else None
 
 
 def chart(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from rich.text import Text
+
 from golow.comparison.again import again
 from golow.record import Comparison, Run, TensorError
 from golow.report.comparison.advice import advice
@@ -124,7 +126,8 @@ def _cell(run: Run, column: Column) -> Block:
     else:
         order = run.quantity({"memory": "resident"}.get(column.name, column.name))
     word = run.ratio.word if column.name == "ratio" and run.ratio else ""
-    return blocks.cell(column.line(run).plain, math.inf if order is None else order, word=word)
+    text = Text.assemble(column.cell(run)).plain
+    return blocks.cell(text, math.inf if order is None else order, word=word)
 
 
 def _details(run: Run) -> Iterator[Block]:
@@ -155,7 +158,8 @@ def _details(run: Run) -> Iterator[Block]:
 
 def _over_time(run: Run) -> Block:
     """The median of each block, so that drift is seen."""
-    points, marked = [], []
+    points: list[tuple[float, float]] = []
+    marked = []
     for number, block in enumerate(run.blocks):
         times = sorted(block.device_ns or block.host_ns)
         if times:

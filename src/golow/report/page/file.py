@@ -27,15 +27,16 @@ from golow.scratch import scratch_folder
 
 SCRIPTS = ("dom", "table", "chart", "slider", "page")
 MARK = re.compile(r'<script type="application/json" id="golow-record">(.*?)</script>', re.DOTALL)
-NAME = re.compile(r"[\w+.:-]+(/[\w+.:-]+)*\Z")
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_BYTES = 1 << 28
 Records = Mapping[str, Mapping[str, str]]
 """The files of each record as text, by the record's name and then by their path in it."""
 
 
 def write_page(title: str, sections: list[Any], records: Records, file: Path) -> Path:
-    """Write the page; raises `GolowError` if it cannot be written. Equal records give equal files."""
+    """Write the page; raises `GolowError` if it cannot be written. Equal records give equal
+    files."""
     style, script = _asset("style.css"), "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     parts = {
         "TITLE": escape(visible(title)),
@@ -90,8 +91,9 @@ def _records_in(page: Path) -> dict[str, dict[str, str]]:
 def _is_sound(entry: tuple[Any, Any]) -> bool:
     """Whether it is a file inside its folder, with text."""
     name, text = entry
-    inside = bool(NAME.match(name)) and not {".", ".."} & set(PurePosixPath(name).parts)
-    return inside and isinstance(text, str) and not re.search("[\ud800-\udfff]", text)
+    path = PurePosixPath(name)
+    inside = name.isprintable() and name == str(path) and not {".", "..", "/"} & set(path.parts)
+    return inside and isinstance(text, str) and not SURROGATE.search(text)
 
 
 def _json(value: Any) -> str:

@@ -10,22 +10,21 @@ from golow.auditing import store as audit_store
 from golow.comparison import store as comparison_store
 from golow.files import read_text
 from golow.life import store as life_store
+from golow.profiling import store as profile_store
 from golow.record import GolowError
 from golow.report.comparison.table import workload_text
-from golow.report.page import audit, comparison, life, training
-from golow.report.page.file import NAME, write_page
+from golow.report.page import audit, comparison, life, profile, training
+from golow.report.page.file import write_page
 from golow.report.records import kind_of
 from golow.report.training.table import heading
 from golow.training import store as training_store
-
-SHOWN = ("comparison", "audit", "training")
 
 
 def write_report(records: Sequence[Path], file: Path) -> Path:
     """Write one page with all these records, in their order; returns the file.
 
-    records: folders that golow compare, audit or train wrote. Raises `GolowError` for a folder that
-    is none, and if the page cannot be written.
+    records: folders that golow compare, audit, profile or train wrote. Raises `GolowError` for a
+    folder that is none, and if the page cannot be written.
     """
     titles, sections, packed = [], [], {}
     for number, folder in enumerate(records):
@@ -55,11 +54,19 @@ def _view(folder: Path, name: str) -> tuple[str, list[Any]]:
     if kind == "training":
         trained = training_store.load(folder)
         return heading(trained), training.sections(trained, name)
-    known = f"a {kind}, which reports do not show yet" if kind else "no record"
-    raise GolowError(f"{folder} is {known}", f"give a folder of a {', '.join(SHOWN)}.")
+    if kind == "profile":
+        profiled = profile_store.load(folder)
+        title = f"Profile of {workload_text(profiled[0].workload)}"
+        return title, profile.sections(profiled, name)
+    raise GolowError(
+        f"{folder} is no record", "give a folder that golow compare, audit, profile or train wrote."
+    )
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """The record's own files; weights, figures and tables made of them stay outside."""
+    """The record's own files; weights, figures and tables made of them stay outside, as do
+    a profile's traces."""
+    if kind_of(folder) == "profile":
+        return {profile_store.FILE: read_text(folder / profile_store.FILE)}
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.json"))
-    return {name: read_text(folder / name) for name in names if NAME.match(name)}
+    return {name: read_text(folder / name) for name in names}

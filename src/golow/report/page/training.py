@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.training import series
-from golow.report.training.table import heading, rows_of, table
+from golow.report.training.caption import conditions, machine
+from golow.report.training.table import rows_of, table
 from golow.training.record import Training
 
 MOST_CLASSES = 20
@@ -24,12 +25,24 @@ def sections(found: Training, name: str) -> list[Block]:
 
 
 def _answer(found: Training) -> Iterator[Block]:
-    yield blocks.paragraph(heading(found), style="lead")
+    yield blocks.paragraph(_summary(found), style="lead")
     for verdict in found.verdicts:
         yield blocks.paragraph(f"{verdict.level}: {verdict.word}: {verdict.reason}")
     yield blocks.table_of(table(found, list(rows_of(found))), "Every level, mean over its seeds")
+    yield blocks.paragraph(f"{conditions(found.plan)}\n{machine(found.plan)}", style="note")
     for note in dict.fromkeys((*found.notes, *(n for run in found.runs for n in run.notes))):
         yield blocks.paragraph(f"note: {note}", style="note")
+
+
+def _summary(found: Training) -> str:
+    """How many levels trained the same network."""
+    if not found.verdicts:
+        return "There is no verdict: fewer than two levels finished an epoch."
+    same = sum(verdict.word == "same" for verdict in found.verdicts)
+    of = (
+        f"{same} of {len(found.verdicts)} levels trained the same network as {found.plan.levels[0]}"
+    )
+    return f"{of}, by their curves."
 
 
 def _curves(found: Training) -> Iterator[Block]:

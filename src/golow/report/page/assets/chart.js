@@ -1,5 +1,5 @@
 // Lines with bands, on axes with round numbers; a legend whose entries switch them.
-const FRAME = { wide: 720, high: 300, left: 62, right: 12, top: 10, bottom: 40 };
+const FRAME = { wide: 720, high: 300, left: 62, right: 24, top: 10, bottom: 40 };
 
 function chartBlock(block) {
   const hidden = new Set();
@@ -35,19 +35,20 @@ function linesElement(block, lines) {
   }
   made.append(drawn("text", { x: FRAME.wide - FRAME.right, y: FRAME.high - 6, "text-anchor": "end" }, block.across));
   made.append(drawn("text", { x: 12, y: FRAME.high / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${FRAME.high / 2})` }, block.up));
-  for (const line of lines) made.append(...lineElements(line, across, up));
+  // Earlier lines are wider, so that one that lies below another is still seen.
+  lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * (lines.length - 1 - number)))));
   if (block.mark) made.append(drawn("path", { d: `M${across.at(block.mark)} ${FRAME.top}V${FRAME.high - FRAME.bottom}`, stroke: "currentColor", "stroke-dasharray": "3 3" }));
   return made;
 }
 
-function lineElements(line, across, up) {
+function lineElements(line, across, up, width) {
   const at = (x, y) => `${across.at(x).toFixed(1)} ${up.at(y).toFixed(1)}`;
   const made = [];
   if (line.band.length > 1) {
     const edge = [...line.band.map((part) => at(part[0], part[1])), ...[...line.band].reverse().map((part) => at(part[0], part[2]))];
     made.push(drawn("path", { d: `M${edge.join("L")}Z`, fill: line.colour, "fill-opacity": 0.14 }));
   }
-  const path = { d: `M${line.points.map((point) => at(...point)).join("L")}`, stroke: line.colour, fill: "none", "stroke-width": 1.8 };
+  const path = { d: `M${line.points.map((point) => at(...point)).join("L")}`, stroke: line.colour, fill: "none", "stroke-width": line.plain ? 1.8 : width };
   if (line.points.length) made.push(drawn("path", line.dashed ? { ...path, "stroke-dasharray": "6 3" } : path));
   const hollow = new Set(line.marked);
   if (line.points.length <= 60 && !line.plain) {

@@ -53,13 +53,13 @@ function tableBlock(block) {
 
   show();
   const whole = element("div", { class: "tabled" });
-  if (rows.length > 5) {
+  if (rows.length > 10) {
     const search = element("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${block.caption}` });
     search.addEventListener("input", () => { state.words = search.value.toLowerCase().trim(); show(); });
     whole.append(element("div", { class: "filter" }, search, count, more));
   }
   const table = element("table", {}, element("caption", {}, block.caption), element("thead", {}, element("tr", {}, ...heads)), body);
-  whole.append(element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": block.caption }, table));
+  whole.append(element("div", { class: rows.length > 15 ? "scroll tall" : "scroll", tabindex: "0", role: "region", "aria-label": block.caption }, table));
   return whole;
 }
 
@@ -75,6 +75,7 @@ function cellElement(cell, column, first) {
   const made = element(first ? "th" : "td", { class: [column.number ? "number" : "", cell.word || ""].join(" ").trim() });
   if (first) made.setAttribute("scope", "row");
   if (cell.bar) { made.append(barElement(cell.bar, cell.colour)); return made; }
+  if (cell.stack) { made.append(stackElement(cell.stack)); return made; }
   if (cell.colour) made.append(keyOf(cell.colour));
   if (cell.heat) made.style.background = `rgba(var(--heat), ${(0.45 * cell.heat).toFixed(3)})`;
   made.append(cell.text);
@@ -91,5 +92,19 @@ function barElement(bar, colour) {
     made.append(drawn("path", { d: `M${x(bar.low)} 10H${x(bar.high)}M${x(bar.low)} 6V14M${x(bar.high)} 6V14`, stroke: "currentColor", fill: "none", "stroke-width": 1.3 }));
   }
   if (bar.limit) made.append(drawn("path", { d: `M${x(bar.limit)} 1V19`, stroke: "currentColor", "stroke-dasharray": "2 2" }));
+  return made;
+}
+
+function stackElement(parts) {
+  const wide = 288;
+  const text = parts.map((part) => part.text).join("; ");
+  const made = drawn("svg", { class: "stack", viewBox: `0 0 ${wide} 20`, role: "img", "aria-label": text });
+  let from = 0;
+  for (const part of parts) {
+    const piece = drawn("rect", { x: from, y: 4, height: 12, width: part.share * wide, fill: part.colour });
+    piece.append(drawn("title", {}, part.text));
+    made.append(piece);
+    from += part.share * wide;
+  }
   return made;
 }
