@@ -37,6 +37,7 @@ ROWS = [
     {"report/profiling"},
     {"report/life"},
     {"report/study", "report/audit"},
+    {"report/page"},
     {"api"},
     {"commands"},
     {"cli"},

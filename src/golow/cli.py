@@ -22,6 +22,7 @@ from golow.commands.levels import levels
 from golow.commands.lower import lower
 from golow.commands.models import models
 from golow.commands.profile import profile
+from golow.commands.report import report
 from golow.commands.selftest import selftest
 from golow.commands.show import show
 from golow.commands.study import study_app
@@ -45,6 +46,7 @@ for command in (
     train,
     profile,
     show,
+    report,
     lower,
     emit,
     levels,

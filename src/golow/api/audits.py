@@ -13,6 +13,7 @@ from golow.auditing.observer import AuditObserver
 from golow.auditing.record import Audit, AuditedLevel
 from golow.measure.cores import default_threads
 from golow.record import Device, Mode, Optimizer, Phase, Precision
+from golow.scratch import scratch_folder
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
 
@@ -48,6 +49,13 @@ class AuditResult(NamedTuple):
         from golow.report.audit.export import rows
 
         return frame(rows(self.audit))
+
+    def report(self, file: str | Path) -> Path:
+        """Write one HTML page that shows it all and contains the record."""
+        from golow.report.page.report import write_report
+
+        with scratch_folder() as folder:
+            return write_report([self.save(folder)], Path(file))
 
     def save(self, folder: str | Path) -> Path:
         """Write the record and its table into a new folder under this one; returns that folder."""

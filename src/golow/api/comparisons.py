@@ -16,6 +16,7 @@ from golow.comparison import store
 from golow.measure.cores import default_threads
 from golow.observer import Observer
 from golow.record import Comparison, Device, GolowError, Mode, Optimizer, Phase, Precision, Run
+from golow.scratch import scratch_folder
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
 
@@ -75,6 +76,13 @@ class Result(NamedTuple):
     def to_pandas(self) -> pandas.DataFrame:
         """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""
         return frame(store.to_rows(self.comparison))
+
+    def report(self, file: str | Path) -> Path:
+        """Write one HTML page that shows it all and contains the record."""
+        from golow.report.page.report import write_report
+
+        with scratch_folder() as folder:
+            return write_report([self.save(folder)], Path(file))
 
     def save(self, folder: str | Path) -> Path:
         """Write the records into a new folder under this one; returns that folder."""

@@ -57,6 +57,12 @@ class TrainingResult(NamedTuple):
 
         return write_figures(self.training, Path(folder))
 
+    def report(self, file: str | Path) -> Path:
+        """Write one HTML page that shows the training and contains its record."""
+        from golow.report.page.report import write_report
+
+        return write_report([self.folder], Path(file))
+
     def tensorboard(self, folder: str | Path) -> tuple[str, ...]:
         """Write TensorBoard's logs into the folder; returns notes on what could not be written.
         Needs ``pip install golow[tensorboard]``."""

@@ -38,6 +38,7 @@ from golow.commands.options import (
     PrecisionName,
     PrecisionOption,
     Pretrained,
+    ReportFile,
     Resolution,
     Seed,
     Sequence,
@@ -100,6 +101,7 @@ def audit(
     precision: PrecisionOption = PrecisionName.default,
     out: Out = Path("runs"),
     json: JsonFile = None,
+    report: ReportFile = None,
 ) -> None:
     """Price the choices that nobody made: try every alternative at every level.
 
@@ -156,20 +158,26 @@ def audit(
             )
         except api.AuditInterrupted as stopped:
             display.close()
-            _show_and_save(stopped.result, out, json)
+            _show_and_save(stopped.result, out, json, report)
             raise typer.Exit(130) from None
-    _show_and_save(result, out, json, searched=apply == BEST)
+    _show_and_save(result, out, json, report, searched=apply == BEST)
     verdicts = {level.run.check.verdict for level in result.audit.levels}
     raise typer.Exit(1 if {"differs", "failed"} & verdicts else 0)
 
 
 def _show_and_save(
-    result: AuditResult, out: Path, json: str | None, *, searched: bool = False
+    result: AuditResult,
+    out: Path,
+    json: str | None,
+    report: Path | None,
+    *,
+    searched: bool = False,
 ) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
     from golow.files import write_whole, writing
     from golow.record import encode
     from golow.report.audit.table import render
+    from golow.report.page.report import write_report
 
     to_pipe = json == "-"
     console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
@@ -187,3 +195,5 @@ def _show_and_save(
     if find_spec("matplotlib") is not None:
         result.figures(folder)
     print(f"record: {folder}", file=told)
+    if report is not None:
+        print(f"report: {write_report([folder], report)}", file=told)

@@ -43,6 +43,7 @@ from golow.commands.options import (
     PrecisionName,
     PrecisionOption,
     Pretrained,
+    ReportFile,
     Resolution,
     Seed,
     Sequence,
@@ -137,6 +138,7 @@ def compare(
     ] = True,
     out: Out = Path("runs"),
     json: JsonFile = None,
+    report: ReportFile = None,
     columns: Columns = None,
     format: FormatOption = FormatName.table,
     against: Annotated[
@@ -214,9 +216,9 @@ def compare(
             )
         except api.Interrupted as stopped:
             display.close()
-            _show_and_save(stopped.result, out, json, look)
+            _show_and_save(stopped.result, out, json, look, report)
             raise typer.Exit(130) from None
-    _show_and_save(result, out, json, look)
+    _show_and_save(result, out, json, look, report)
     bad = any(run.check.verdict in ("differs", "failed") for run in result.comparison.runs)
     bad = bad or (result.life is not None and any(one.failed for one in result.life.cycle.levels))
     if gate is not None:
@@ -224,11 +226,14 @@ def compare(
     raise typer.Exit(1 if bad else 0)
 
 
-def _show_and_save(result: Result, out: Path, json: str | None, look: Look) -> None:
+def _show_and_save(
+    result: Result, out: Path, json: str | None, look: Look, report: Path | None
+) -> None:
     """Show the results, then save them: a full disk must not hide the results."""
     from golow.files import write_whole
     from golow.record import encode
     from golow.report.life import table as life
+    from golow.report.page.report import write_report
 
     to_pipe = json == "-"
     console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
@@ -247,4 +252,7 @@ def _show_and_save(result: Result, out: Path, json: str | None, look: Look) -> N
     folder = result.save(out)
     if result.life is not None and find_spec("matplotlib") is not None:
         result.life.figures(folder)
-    print(f"record: {folder}", file=sys.stderr if to_pipe else sys.stdout)
+    told = sys.stderr if to_pipe else sys.stdout
+    print(f"record: {folder}", file=told)
+    if report is not None:
+        print(f"report: {write_report([folder], report)}", file=told)

@@ -209,6 +209,10 @@ JsonFile = Annotated[
     str | None,
     typer.Option("--json", help="Also write the results to this JSON file; - is standard output."),
 ]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", help="Also write one HTML page that shows it all to this file."),
+]
 TensorboardFolder = Annotated[
     Path | None,
     typer.Option(

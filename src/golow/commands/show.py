@@ -22,7 +22,10 @@ from golow.commands.options import (
 def show(
     records: Annotated[
         list[Path],
-        typer.Argument(help="Folders that golow compare, audit, train or profile wrote."),
+        typer.Argument(
+            help="Folders that golow compare, audit, train or profile wrote, or pages of "
+            "golow report."
+        ),
     ],
     anyway: Annotated[
         bool, typer.Option(help="Show comparisons together even if they are not comparable.")
@@ -50,6 +53,7 @@ def show(
     from golow.report.audit import table as auditing
     from golow.report.comparison.changes import render_changes
     from golow.report.life import table as life
+    from golow.report.page.file import is_page, unpacked
     from golow.report.profiling import table as profiling
     from golow.report.records import is_folder_of_records, records_in, render_records
     from golow.report.training import table as training
@@ -58,6 +62,11 @@ def show(
     profiling.require_view(by, sort)
     look = Look(names(columns) or [], format.value)
     look.require()
+    pages = [path for path in records if is_page(path)]
+    for page in pages:
+        with unpacked(page) as inside:
+            show(inside, anyway, by_layer, by, sort, top, columns, format)
+    records = [path for path in records if path not in pages]
     listed = [path for path in records if is_folder_of_records(path)]
     for path in listed:
         render_records(path, records_in(path))

@@ -25,6 +25,7 @@ from golow.commands.options import (
     OptimizerOption,
     PrecisionName,
     PrecisionOption,
+    ReportFile,
     Smoothing,
     TensorboardFolder,
     Threads,
@@ -160,6 +161,7 @@ def train(
         ),
     ] = None,
     tensorboard: TensorboardFolder = None,
+    report: ReportFile = None,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -239,6 +241,8 @@ def train(
     for note in result.tensorboard(tensorboard) if tensorboard is not None else ():
         print(f"note: {note}")
     print(f"record: {result.folder}")
+    if report is not None:
+        print(f"report: {result.report(report)}")
     raise typer.Exit(0 if result.good else 1)
 
 

@@ -1,0 +1,94 @@
+// Lines with bands, on axes with round numbers; a legend whose entries switch them.
+const FRAME = { wide: 720, high: 300, left: 62, right: 24, top: 10, bottom: 40 };
+
+function chartBlock(block) {
+  const hidden = new Set();
+  const place = element("div");
+  const buttons = block.lines.map((line) => {
+    const button = element("button", { type: "button", "aria-pressed": "true" }, keyOf(line.colour), line.name);
+    button.addEventListener("click", () => {
+      if (!hidden.delete(line)) hidden.add(line);
+      button.setAttribute("aria-pressed", String(!hidden.has(line)));
+      draw();
+    });
+    return button;
+  });
+  const draw = () => place.replaceChildren(linesElement(block, block.lines.filter((line) => !hidden.has(line))));
+  draw();
+  const legend = element("div", { class: "legend" }, ...(buttons.length > 1 ? buttons : []));
+  return element("figure", {}, element("figcaption", {}, block.title), legend, place);
+}
+
+function linesElement(block, lines) {
+  const xs = lines.flatMap((line) => line.points.map((point) => point[0]));
+  const ys = lines.flatMap((line) => [...line.points.map((point) => point[1]), ...line.band.flatMap((part) => part.slice(1))]);
+  const across = scaleOf(xs, FRAME.left, FRAME.wide - FRAME.right, block.logAcross, false);
+  const up = scaleOf(ys, FRAME.high - FRAME.bottom, FRAME.top, block.logUp, block.fromZero);
+  const label = `${block.title}: ${lines.map((line) => line.name).join(", ")}`;
+  const made = drawn("svg", { class: "chart", viewBox: `0 0 ${FRAME.wide} ${FRAME.high}`, role: "img", "aria-label": label });
+  for (const tick of up.ticks) {
+    made.append(drawn("path", { class: "grid", d: `M${FRAME.left} ${up.at(tick)}H${FRAME.wide - FRAME.right}` }));
+    made.append(drawn("text", { x: FRAME.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, tickText(tick)));
+  }
+  for (const tick of across.ticks) {
+    made.append(drawn("text", { x: across.at(tick), y: FRAME.high - FRAME.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
+  }
+  made.append(drawn("text", { x: FRAME.wide - FRAME.right, y: FRAME.high - 6, "text-anchor": "end" }, block.across));
+  made.append(drawn("text", { x: 12, y: FRAME.high / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${FRAME.high / 2})` }, block.up));
+  // Earlier lines are wider, so that one that lies below another is still seen.
+  lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * (lines.length - 1 - number)))));
+  if (block.mark) made.append(drawn("path", { d: `M${across.at(block.mark)} ${FRAME.top}V${FRAME.high - FRAME.bottom}`, stroke: "currentColor", "stroke-dasharray": "3 3" }));
+  return made;
+}
+
+function lineElements(line, across, up, width) {
+  const at = (x, y) => `${across.at(x).toFixed(1)} ${up.at(y).toFixed(1)}`;
+  const made = [];
+  if (line.band.length > 1) {
+    const edge = [...line.band.map((part) => at(part[0], part[1])), ...[...line.band].reverse().map((part) => at(part[0], part[2]))];
+    made.push(drawn("path", { d: `M${edge.join("L")}Z`, fill: line.colour, "fill-opacity": 0.14 }));
+  }
+  const path = { d: `M${line.points.map((point) => at(...point)).join("L")}`, stroke: line.colour, fill: "none", "stroke-width": line.plain ? 1.8 : width };
+  if (line.points.length) made.push(drawn("path", line.dashed ? { ...path, "stroke-dasharray": "6 3" } : path));
+  const hollow = new Set(line.marked);
+  if (line.points.length <= 60 && !line.plain) {
+    line.points.forEach((point, number) => {
+      const [x, y] = at(...point).split(" ");
+      const dot = drawn("circle", { cx: x, cy: y, r: 3, stroke: line.colour, fill: hollow.has(number) ? "none" : line.colour });
+      dot.append(drawn("title", {}, `${line.name}: ${tickText(point[0])}, ${Number(point[1].toPrecision(4))}`));
+      made.push(dot);
+    });
+  }
+  return made;
+}
+
+function scaleOf(values, from, to, log, fromZero) {
+  let low = values.reduce((a, b) => Math.min(a, b), Infinity);
+  let high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  if (!(low <= high)) [low, high] = [log ? 1 : 0, log ? 10 : 1];
+  if (fromZero && !log) low = Math.min(0, low);
+  if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 10, high + (Math.abs(high) || 1) / 10];
+  const turn = log ? Math.log10 : (value) => value;
+  const at = (value) => from + ((turn(value) - turn(low)) / (turn(high) - turn(low))) * (to - from);
+  return { at, ticks: log ? decades(low, high) : roundTicks(low, high) };
+}
+
+function roundTicks(low, high) {
+  const rough = (high - low) / 5;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((factor) => factor * size >= rough) * size;
+  const ticks = [];
+  for (let tick = Math.ceil(low / step) * step; tick <= high * (1 + 1e-9) + 1e-12; tick += step) ticks.push(Math.abs(tick) < step / 1e6 ? 0 : tick);
+  return ticks;
+}
+
+function decades(low, high) {
+  const ticks = [];
+  for (let power = Math.ceil(Math.log10(low) - 1e-9); power <= Math.log10(high) + 1e-9; power += 1) ticks.push(10 ** power);
+  return ticks;
+}
+
+function tickText(value) {
+  const size = Math.abs(value);
+  return size !== 0 && (size >= 1e5 || size < 1e-3) ? value.toExponential(0) : String(Number(value.toPrecision(4)));
+}

@@ -1,0 +1,35 @@
+// Puts the sections together. Each kind of block has one function.
+const BLOCKS = {
+  paragraph: (block) => element("p", { class: block.style }, block.text),
+  code: (block) => element("pre", { tabindex: "0" }, element("code", {}, block.text)),
+  facts: (block) => element("dl", {}, ...block.pairs.filter((pair) => pair[1]).flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])),
+  table: tableBlock,
+  chart: chartBlock,
+  slider: sliderBlock,
+};
+
+function blockElement(block) {
+  return BLOCKS[block.kind](block);
+}
+
+function sectionElement(section) {
+  const made = element("section", { id: section.id, "aria-labelledby": `${section.id}-title` });
+  made.append(element("h2", { id: `${section.id}-title` }, section.title));
+  if (section.of) made.append(element("p", { class: "of" }, section.of));
+  made.append(...section.blocks.map(blockElement));
+  return made;
+}
+
+function saveRecord() {
+  const data = new Blob([document.getElementById("golow-record").textContent], { type: "application/json" });
+  const link = element("a", { href: URL.createObjectURL(data), download: "golow-record.json" });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+const view = JSON.parse(document.getElementById("golow-view").textContent);
+document.getElementById("title").textContent = view.title;
+document.getElementById("nav").append(...view.sections.map((section) => element("a", { href: `#${section.id}` }, section.title)));
+document.getElementById("main").replaceChildren(...view.sections.map(sectionElement));
+document.getElementById("save").addEventListener("click", saveRecord);
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,110 @@
+// Tables: sorted by a click on a title, filtered by words, with rows that open.
+const PAGE_ROWS = 200; // more are shown when asked for, so that a table of any length opens at once
+
+function tableBlock(block) {
+  const state = { column: -1, falling: false, words: "", all: false, open: new Set() };
+  const body = element("tbody");
+  const heads = block.columns.map((column, number) => {
+    const button = element("button", { type: "button" }, column.title);
+    button.addEventListener("click", () => {
+      state.falling = state.column === number && !state.falling;
+      state.column = number;
+      show();
+    });
+    return element("th", { scope: "col", class: column.number ? "number" : "" }, button);
+  });
+  const count = element("span", { role: "status" });
+  const rows = block.rows.map((cells, number) => ({ cells, number, text: cells.map((c) => c.text).join("\n").toLowerCase() }));
+  const more = element("button", { type: "button" }, "Show all rows");
+  more.addEventListener("click", () => { state.all = true; show(); });
+
+  function show() {
+    const found = rows.filter((row) => state.words.split(/\s+/).every((word) => row.text.includes(word)));
+    if (state.column >= 0) found.sort((a, b) => ordered(a.cells[state.column], b.cells[state.column], state.falling));
+    const shown = state.all ? found : found.slice(0, PAGE_ROWS);
+    body.replaceChildren(...shown.flatMap((row) => rowElements(row)));
+    heads.forEach((head, number) => {
+      if (number === state.column) head.setAttribute("aria-sort", state.falling ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    count.textContent = `${found.length} of ${rows.length} rows`;
+    more.hidden = shown.length === found.length;
+  }
+
+  function rowElements(row) {
+    const detail = block.details[row.number] || [];
+    const cells = row.cells.map((cell, place) => cellElement(cell, block.columns[place], place === 0));
+    const made = [element("tr", {}, ...cells)];
+    if (!detail.length) return made;
+    const opener = element("button", { type: "button", class: "opener", "aria-expanded": state.open.has(row.number) });
+    opener.append(cells[0].lastChild);
+    cells[0].append(opener);
+    opener.addEventListener("click", () => {
+      if (!state.open.delete(row.number)) state.open.add(row.number);
+      show();
+      const again = [...body.querySelectorAll(".opener")].find((one) => one.textContent === opener.textContent);
+      if (again) again.focus();
+    });
+    if (state.open.has(row.number)) {
+      made.push(element("tr", { class: "details" }, element("td", { colspan: row.cells.length }, ...detail.map(blockElement))));
+    }
+    return made;
+  }
+
+  show();
+  const whole = element("div", { class: "tabled" });
+  if (rows.length > 10) {
+    const search = element("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${block.caption}` });
+    search.addEventListener("input", () => { state.words = search.value.toLowerCase().trim(); show(); });
+    whole.append(element("div", { class: "filter" }, search, count, more));
+  }
+  const table = element("table", {}, element("caption", {}, block.caption), element("thead", {}, element("tr", {}, ...heads)), body);
+  whole.append(element("div", { class: rows.length > 15 ? "scroll tall" : "scroll", tabindex: "0", role: "region", "aria-label": block.caption }, table));
+  return whole;
+}
+
+function ordered(a, b, falling) {
+  const sign = falling ? -1 : 1;
+  const [x, y] = [a.order, b.order];
+  if (x !== null && y !== null) return sign * (x - y);
+  if (x === null && y === null) return sign * a.text.localeCompare(b.text, "en", { numeric: true });
+  return x === null ? 1 : -1; // what has no number is last either way
+}
+
+function cellElement(cell, column, first) {
+  const made = element(first ? "th" : "td", { class: [column.number ? "number" : "", cell.word || ""].join(" ").trim() });
+  if (first) made.setAttribute("scope", "row");
+  if (cell.bar) { made.append(barElement(cell.bar, cell.colour)); return made; }
+  if (cell.stack) { made.append(stackElement(cell.stack)); return made; }
+  if (cell.colour) made.append(keyOf(cell.colour));
+  if (cell.heat) made.style.background = `rgba(var(--heat), ${(0.45 * cell.heat).toFixed(3)})`;
+  made.append(cell.text);
+  return made;
+}
+
+function barElement(bar, colour) {
+  const [wide, high] = [144, 20];
+  const x = (share) => (2 + share * (wide - 4)).toFixed(1);
+  const made = drawn("svg", { class: "bar", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": bar.text });
+  made.append(drawn("title", {}, bar.text));
+  made.append(drawn("rect", { x: 2, y: 5, height: 10, width: Math.max(1, bar.value * (wide - 4)), rx: 1.5, fill: colour, "fill-opacity": 0.55 }));
+  if (bar.high > bar.low) {
+    made.append(drawn("path", { d: `M${x(bar.low)} 10H${x(bar.high)}M${x(bar.low)} 6V14M${x(bar.high)} 6V14`, stroke: "currentColor", fill: "none", "stroke-width": 1.3 }));
+  }
+  if (bar.limit) made.append(drawn("path", { d: `M${x(bar.limit)} 1V19`, stroke: "currentColor", "stroke-dasharray": "2 2" }));
+  return made;
+}
+
+function stackElement(parts) {
+  const wide = 288;
+  const text = parts.map((part) => part.text).join("; ");
+  const made = drawn("svg", { class: "stack", viewBox: `0 0 ${wide} 20`, role: "img", "aria-label": text });
+  let from = 0;
+  for (const part of parts) {
+    const piece = drawn("rect", { x: from, y: 4, height: 12, width: part.share * wide, fill: part.colour });
+    piece.append(drawn("title", {}, part.text));
+    made.append(piece);
+    from += part.share * wide;
+  }
+  return made;
+}

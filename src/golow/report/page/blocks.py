@@ -1,0 +1,139 @@
+"""What a page is made of: sections of blocks, as plain data that JSON can hold.
+
+Python writes every text and number; the page's scripts place them, sort, filter and draw. They know
+blocks and nothing of golow's records, so that a new view needs no new script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from golow.report.console import visible
+from golow.report.style import look
+
+Block = dict[str, Any]
+
+NUMBER = re.compile(r"([+-]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?)\s*([A-Za-z%]*)")
+UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "%": 0.01,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+}
+
+
+def section(identity: str, title: str, blocks: Iterable[Block]) -> Block:
+    """A part of the page with its title; the identity is its anchor."""
+    return {"id": identity, "title": visible(title), "blocks": list(blocks)}
+
+
+def paragraph(text: str, *, style: str = "") -> Block:
+    """style: ``lead`` for the answer, ``note`` for what is secondary."""
+    return {"kind": "paragraph", "text": visible(text), "style": style}
+
+
+def code(text: str) -> Block:
+    """Lines to paste, or a log."""
+    return {"kind": "code", "text": visible(text)}
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Block:
+    """Names and what they are."""
+    return {"kind": "facts", "pairs": [[visible(name), visible(text)] for name, text in pairs]}
+
+
+def column(title: str, *, number: bool = True) -> dict[str, Any]:
+    """number: aligned to the right and sorted by number."""
+    return {"title": visible(title), "number": number}
+
+
+def cell(text: str, order: float | None = None, **more: Any) -> dict[str, Any]:
+    """One cell. order: what it is sorted by, unless by its text. more: ``bar`` (value, low, high
+    and limit as shares of the longest), ``stack`` (its parts, each with a share), ``heat`` (a
+    share), ``colour``, ``word`` (how it is tinted)."""
+    return {"text": visible(text), "order": order, **more}
+
+
+def table(
+    caption: str,
+    columns: Sequence[dict[str, Any]],
+    rows: Iterable[Sequence[dict[str, Any]]],
+    details: Sequence[Sequence[Block]] = (),
+) -> Block:
+    """Columns and rows. details: what opens below each row; none if there are none."""
+    return {
+        "kind": "table",
+        "caption": visible(caption),
+        "columns": list(columns),
+        "rows": [list(row) for row in rows],
+        "details": [list(blocks) for blocks in details],
+    }
+
+
+def table_of(shown: Table, caption: str) -> Block:
+    """A table of the terminal, with its cells' texts as they are there."""
+    columns = [
+        column(" ".join(_text(one.header).split()), number=one.justify == "right")
+        for one in shown.columns
+    ]
+    texts = [[_text(found) for found in one.cells] for one in shown.columns]
+    rows = ([cell(text, order_of(text)) for text in row] for row in zip(*texts, strict=True))
+    return table(caption, columns, rows)
+
+
+def order_of(text: str) -> float | None:
+    """What a text that begins with a number and a unit is sorted by; None for other texts."""
+    found = NUMBER.match(text)
+    return float(found[1].replace(",", "")) * UNITS.get(found[2], 1.0) if found else None
+
+
+def chart(
+    title: str, across: str, up: str, lines: Iterable[dict[str, Any]], *, from_zero: bool = True
+) -> Block:
+    """Lines over an axis. across, up: the axes' names with units."""
+    names = {"title": visible(title), "across": visible(across), "up": visible(up)}
+    return {"kind": "chart", **names, "lines": list(lines), "fromZero": from_zero}
+
+
+def line(
+    name: str,
+    points: Iterable[tuple[float, float]],
+    band: Iterable[tuple[float, float, float]] = (),
+    marked: Iterable[int] = (),
+    *,
+    colour: str = "",
+) -> dict[str, Any]:
+    """One line. band: x, low, high. marked: the numbers of the points that are drawn hollow."""
+    return {
+        "name": visible(name),
+        "colour": colour or level_colour(name),
+        "dashed": ":" in name,
+        "points": [list(point) for point in points],
+        "band": [list(part) for part in band],
+        "marked": list(marked),
+    }
+
+
+def level_colour(level: str) -> str:
+    """As in every figure, except that eager has the colour of text, which is black on paper."""
+    colour = look(level).colour
+    return "currentColor" if colour == "#000000" else colour
+
+
+def _text(found: Any) -> str:
+    return found.plain if isinstance(found, Text) else Text.from_markup(str(found)).plain

@@ -1,0 +1,218 @@
+"""A comparison as sections: the answer, the ladder, the proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from golow.comparison.again import again
+from golow.record import Comparison, Run, TensorError
+from golow.report.comparison.advice import advice
+from golow.report.comparison.columns import Column, all_columns
+from golow.report.comparison.table import conditions, footnotes, heading
+from golow.report.page import blocks
+from golow.report.page.blocks import Block
+from golow.report.units import interval_text, ratio_text, seconds_text, share_text
+
+LONGEST_LOG = 20_000  # characters
+
+
+def sections(found: Comparison, name: str) -> list[Block]:
+    """name: prefix of the sections' anchors, unique in the page."""
+    return [
+        blocks.section(f"{name}-answer", "Answer", _answer(found)),
+        blocks.section(f"{name}-ladder", "The ladder", _ladder(found)),
+        blocks.section(f"{name}-proof", "Proof", _proof(found)),
+    ]
+
+
+# ---------------------------------------------------------------- answer
+
+
+def _answer(found: Comparison) -> Iterator[Block]:
+    yield blocks.paragraph(advice(found), style="lead")
+    yield blocks.paragraph(" ".join([_interval(found), _proved(found), _trust(found)]).strip())
+    yield blocks.paragraph(f"{heading(found)}\n{conditions(found)}", style="note")
+    for note in found.notes:
+        yield blocks.paragraph(f"note: {note}", style="note")
+
+
+def _interval(found: Comparison) -> str:
+    """The interval of the fastest level that is proved."""
+    faster = [run for run in found.runs if run.ratio is not None and run.ratio.word == "faster"]
+    proved = [run for run in faster if run.check.verdict == "match"]
+    best = min(proved, key=lambda run: run.ratio.value if run.ratio else 1.0, default=None)
+    if best is None or best.ratio is None:
+        return ""
+    low, high = ratio_text(best.ratio.low), ratio_text(best.ratio.high)
+    return f"{best.level} takes {low} to {high} of eager's time (95% interval)."
+
+
+def _proved(found: Comparison) -> str:
+    matching = [run for run in found.runs if run.check.verdict == "match"]
+    ran = [run for run in found.runs if run.check.verdict != "unavailable"]
+    tensors = sum(len(run.check.tensors) for run in matching)
+    return (
+        f"{len(matching)} of {len(ran)} levels that ran compute the same as float64 allows: "
+        f"{tensors:,} tensors were checked."
+    )
+
+
+def _trust(found: Comparison) -> str:
+    race, throttled = found.race, [run.conditions.throttled_share for run in found.runs]
+    text = f"{race.rounds} rounds; {share_text(race.contended_share)} of the blocks were disturbed"
+    if any(throttled):
+        text += f", up to {share_text(max(throttled))} of a level's were throttled"
+    text += "." if race.stopped_because == "interval" else f"; ended by: {race.stopped_because}."
+    if race.contended_share > 0.2:
+        text += " The machine was busy: treat small differences with care."
+    return text
+
+
+# ---------------------------------------------------------------- ladder
+
+
+def _ladder(found: Comparison) -> Iterator[Block]:
+    columns = all_columns(found)
+    longest = max((_highest(run) for run in found.runs), default=0.0) or 1.0
+    titles = ["level", "check", "time, interval"]
+    heads = [blocks.column(title, number=False) for title in titles]
+    heads += [blocks.column(" ".join(one.label.split())) for one in columns]
+    yield blocks.table(
+        "Levels from the most abstract to the lowest. Click a level for what stands behind it.",
+        heads,
+        (_row(run, columns, longest) for run in found.runs),
+        [list(_details(run)) for run in found.runs],
+    )
+    for footnote in footnotes(found):
+        yield blocks.paragraph(footnote, style="note")
+
+
+def _highest(run: Run) -> float:
+    return 0.0 if run.time is None else run.time.high or run.time.value
+
+
+def _row(run: Run, columns: tuple[Column, ...], longest: float) -> list[Block]:
+    colour = blocks.level_colour(run.level)
+    cells = [
+        blocks.cell(run.level, colour=colour),
+        blocks.cell(run.check.verdict, word=run.check.verdict),
+        _bar(run, longest, colour),
+    ]
+    return cells + [_cell(run, one) for one in columns]
+
+
+def _bar(run: Run, longest: float, colour: str) -> Block:
+    if run.time is None:
+        return blocks.cell("", math.inf)
+    ends = [run.time.low or run.time.value, run.time.high or run.time.value]
+    value, low, high = (number / longest for number in (run.time.value, *ends))
+    text = f"{seconds_text(run.time.value)}, {interval_text(run.time)}"
+    bar = {"value": value, "low": low, "high": high, "text": text}
+    return blocks.cell("", run.time.value, bar=bar, colour=colour)
+
+
+def _cell(run: Run, column: Column) -> Block:
+    """The text of the terminal's table, sorted by the figure that it begins with."""
+    order: float | None
+    if column.name in ("time", "throughput", "percentiles"):
+        order = run.time.value if run.time else None
+    elif column.name == "ratio":
+        order = run.ratio.value if run.ratio else None
+    elif column.name == "payback":
+        order = run.payback_iterations
+    else:
+        order = run.quantity({"memory": "resident"}.get(column.name, column.name))
+    word = run.ratio.word if column.name == "ratio" and run.ratio else ""
+    text = Text.assemble(column.cell(run)).plain
+    return blocks.cell(text, math.inf if order is None else order, word=word)
+
+
+def _details(run: Run) -> Iterator[Block]:
+    if run.check.reason:
+        yield blocks.paragraph(f"{run.check.verdict}: {run.check.reason}")
+    if run.blocks:
+        yield _over_time(run)
+    command = again("compare", run.workload, levels=list(dict.fromkeys(("eager", run.level))))
+    if command:
+        yield blocks.paragraph("Measure it again:")
+        yield blocks.code(command)
+    conditions, versions = run.conditions, run.environment.versions
+    yield blocks.facts(
+        [
+            ("threads", str(conditions.threads)),
+            ("cores", ", ".join(map(str, conditions.affinity))),
+            ("precision", conditions.precision),
+            ("loaded at the same time", ", ".join(conditions.resident_with)),
+            ("versions", ", ".join(f"{name} {one}" for name, one in sorted(versions.items()))),
+            *sorted(run.choices.items()),
+        ]
+    )
+    for note in run.notes:
+        yield blocks.paragraph(f"note: {note}", style="note")
+    if run.log:
+        yield blocks.code(run.log[-LONGEST_LOG:])
+
+
+def _over_time(run: Run) -> Block:
+    """The median of each block, so that drift is seen."""
+    points: list[tuple[float, float]] = []
+    marked = []
+    for number, block in enumerate(run.blocks):
+        times = sorted(block.device_ns or block.host_ns)
+        if times:
+            if block.contended or block.throttled:
+                marked.append(len(points))
+            points.append((float(number + 1), times[len(times) // 2] / 1e6))
+    return blocks.chart(
+        "Median of each block; hollow: disturbed or throttled",
+        "round",
+        "ms",
+        [blocks.line(run.level, points, marked=marked)],
+        from_zero=False,
+    )
+
+
+# ---------------------------------------------------------------- proof
+
+
+def _proof(found: Comparison) -> Iterator[Block]:
+    yield blocks.paragraph(
+        "Each tensor is compared with the same computation in float64. The bar is its error as a "
+        "share of the limit, the worst first; a bar that reaches the line would differ.",
+        style="note",
+    )
+    tensors = [(run, one) for run in found.runs for one in run.check.tensors]
+    tensors = tensors or [(run, run.check.worst) for run in found.runs if run.check.worst]
+    ordered = sorted(tensors, key=lambda pair: -_share(pair[1]))
+    columns = [blocks.column("level", number=False), blocks.column("tensor", number=False)]
+    columns += [blocks.column("error against limit", number=False)]
+    columns += [blocks.column(t) for t in ("error", "limit", "eager's error", "size", "elements")]
+    yield blocks.table(
+        "Every tensor that was checked",
+        [*columns, blocks.column("passed", number=False)],
+        (_tensor_row(run, one) for run, one in ordered),
+    )
+
+
+def _share(one: TensorError) -> float:
+    if not math.isfinite(one.error):
+        return math.inf
+    return one.error / one.limit if one.limit else (math.inf if one.error else 0.0)
+
+
+def _tensor_row(run: Run, one: TensorError) -> list[Block]:
+    share, colour = _share(one), blocks.level_colour(run.level)
+    shown = min(share, 1.25) / 1.25
+    bar = {"value": shown, "low": shown, "high": shown, "limit": 0.8, "text": f"{share:.2g}"}
+    numbers = (one.error, one.limit, one.eager_error, one.scale)
+    return [
+        blocks.cell(run.level, colour=colour),
+        blocks.cell(one.name),
+        blocks.cell("", min(share, 1e300), bar=bar, colour=colour),
+        *(blocks.cell(f"{number:.2e}", number) for number in numbers),
+        blocks.cell(f"{one.elements:,}", one.elements),
+        blocks.cell("yes" if one.passed else "no", word="match" if one.passed else "differs"),
+    ]

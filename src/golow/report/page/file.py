@@ -1,0 +1,118 @@
+"""The file: one HTML page with its scripts, its style and the record that it shows.
+
+The record lies in it as JSON in which no character can end a script. `unpacked` reads it back
+without executing anything: it is found by its marks, and its names are checked before any is
+written.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from golow.files import is_file, read_text
+from golow.record import GolowError
+from golow.report.console import visible
+from golow.report.style import write_file
+from golow.scratch import scratch_folder
+
+SCRIPTS = ("dom", "table", "chart", "slider", "page")
+MARK = re.compile(r'<script type="application/json" id="golow-record">(.*?)</script>', re.DOTALL)
+ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+SURROGATE = re.compile("[\ud800-\udfff]")
+MOST_BYTES = 1 << 28
+Records = Mapping[str, Mapping[str, str]]
+"""The files of each record as text, by the record's name and then by their path in it."""
+
+
+def write_page(title: str, sections: list[Any], records: Records, file: Path) -> Path:
+    """Write the page; raises `GolowError` if it cannot be written. Equal records give equal
+    files."""
+    style, script = _asset("style.css"), "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    parts = {
+        "TITLE": escape(visible(title)),
+        "STYLE_HASH": _digest(style),
+        "SCRIPT_HASH": _digest(script),
+        "STYLE": style,
+        "SCRIPT": script,
+        "VIEW": _json({"title": visible(title), "sections": sections}),
+        "RECORD": _json(records),
+    }
+    page = re.sub(r"@@(\w+)@@", lambda found: parts[found[1]], _asset("page.html"))
+    write_file(file, page.encode())
+    return file
+
+
+def is_page(place: Path) -> bool:
+    """Whether it is a file with the name of a page."""
+    return place.suffix.lower() in (".html", ".htm") and is_file(place)
+
+
+@contextmanager
+def unpacked(page: Path) -> Iterator[list[Path]]:
+    """The folders of the records in the page, while the block runs.
+
+    Raises `GolowError` for a file that is no page of golow's or was damaged.
+    """
+    records = _records_in(page)
+    with scratch_folder() as folder:
+        for number, contents in enumerate(records.values()):
+            for name, text in contents.items():
+                target = folder / str(number) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
+        yield [folder / str(number) for number in range(len(records))]
+
+
+def _records_in(page: Path) -> dict[str, dict[str, str]]:
+    text = read_text(page, "give a page that golow report wrote.", MOST_BYTES)
+    found = MARK.search(text)
+    try:
+        records = json.loads(found[1]) if found else None
+    except (ValueError, RecursionError) as error:
+        raise GolowError(f"{page} has a damaged record: {error}") from error
+    if not isinstance(records, dict) or not records:
+        raise GolowError(f"{page} is not a report of golow", "give a page that golow report wrote.")
+    for contents in records.values():
+        if not isinstance(contents, dict) or not all(map(_is_sound, contents.items())):
+            raise GolowError(f"{page} has a damaged record: its files are no names and texts")
+    return records
+
+
+def _is_sound(entry: tuple[Any, Any]) -> bool:
+    """Whether it is a file inside its folder, with text."""
+    name, text = entry
+    path = PurePosixPath(name)
+    inside = name.isprintable() and name == str(path) and not {".", "..", "/"} & set(path.parts)
+    return inside and isinstance(text, str) and not SURROGATE.search(text)
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return re.sub("[<>&\u2028\u2029]", lambda found: ESCAPES[found[0]], text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity; what is not finite is sorted last."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return (files("golow.report.page") / "assets" / name).read_text(encoding="utf-8")

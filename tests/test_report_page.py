@@ -1,0 +1,322 @@
+"""One page that shows a record: what it says, that nothing in it is executed, and that it is read
+back; in a browser, that it works as people use it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import audits
+import lives
+from browser import MISSING, Browser, browser, is_installed
+from command import golow
+from drawn_trainings import TWO_SEEDS, paper_like
+from golow.api import Result
+from golow.auditing import store as audit_store
+from golow.comparison import store
+from golow.life import store as life_store
+from golow.profiling.record import LevelProfile, Profile
+from golow.record import Block, Check, Comparison, GolowError, LayerTime, Run, TensorError
+from golow.report.page import audit, comparison, life, profile, training
+from golow.report.page.blocks import order_of
+from golow.report.page.file import unpacked, write_page
+from golow.report.page.report import write_report
+
+EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>=cmd|'/C'!A1"
+TAG = "<img src=x onerror=window.hacked=1>"  # of a level, whose name is that of a file
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+in_a_browser = pytest.mark.skipif(not is_installed(), reason=MISSING)
+
+
+def tensor(name: str, error: float = 1e-7) -> TensorError:
+    limit, eager = 3e-7, 1e-7
+    passed = error <= limit
+    return TensorError(
+        name=name, elements=9, scale=1.0, error=error, eager_error=eager, limit=limit, passed=passed
+    )
+
+
+def level(name: str, seconds: float, word: str = "faster") -> Run:
+    blocks = tuple(
+        Block(round=n, position=0, host_ns=(int(seconds * 1e9) + n,), contended=n == 3)
+        for n in range(8)
+    )
+    tensors = (tensor(f"{EVIL}\x1b[31m"), tensor("output/0", 2e-7))
+    made = audits.run(name, audits.ratio(seconds / 0.04, word), seconds=seconds)  # type: ignore[arg-type]
+    check = Check(verdict="match", worst=tensors[1], tensors=tensors)
+    return msgspec.structs.replace(
+        made, blocks=blocks, check=check, notes=(EVIL,), log=f"{EVIL}\x1b[2J\u2028"
+    )
+
+
+RUNS = (level("eager", 0.04, "same"), level(TAG, 0.03), level("onednn", 0.0101))
+COMPARED = Comparison(
+    format_version=1,
+    id="one",
+    created="2026-11-25",
+    workload=audits.workload(model=EVIL),
+    race=audits.RACE,
+    runs=RUNS,
+    notes=(EVIL, "\u2029"),
+)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = store.save(COMPARED, tmp_path_factory.mktemp("records"))
+    life_store.save(lives.whole(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(record: Path) -> Path:
+    return write_report([record], record.parent / "page.html")
+
+
+def in_page(page: Path, name: str) -> Any:
+    [found] = re.findall(rf'id="{name}">(.*?)</script>', page.read_text(), re.DOTALL)
+    return json.loads(found)
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_the_record_is_read_back_as_it_was(page: Path) -> None:
+    with unpacked(page) as [folder]:
+        assert store.load(folder) == COMPARED
+        assert life_store.load(folder) == lives.whole()
+    assert not folder.exists()
+
+
+def test_golow_show_reads_a_page(record: Path, page: Path) -> None:
+    assert golow("show", str(page)).output == golow("show", str(record)).output
+
+
+def test_the_command_writes_the_same_page_again(record: Path, page: Path, tmp_path: Path) -> None:
+    ended = golow("report", str(record), "--out", "again.html", folder=tmp_path)
+    assert (ended.status, ended.output) == (0, "report: again.html\n")
+    assert (tmp_path / "again.html").read_bytes() == page.read_bytes()
+
+
+def test_python_writes_a_page(tmp_path: Path) -> None:
+    file = Result(COMPARED).report(tmp_path / "page.html")
+    with unpacked(file) as [folder]:
+        assert store.load(folder) == COMPARED
+
+
+def test_nothing_of_a_record_can_end_a_script_or_ask_the_network(page: Path) -> None:
+    text = page.read_text()
+    assert text.count("<script") == text.count("</script>") == 3
+    assert "<img" not in text
+    assert not {"\u2028", "\u2029", "\x1b"} & set(text)
+    assert "default-src 'none'" in text
+    assert not re.search(r"(?:src|href)=\"(?!#|data:)", text)
+
+
+def test_a_folder_that_is_no_record_is_an_error(tmp_path: Path) -> None:
+    ended = golow("report", str(tmp_path), "--out", str(tmp_path / "page.html"))
+    assert ended.status == 2
+    assert "is no record" in ended.error
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "",
+        "[]",
+        "{}",
+        "{",
+        '{"one": {"../out.json": "x"}}',
+        '{"one": {"/tmp/out.json": "x"}}',
+        '{"one": {"a/./b": "x"}}',
+        '{"one": {"a": 1}}',
+        '{"one": {"a": "\\ud800"}}',
+        "[" * 100_000,
+    ],
+)
+def test_a_damaged_page_is_an_error(inside: str, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(f'<script type="application/json" id="golow-record">{inside}</script>')
+    with pytest.raises(GolowError), unpacked(file):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(), st.text())
+def test_any_text_in_a_record_is_kept(
+    tmp_path_factory: pytest.TempPathFactory, text: str, title: str
+) -> None:
+    file = tmp_path_factory.mktemp("any") / "page.html"
+    write_page(title, [], {"one": {"a.json": text}}, file)
+    assert in_page(file, "golow-record") == {"one": {"a.json": text}}
+    with unpacked(file) as [folder]:
+        assert (folder / "a.json").read_bytes().decode() == text
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_page_has_the_numbers_of_the_record(page: Path) -> None:
+    sections = {one["id"]: one["blocks"] for one in in_page(page, "golow-view")["sections"]}
+    ladder = sections["r0-ladder"][0]
+    assert [row[2]["order"] for row in ladder["rows"]] == [
+        run.time.value for run in RUNS if run.time
+    ]
+    chart = ladder["details"][2][0]["lines"][0]
+    assert chart["points"] == [[n + 1, (10_100_000 + n) / 1e6] for n in range(8)]
+    assert chart["marked"] == [3]
+    proof = sections["r0-proof"][1]["rows"]
+    assert [row[2]["order"] for row in proof] == sorted(row[2]["order"] for row in proof)[::-1]
+    assert proof[0][2]["order"] == pytest.approx(2 / 3)
+    assert "Use onednn" in sections["r0-answer"][0]["text"]
+
+
+def test_texts_are_sorted_by_what_they_mean() -> None:
+    texts = ["12 ns", "1.06 us", "704 us", "2 ms", "1.5 s", "3 min"]
+    assert sorted(texts, key=lambda text: order_of(text) or 0) == texts
+    assert order_of("+2.00 MiB") == 2**21
+    assert order_of("96.67%") == pytest.approx(0.9667)
+    assert order_of("none") is None
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as one:
+        yield one
+
+
+def everything() -> dict[str, list[Any]]:
+    """Sections of every kind, with hostile names."""
+    steps = tuple(
+        LayerTime(modules=(f"{EVIL}.{n}",), phase="forward", operation="x", ns=(1000 * n + 1,))
+        for n in range(1000)
+    )
+    levels = tuple(
+        LevelProfile(level=name, verdict="match", layers=steps) for name in ("eager", EVIL)
+    )
+    deep = Profile(workload=audits.workload(model=EVIL), levels=levels)
+    return {
+        "comparison": comparison.sections(COMPARED, "r0"),
+        "life": life.sections(lives.whole(), "r0"),
+        "audit": audit.sections(audits.EVERYTHING, "r0"),
+        "hostile audit": audit.sections(audits.HOSTILE, "r0"),
+        "training": training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
+        "two seeds": training.sections(TWO_SEEDS, "r0"),
+        "1,000 layers": profile.sections((deep,), "r0"),
+    }
+
+
+KINDS = everything()
+
+
+@in_a_browser
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_view_opens_at_once_without_a_word_and_is_accessible(
+    kind: str, window: Browser, tmp_path: Path
+) -> None:
+    seconds = window.open(write_page(EVIL, KINDS[kind], {"one": {"a": EVIL}}, tmp_path / "p.html"))
+    assert seconds < 2
+    assert window.log() == []
+    assert not window.run("return window.hacked || document.images.length")
+    ids = window.run("return [...document.querySelectorAll('section')].map(one => one.id)")
+    assert ids == [one["id"] for one in KINDS[kind]]
+    for dark in ("light", "dark"):
+        window.tell(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": dark}]
+        )
+        assert violations(window) == []
+    window.tell("Emulation.setEmulatedMedia", features=[])
+
+
+def violations(window: Browser) -> list[Any]:
+    window.run(AXE.read_text())
+    found: list[Any] = window.run_later(
+        "axe.run().then(found => arguments[0](found.violations.map("
+        "one => [one.id, one.nodes.slice(0, 3).map(node => node.html.slice(0, 200))])))"
+    )
+    return found
+
+
+@in_a_browser
+def test_a_click_sorts_a_word_filters_and_a_level_opens(window: Browser, page: Path) -> None:
+    window.open(page)
+    names = (
+        "return [...document.querySelectorAll('#r0-ladder tbody .opener')].map(o => o.textContent)"
+    )
+    assert window.run(names) == ["eager", TAG, "onednn"]
+    window.run("document.querySelectorAll('#r0-ladder thead button')[2].click()")
+    assert window.run(names) == ["onednn", TAG, "eager"]
+    window.run("document.querySelectorAll('#r0-ladder thead button')[2].click()")
+    assert window.run(names) == ["eager", TAG, "onednn"]
+    window.run("document.querySelector('#r0-ladder .opener').click()")
+    assert "0, 1" in window.run("return document.querySelector('.details').textContent")
+    assert window.run("return document.querySelectorAll('.details circle').length") == 8
+    assert window.log() == []
+
+
+@in_a_browser
+def test_a_filter_leaves_the_rows_with_all_words(window: Browser, tmp_path: Path) -> None:
+    window.open(write_page("layers", KINDS["1,000 layers"], {}, tmp_path / "page.html"))
+    rows = "return document.querySelectorAll('tbody tr').length"
+    assert window.run(rows) == 200  # until all are asked for
+    window.run("document.querySelector('.filter button').click()")
+    assert window.run(rows) > 200
+    window.run(
+        "const box = document.querySelector('input[type=search]'); box.value = '.777 forward';"
+        "box.dispatchEvent(new Event('input'))"
+    )
+    assert window.run(rows) == 1
+
+
+@in_a_browser
+def test_the_slider_moves_the_recommendation(window: Browser, page: Path) -> None:
+    from golow.life.curve import fastest
+    from golow.life.stages import curves
+    from golow.report.life.remarks import caches
+
+    known = curves(lives.whole(), caches(lives.whole())[0])
+    window.open(page)
+    for power in (0, 3, 7):
+        said = window.run(
+            "const one = document.querySelector('input[type=range]'); one.value = arguments[0];"
+            "one.dispatchEvent(new Event('input'));"
+            "return document.querySelector('figure .lead').textContent",
+            power,
+        )
+        assert f"use {fastest(known, 10**power)}:" in said
+
+
+@in_a_browser
+def test_a_phone_needs_no_scrolling_to_the_side_and_paper_is_a_pdf(
+    window: Browser, page: Path
+) -> None:
+    window.tell(
+        "Emulation.setDeviceMetricsOverride",
+        width=360,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
+    window.open(page)
+    assert window.run("return document.documentElement.scrollWidth") <= 360
+    window.tell("Emulation.clearDeviceMetricsOverride")
+    assert window.printed().startswith(b"%PDF")
+
+
+def test_an_audit_is_read_back(tmp_path: Path) -> None:
+    folder = audit_store.save(audits.EVERYTHING, tmp_path)
+    with unpacked(write_report([folder], tmp_path / "page.html")) as [inside]:
+        assert audit_store.load(inside) == audits.EVERYTHING
