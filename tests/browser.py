@@ -85,9 +85,8 @@ def browser() -> Iterator[Browser]:
     )
     try:
         assert driver.stdout is not None
-        port = next(
-            int(found[1]) for line in driver.stdout if (found := re.search(r"on port (\d+)", line))
-        )
+        lines = (re.search(r"successfully on port (\d+)", line) for line in driver.stdout)
+        port = next(int(found[1]) for found in lines if found)
         one = Browser(port)
         yield one
         one.close()
