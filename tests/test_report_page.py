@@ -18,6 +18,7 @@ import audits
 import lives
 from browser import MISSING, Browser, browser, is_installed
 from command import golow
+from drawn_studies import levental_like, write
 from drawn_trainings import TWO_SEEDS, paper_like
 from golow.api import Result
 from golow.auditing import store as audit_store
@@ -25,10 +26,12 @@ from golow.comparison import store
 from golow.life import store as life_store
 from golow.profiling.record import LevelProfile, Profile
 from golow.record import Block, Check, Comparison, GolowError, LayerTime, Run, TensorError
-from golow.report.page import audit, comparison, life, profile, training
+from golow.report.page import audit, comparison, life, profile, study, training
 from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
 from golow.report.page.report import write_report
+from golow.report.published import levental2020_grid
+from golow.report.study.rows import read, rows_of
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>=cmd|'/C'!A1"
 TAG = "<img src=x onerror=window.hacked=1>"  # of a level, whose name is that of a file
@@ -198,6 +201,9 @@ def window() -> Iterator[Browser]:
         yield one
 
 
+PAPER = levental_like()  # 128 cells
+
+
 def everything() -> dict[str, list[Any]]:
     """Sections of every kind, with hostile names."""
     steps = tuple(
@@ -216,6 +222,7 @@ def everything() -> dict[str, list[Any]]:
         "training": training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
         "two seeds": training.sections(TWO_SEEDS, "r0"),
         "1,000 layers": profile.sections((deep,), "r0"),
+        "study": study.sections(rows_of(EVIL, PAPER), "r0", levental2020_grid()),
     }
 
 
@@ -320,3 +327,22 @@ def test_an_audit_is_read_back(tmp_path: Path) -> None:
     folder = audit_store.save(audits.EVERYTHING, tmp_path)
     with unpacked(write_report([folder], tmp_path / "page.html")) as [inside]:
         assert audit_store.load(inside) == audits.EVERYTHING
+
+
+def test_a_study_is_read_back(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a-study", PAPER[:9])
+    page = write_report([folder], tmp_path / "page.html")
+    with unpacked(page) as [inside]:
+        found = [msgspec.structs.replace(row, study="a-study") for row in read(inside)]
+        assert found == read(folder)
+    assert "time relative to eager" in golow("show", str(page)).output
+
+
+@in_a_browser
+def test_a_row_of_the_map_opens_what_was_measured(window: Browser, tmp_path: Path) -> None:
+    window.open(write_page("study", KINDS["study"], {}, tmp_path / "page.html"))
+    window.run("document.querySelector('#r0-0-fastest .opener').click()")
+    opened = "return document.querySelector('#r0-0-fastest .details').textContent"
+    assert "libtorch" in window.run(opened)
+    assert "of eager" in window.run("return document.querySelector('#r0-0-fastest').textContent")
+    assert window.log() == []

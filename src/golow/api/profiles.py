@@ -10,6 +10,7 @@ from golow.api.progress import shown_progress
 from golow.measure.cores import default_threads
 from golow.observer import Observer
 from golow.record import Device, Mode, Phase, Precision
+from golow.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -49,6 +50,15 @@ class ProfileResult(NamedTuple):
         from golow.report.profiling.figures import write_figures
 
         return write_figures(self.profiles, Path(folder))
+
+    def report(self, file: str | Path) -> Path:
+        """Write one HTML page that shows the profile and contains its record."""
+        from golow.profiling.store import save
+        from golow.report.page.report import write_report
+
+        with scratch_folder() as folder:
+            save(self.profiles, folder)
+            return write_report([folder], Path(file))
 
     def tensorboard(self, folder: str | Path) -> None:
         """Write TensorBoard's logs into the folder. Needs ``pip install golow[tensorboard]``."""

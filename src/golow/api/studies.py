@@ -39,6 +39,13 @@ class StudyResult(StudyState):
         ]
         return as_html(lambda console: render_grid(rows_of(self.study.name, cells), console))
 
+    def report(self, file: str | Path, reference: str = "") -> Path:
+        """Write one HTML page that shows the study and contains its records. reference: the name
+        of published results to show beside it."""
+        from golow.report.page.report import write_report
+
+        return write_report([self.folder], Path(file), reference)
+
     def comparison(self, record: CellRecord) -> Comparison:
         """What was measured in a cell that is done."""
         return StudyFolder(self.folder).comparison(record)

@@ -26,6 +26,7 @@ from golow.commands.options import (
     ProfileBy,
     ProfileSort,
     ProfileTop,
+    ReportFile,
     Resolution,
     Seed,
     Sequence,
@@ -103,6 +104,7 @@ def profile(
         ),
     ] = None,
     tensorboard: TensorboardFolder = None,
+    report: ReportFile = None,
     diff: Annotated[
         tuple[Path, Path] | None,
         typer.Option(
@@ -122,7 +124,7 @@ def profile(
 
     require_view(by, sort)
     if diff is not None:
-        _require_alone(model, save, tensorboard)
+        _require_alone(model, save, tensorboard, report)
         before, after = (api.load_profile(folder) for folder in diff)
         before.diff(after).table(by=by, top=top, names=(str(diff[0]), str(diff[1])))
         return
@@ -170,6 +172,8 @@ def profile(
     if save is not None:
         _draw(result, save)
         print(f"profile: {save}")
+    if report is not None:
+        print(f"report: {result.report(report)}")
     verdicts = {level.verdict for found in result.profiles for level in found.levels}
     verdicts |= {
         level.verdict for found in result.profiles for way in found.ways for level in way.levels

@@ -12,18 +12,24 @@ import typer
 def report(
     records: Annotated[
         list[Path],
-        typer.Argument(help="Folders that golow compare, audit, profile or train wrote."),
+        typer.Argument(
+            help="Folders that golow compare, audit, profile, train or study run wrote."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    reference: Annotated[
+        str, typer.Option(help="Published results to show beside a study: levental2020.")
+    ] = "",
     open: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write one HTML page that shows recorded comparisons, audits, profiles and trainings.
+    """Write one HTML page that shows recorded comparisons, audits, profiles, trainings and
+    studies.
 
     The page needs no network. The records are inside: golow show report.html reads them back.
     """
     from golow.report.page.report import write_report
 
-    page = write_report(records, out)
+    page = write_report(records, out, reference)
     print(f"report: {page}")
     if open:
         webbrowser.open(page.resolve().as_uri())

@@ -23,8 +23,8 @@ def show(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, audit, train or profile wrote, or pages of "
-            "golow report."
+            help="Folders that golow compare, audit, train, profile or study run wrote, or "
+            "pages of golow report."
         ),
     ],
     anyway: Annotated[
@@ -52,10 +52,13 @@ def show(
     from golow.profiling import store as profile_store
     from golow.report.audit import table as auditing
     from golow.report.comparison.changes import render_changes
+    from golow.report.console import wide_console
     from golow.report.life import table as life
     from golow.report.page.file import is_page, unpacked
     from golow.report.profiling import table as profiling
-    from golow.report.records import is_folder_of_records, records_in, render_records
+    from golow.report.records import is_folder_of_records, is_study, records_in, render_records
+    from golow.report.study.rows import read
+    from golow.report.study.table import render_grid
     from golow.report.training import table as training
     from golow.training import store as training_store
 
@@ -71,6 +74,10 @@ def show(
     for path in listed:
         render_records(path, records_in(path))
     records = [path for path in records if path not in listed]
+    studies = [path for path in records if is_study(path)]
+    for path in studies:
+        render_grid(read(path), wide_console())
+    records = [path for path in records if path not in studies]
     profiles = [path for path in records if profile_store.is_profile(path)]
     for path in profiles:
         profiling.render(profile_store.load(path), by=by, sort=sort, top=top)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golow.commands import completion
-from golow.commands.options import DeviceName, names, no_stream
+from golow.commands.options import DeviceName, ReportFile, names, no_stream
 from golow.files import is_file, is_folder, require_place
 from golow.record import GolowError
 from golow.report.console import PlainConsole, plain, wide_console
@@ -107,13 +107,14 @@ def run(
     ray: Ray = None,
     no_skip: NoSkip = False,
     budget: Budget = None,
+    report: ReportFile = None,
 ) -> None:
     """Measure every cell of a study that has no record yet.
 
     A cell that fails or is skipped gets a record too. To continue after an interruption, run the
     command again. The exit status is 0 when every cell has a record, and 1 when some are left.
     """
-    _run(study, device, out, jobs, ray, no_skip, budget)
+    _run(study, device, out, jobs, ray, no_skip, budget, report)
 
 
 @study_app.command()
@@ -124,10 +125,11 @@ def resume(
     ray: Ray = None,
     no_skip: NoSkip = False,
     budget: Budget = None,
+    report: ReportFile = None,
 ) -> None:
     """Continue a study with the settings of its last run."""
     folder = _folder(study, out)
-    _run(str(folder / "study.toml"), None, folder.parent, jobs, ray, no_skip, budget)
+    _run(str(folder / "study.toml"), None, folder.parent, jobs, ray, no_skip, budget, report)
 
 
 @study_app.command()
@@ -223,6 +225,7 @@ def _run(
     ray: str | None,
     no_skip: bool,
     budget: float | None,
+    report: Path | None,
 ) -> None:
     from golow.api import run_study
     from golow.report.study.progress import StudyProgressDisplay
@@ -245,6 +248,8 @@ def _run(
             print(f"to continue: golow study resume {out / asked.name}", file=sys.stderr)
             raise typer.Exit(130) from None
     _say_what_became(result)
+    if report is not None and result.records:
+        print(f"report: {result.report(report)}")
     raise typer.Exit(1 if result.waiting else 0)
 
 

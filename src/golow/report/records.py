@@ -41,6 +41,11 @@ def kind_of(path: Path) -> str | None:
     return next((kind for name, kind in KINDS.items() if is_file(path / name)), None)
 
 
+def is_study(path: Path) -> bool:
+    """Whether it is the folder of a study."""
+    return is_file(path / "study.toml")
+
+
 def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
     """The records in the folder, by name. read: say what each comparison found."""
     found = []
