@@ -17,6 +17,7 @@ from golow.lower.graph import Activation
 from golow.lower.operator import Operator, activation_functions, vocabulary
 from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePoolBackward
+from golow.lower.operators.attention import AttentionBackward
 from golow.lower.operators.average_pool import AveragePoolBackward
 from golow.lower.operators.batch_norm import BatchNormBackward
 from golow.lower.operators.convolution import ConvolutionBackward
@@ -211,9 +212,24 @@ def layer_norms(draw: st.DrawFn) -> Case:
     return Case(given, ("x", "weight", "bias"), backward, (True, affine, affine))
 
 
+@st.composite
+def attentions(draw: st.DrawFn) -> Case:
+    causal, groups = draw(some), draw(st.sampled_from([1, 2, 4]))
+    scale = draw(st.sampled_from([None, 0.3]))
+    query = tensor(2, 4, 3, 2, seed=draw(st.integers(0, 9)))
+    key, value = tensor(2, groups, 5, 2, seed=1), tensor(2, groups, 5, 3, seed=2)
+    named = {"query": query, "key": key, "value": value, "causal": causal, "scale": scale}
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return named | {"gradient": gradient, "output": results[0], "logarithm": results[1]}
+
+    return Case(named, ("query", "key", "value"), backward)
+
+
 GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     ActivateBackward: activations(),
     AdaptiveAveragePoolBackward: adaptive_pools(),
+    AttentionBackward: attentions(),
     AveragePoolBackward: pools(maximum=False),
     BatchNormBackward: norms(),
     ConvolutionBackward: convolutions(),
