@@ -26,7 +26,7 @@ from golow.comparison import store
 from golow.life import store as life_store
 from golow.profiling.record import LevelProfile, Profile
 from golow.record import Block, Check, Comparison, GolowError, LayerTime, Run, TensorError
-from golow.report.page import audit, comparison, life, profile, study, training
+from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
 from golow.report.page.report import write_report
@@ -327,6 +327,31 @@ def test_an_audit_is_read_back(tmp_path: Path) -> None:
     folder = audit_store.save(audits.EVERYTHING, tmp_path)
     with unpacked(write_report([folder], tmp_path / "page.html")) as [inside]:
         assert audit_store.load(inside) == audits.EVERYTHING
+
+
+def test_several_comparisons_are_held_against_the_first() -> None:
+    slower = msgspec.structs.replace(COMPARED, id="later", runs=tuple(map(slowed, COMPARED.runs)))
+    [section] = several.sections([COMPARED, slower])
+    [table] = section["blocks"]
+    eager = next(row for row in table["rows"] if row[0]["text"] == "eager")
+    assert eager[2]["text"].startswith("+50.0% ")
+    assert eager[2]["order"] == pytest.approx(1.5)
+    other = msgspec.structs.replace(
+        COMPARED, id="other", workload=msgspec.structs.replace(COMPARED.workload, batch=99)
+    )
+    [section] = several.sections([COMPARED, other])
+    assert "batch: " in section["blocks"][0]["text"]
+    assert several.sections([COMPARED]) == []
+
+
+def slowed(run: Run) -> Run:
+    """The same run, half as fast again."""
+    blocks = tuple(
+        msgspec.structs.replace(block, host_ns=tuple(int(1.5 * ns) for ns in block.host_ns))
+        for block in run.blocks
+    )
+    time = run.time and msgspec.structs.replace(run.time, value=1.5 * run.time.value)
+    return msgspec.structs.replace(run, blocks=blocks, time=time)
 
 
 def test_a_study_is_read_back(tmp_path: Path) -> None:

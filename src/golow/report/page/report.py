@@ -13,7 +13,7 @@ from golow.life import store as life_store
 from golow.profiling import store as profile_store
 from golow.record import GolowError
 from golow.report.comparison.table import workload_text
-from golow.report.page import audit, comparison, life, profile, study, training
+from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.file import write_page
 from golow.report.published import PublishedGrid, grid
 from golow.report.records import is_study, kind_of
@@ -38,6 +38,8 @@ def write_report(records: Sequence[Path], file: Path, reference: str = "") -> Pa
         titles.append(title)
         sections += found
         packed[f"{number}-{folder.resolve().name}"] = _files(folder)
+    compared = [comparison_store.load(f) for f in records if kind_of(f) == "comparison"]
+    sections = several.sections(compared) + sections
     if not records:
         raise GolowError("there is nothing to report", "golow report runs/RECORD")
     return write_page("; ".join(dict.fromkeys(titles)), sections, packed, file)
