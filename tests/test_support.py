@@ -22,7 +22,7 @@ from drawn_networks import networks
 from golow import cli
 from golow.api import SupportResult
 from golow.explain.record import Support
-from golow.levels import jax, ladder, libtorch
+from golow.levels import jax, ladder, libtorch, tensorflow
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.vendor import cudnn, onednn
 from golow.levels.vendor.cudnn import planning as cudnn_planning
@@ -61,7 +61,7 @@ class Flow(nn.Module):
     def forward(self, x):
         return self.fc(x) if x.sum() > 0 else x
 """
-FROM_GRAPH = ["jax", "libtorch", "onednn", "cudnn"]
+FROM_GRAPH = ["jax", "tensorflow", "libtorch", "onednn", "cudnn"]
 
 
 class Between(nn.Module):
@@ -122,11 +122,11 @@ def test_the_answer_leads_back_to_the_call_and_its_layer() -> None:
     result = asked(FUNCTIONS["unfolds into what is not implemented"])
     row = result.rows[0]
     assert (row.operator, row.calls) == ("aten.mvlgamma.default", 1)
-    assert row.refused == {"jax": 1, "onednn": 1, "cudnn": 1}
+    assert row.refused == {"jax": 1, "tensorflow": 1, "onednn": 1, "cudnn": 1}
     [refusal] = row.reasons_of("onednn")
     assert refusal.reason == "aten.lgamma.default is not implemented"
     assert result.rows[1].refusals == ()
-    assert lacking(result) == ["jax", "onednn", "cudnn"]
+    assert lacking(result) == ["jax", "tensorflow", "onednn", "cudnn"]
     assert result.lacks("onednn")
     assert not result.lacks("libtorch")
     with pytest.raises(KeyError):
@@ -193,6 +193,8 @@ def first_refusal(level: str, graph: Graph, workload: Workload) -> str:
             emit_program(graph, workload.device)
         elif level == "jax":
             jax.source(apply(graph, jax.passes(workload)), workload)
+        elif level == "tensorflow":
+            tensorflow.source(apply(graph, tensorflow.passes(workload)), workload)
         elif level == "onednn":
             onednn_planning.require_runnable(apply(graph, onednn.passes(workload)))
         else:
@@ -321,17 +323,21 @@ def test_the_table_names_what_is_missing(
     lines = output.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[1].split() == ["operator", "calls", *FROM_GRAPH]
-    assert lines[2].split() == ["aten.lgamma.default", "2", *"no [1] yes no [1] no [1]".split()]
+    assert lines[2].split() == [
+        "aten.lgamma.default",
+        "2",
+        *"no [1] no [1] yes no [1] no [1]".split(),
+    ]
     text = " ".join(output.split())
     assert (
-        "[1] jax, onednn, cudnn: aten.lgamma.default is not implemented (2 calls, the first at "
+        "[1] jax, tensorflow, onednn, cudnn: aten.lgamma.default is not implemented (2 calls, the first at "
         "node gates.0, layer gates.0)"
     ) in text
     assert "eager, torchscript, compile and cudagraph run the module itself" in text
     command = text[text.index("golow compare") :].replace("\\ ", "")
     named = command.rpartition("--levels ")[2].split(",")
     assert "libtorch" in named
-    assert not {"jax", "onednn", "cudnn", "cudagraph"} & set(named)
+    assert not {"jax", "tensorflow", "onednn", "cudnn", "cudagraph"} & set(named)
     assert "capturing the graph" in error
 
 
@@ -389,7 +395,7 @@ def test_the_record_is_json(
         found.append(msgspec.json.decode(told, type=Support))
     assert found[0] == found[1]
     assert found[0].operators[0].operator == "aten.lgamma.default"
-    assert found[0].operators[0].refused == {"jax": 2, "onednn": 2, "cudnn": 2}
+    assert found[0].operators[0].refused == {"jax": 2, "tensorflow": 2, "onednn": 2, "cudnn": 2}
     assert found[0].level("cudnn").answer == "lacks"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from golow.levels import jax, libtorch
+from golow.levels import jax, libtorch, tensorflow
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.peers import onnxruntime, openvino
@@ -39,6 +39,7 @@ LADDER: tuple[Level, ...] = (
     onnxruntime.LEVEL,
     openvino.LEVEL,
     jax.LEVEL,
+    tensorflow.LEVEL,
     libtorch.LEVEL,
     onednn.LEVEL,
     cudnn.LEVEL,
@@ -69,7 +70,7 @@ DEFAULT_ON_CUDA = (
 )
 
 # Levels that need an extra; they run by default only if it is installed.
-OPTIONAL = ("onnxruntime", "openvino", "jax", "onednn", "cudnn")
+OPTIONAL = ("onnxruntime", "openvino", "jax", "tensorflow", "onednn", "cudnn")
 
 # The vendor's library, called directly; it depends on the device.
 ALIASES: dict[str, dict[Device, str]] = {"vendor": {"cpu": "onednn", "cuda": "cudnn"}}

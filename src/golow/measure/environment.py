@@ -43,6 +43,8 @@ PACKAGES = (
     "openvino",
     "jax",
     "jaxlib",
+    "tensorflow-cpu",
+    "tensorflow",
     "onednn-cpu-gomp",
 )
 

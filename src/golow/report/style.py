@@ -43,8 +43,9 @@ LEVELS = {
     "onnxruntime": ("#009E73", "P"),
     "openvino": ("#882255", "*"),
     "jax": ("#999933", "H"),
+    "tensorflow": ("#AA4499", "d"),
 }
-OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "d", "8")
+OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "8")
 VARIANTS: dict[str, Line] = {
     "channels_last": (0, (5, 2)),
     "freezing": (0, (5, 2)),

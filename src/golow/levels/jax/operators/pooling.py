@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from golow.levels.jax.writer import Writer
+from golow.levels.sources.windows import Pair, counted, padded_ends, pixels, shares
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
 from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.max_pool import MaxPool
-
-Pair = tuple[int, int]
 
 
 def largest(writer: Writer, given: MaxPool) -> None:
@@ -17,7 +16,9 @@ def largest(writer: Writer, given: MaxPool) -> None:
     if output is None:
         return
     x, shape = writer.image(given.x), writer.value(given.x).shape[2:]
-    ends = _ends(shape, output.shape[2:], given.kernel, given.stride, given.padding, given.dilation)
+    ends = padded_ends(
+        shape, output.shape[2:], given.kernel, given.stride, given.padding, given.dilation
+    )
     if given.dilation == (1, 1):
         writer.put(_window(x, "-jnp.inf", "lax.max", given.kernel, given.stride, ends), image=True)
         return
@@ -26,7 +27,7 @@ def largest(writer: Writer, given: MaxPool) -> None:
     found = ""
     for row in range(given.kernel[0]):
         for column in range(given.kernel[1]):
-            taken = _taken(padded, (row, column), given.dilation, output.shape[2:], given.stride)
+            taken = pixels(padded, (row, column), given.dilation, output.shape[2:], given.stride)
             # An earlier pixel wins a tie, as in PyTorch, and takes the whole gradient.
             pixel = writer.line(f"at_{row}_{column}", taken)
             if found:
@@ -42,13 +43,13 @@ def average(writer: Writer, given: AveragePool) -> None:
     if output is None:
         return
     shape = writer.value(given.x).shape[2:]
-    ends = _ends(shape, output.shape[2:], given.kernel, given.stride, given.padding, (1, 1))
+    ends = padded_ends(shape, output.shape[2:], given.kernel, given.stride, given.padding, (1, 1))
     total = _window(writer.image(given.x), "0.0", "lax.add", given.kernel, given.stride, ends)
     if given.divisor is not None:
         writer.put(f"{total} / {given.divisor}", image=True)
         return
-    counts = [_counts(given, axis, shape[axis], output.shape[2 + axis]) for axis in (0, 1)]
-    rows, columns = counts
+    found = [counted(given, axis, shape[axis], output.shape[2 + axis]) for axis in (0, 1)]
+    rows, columns = found
     if len({*rows}) == 1 and len({*columns}) == 1:
         writer.put(f"{total} / {rows[0] * columns[0]}", image=True)
         return
@@ -72,7 +73,7 @@ def adaptive(writer: Writer, given: AdaptiveAveragePool) -> None:
         writer.put(f"{total} / {kernel[0] * kernel[1]}", image=True)
         return
     rows, columns = (
-        writer.line(name, f"jnp.array({_shares(size, parts)})")
+        writer.line(name, f"jnp.array({shares(size, parts)})")
         for name, size, parts in zip(("rows", "columns"), shape, given.size, strict=True)
     )
     writer.put(f'jnp.einsum("nhwc,ih,jw->nijc", {x}, {rows}, {columns})', image=True)
@@ -83,51 +84,6 @@ def _window(
 ) -> str:
     sizes, steps, sides = (1, *kernel, 1), (1, *stride, 1), ((0, 0), *ends, (0, 0))
     return f"lax.reduce_window({x}, {start}, {function}, {sizes}, {steps}, {sides})"
-
-
-def _ends(
-    shape: tuple[int, ...],
-    output: tuple[int, ...],
-    kernel: Pair,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-) -> tuple[Pair, ...]:
-    """Padding before and after each axis, so that every window lies inside."""
-    found = []
-    for axis in (0, 1):
-        reach = (output[axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1) + 1
-        found.append((padding[axis], max(0, reach - shape[axis] - padding[axis])))
-    return tuple(found)
-
-
-def _taken(padded: str, place: Pair, dilation: Pair, output: tuple[int, ...], stride: Pair) -> str:
-    """One pixel of every window."""
-    parts = []
-    for axis in (0, 1):
-        start = place[axis] * dilation[axis]
-        end = start + (output[axis] - 1) * stride[axis] + 1
-        parts.append(f"{start}:{end}:{stride[axis]}")
-    return f"{padded}[:, {parts[0]}, {parts[1]}]"
-
-
-def _counts(given: AveragePool, axis: int, size: int, output: int) -> list[float]:
-    """How many pixels of each window count, as PyTorch counts them."""
-    before, found = given.padding[axis], []
-    for index in range(output):
-        start = index * given.stride[axis] - before
-        end = min(start + given.kernel[axis], size + before)
-        inside = end - start if given.with_padding else min(end, size) - max(start, 0)
-        found.append(float(inside))
-    return found
-
-
-def _shares(size: int, parts: int) -> list[list[float]]:
-    rows = []
-    for part in range(parts):
-        start, end = part * size // parts, -(-(part + 1) * size // parts)
-        rows.append([1 / (end - start) if start <= i < end else 0.0 for i in range(size)])
-    return rows
 
 
 IMPLEMENTATIONS = (

@@ -1,0 +1,1 @@
+"""TensorFlow's spelling of every operator, found by looking into this folder."""

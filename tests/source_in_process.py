@@ -1,0 +1,65 @@
+"""A level that writes a source, in the test's own process: the source is written and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from torch import Tensor, nn
+
+from golow.levels.sources.execution import SourceExecution
+from golow.levels.sources.lowered import SOURCE, Source, passes
+from golow.lower.graph import Graph
+from golow.lower.passes import CLEAN_UP, apply
+from golow.record import Mode, Optimizer, Workload
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+from in_process import OPTIMIZER, STEPS, Network, Tensors
+
+Open = Callable[[Path, Graph, Workload], SourceExecution]
+
+
+def lower(
+    module: nn.Module,
+    inputs: Tensor | tuple[Tensor, ...],
+    mode: Mode,
+    optimizer: Optimizer = OPTIMIZER,
+    loss: str = "cross_entropy",
+) -> Network:
+    """A workload as such a level lowers it."""
+    request = Request(
+        module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
+    )
+    prepared = prepare(request)
+    captured = capture(prepared)
+    clean = apply(captured.graph, CLEAN_UP)
+    return Network(prepared, apply(clean, passes(prepared.workload)), captured.constants)
+
+
+def compute(network: Network, source: Source, opened: Open) -> Tensors:
+    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+    with TemporaryDirectory() as folder:
+        text = source(network.graph, network.prepared.workload)
+        Path(folder, SOURCE).write_text(text)
+        execution = opened(Path(folder), network.graph, network.prepared.workload)
+        execution.load(lambda kind, target: _weight(network, kind, target))
+        found: Tensors = {}
+        for step in range(STEPS):
+            batch = network.prepared.batches[step]
+            arrays = {("input", str(i)): t.numpy() for i, t in enumerate(batch.inputs)}
+            if network.trains:
+                arrays |= {("target", str(i)): t.numpy() for i, t in enumerate(batch.targets)}
+            execution.run_captured(execution.put_batch(arrays))
+            for key in execution.built.outputs:
+                read = execution.result if key in execution.found else execution.read
+                found[f"{step}/{'/'.join(key)}"] = read(key)
+        return found
+
+
+def _weight(network: Network, kind: str, target: str) -> np.ndarray:
+    if kind == "constant":
+        return network.constants[target].detach().numpy()
+    return network.prepared.module.state_dict()[target].detach().numpy()
