@@ -6,6 +6,7 @@ and graph, LAST those of an epoch's smaller last batch. It imports JAX, and no P
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
 from golow.record import Unsupported
+from golow.worker.cores import keep_to
 from golow.worker.feed import Fed, Feed, augmented, normalised, padded
 from golow.worker.marking import marked_arrays
 from golow.worker.protocol import ArenaReport, LoadReport, Marks
@@ -159,4 +161,8 @@ def _inputs(batch: Batch) -> list[np.ndarray]:
 
 
 if __name__ == "__main__":
+    if os.environ["JAX_PLATFORMS"] == "cpu":
+        # XLA computes in its pool and, at times, in the thread that waits for it, so that a pool
+        # of n threads can use n + 1 cores.
+        keep_to(int(os.environ["NPROC"]))
     run(lambda: Jax(*map(Path, sys.argv[1:])))
