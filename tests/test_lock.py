@@ -63,10 +63,11 @@ def test_the_block_may_fail_and_its_error_stays(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with (
         pytest.raises(GolowError, match="cannot be written") as told,
-        held(tmp_path / "missing", "taken", "free some space"),
+        held(tmp_path / "file" / "folder", "taken", "free some space"),
     ):
         pytest.fail("there is no folder")
     assert told.value.hint == "free some space"
