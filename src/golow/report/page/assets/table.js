@@ -6,7 +6,7 @@ function tableBlock(block) {
   const state = { column: -1, falling: false, words: "", all: false, open: new Set(block.opened) };
   const body = element("tbody");
   const heads = block.columns.map((column, number) => {
-    const button = element("button", { type: "button" }, ...(column.key ? [keyOf(column.key)] : []), column.title);
+    const button = element("button", { type: "button", ...(column.title ? {} : { "aria-label": "what" }) }, ...(column.key ? [keyOf(column.key)] : []), column.title);
     button.addEventListener("click", () => {
       state.falling = state.column === number && !state.falling;
       state.column = number;
