@@ -16,13 +16,13 @@ SOURCES = Path(golow.__file__).parent
 ROWS = [
     {"record"},
     {"files", "observer", "spreadsheet"},
-    {"cache", "scratch"},
+    {"cache", "lock", "scratch"},
     {"models", "data"},
     {"lower"},
     {"workload"},
     {"worker"},
     {"levels/probe"},
-    {"levels/gpu", "levels/level", "levels/choices"},
+    {"levels/gpu", "levels/level", "levels/choices", "levels/nvidia"},
     {"levels/torch", "levels/peers", "levels/vendor"},
     {"levels/sources"},
     {
