@@ -25,6 +25,7 @@ ROWS = [
     {"levels/gpu", "levels/level", "levels/choices"},
     {"levels/torch", "levels/peers", "levels/vendor"},
     {"levels/vendor/onednn", "levels/vendor/cudnn", "levels/libtorch", "levels/jax"},
+    {"levels/aotinductor"},
     {"levels"},
     {"measure"},
     {"check"},
