@@ -2,18 +2,18 @@
 
 ``NAME/study.toml``; ``NAME/cells/ENVIRONMENT/environment.json`` and, beside it, ``KEY/`` with
 ``cell.json`` and the folder of its comparison. A cell in progress is in ``NAME/drafts/`` and is
-renamed when it is complete. Cells of different environments are in different folders.
+renamed when it is complete. If the cell is there already, its comparison moves beside the old one
+and ``cell.json``, which names one of them, is replaced. Cells of different environments are in
+different folders.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +24,15 @@ import msgspec
 
 from golow.comparison import store
 from golow.files import is_file, read_json, read_text, write_whole, writing
+from golow.lock import held
 from golow.measure.environment import unlike
+from golow.measure.words import LEAST_ROUNDS
 from golow.record import Comparison, Device, Environment, GolowError, encode
 from golow.study.record import FORMAT_VERSION, CellRecord, Study
 
-PATIENCE = 1.0  # seconds to wait for the lock of a study
+# Seconds to wait for the lock of a study: a process that a killed study was about to start may
+# still hold it for a moment.
+PATIENCE = 1.0
 DIGEST_LENGTH = 8  # hexadecimal digits in the name of an environment's folder
 
 
@@ -66,13 +70,8 @@ class StudyFolder:
         what an earlier run left unfinished."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
-        with file:
-            if not _locked(file.fileno()):
-                raise GolowError(
-                    f"another golow is running the study in {self.path}",
-                    "wait until it is done, or end it.",
-                )
+        taken = f"another golow is running the study in {self.path}"
+        with held(self.path, taken, self._hint, PATIENCE):
             self._tidy()
             try:
                 yield
@@ -109,12 +108,16 @@ class StudyFolder:
         for file in sorted((self.cells / environment).glob("*/cell.json")):
             record = _read(file)
             if record is not None and record.key == file.parent.name:
-                found[record.key] = record
+                found[record.key] = self._judged(record)
         return found
 
     def comparison(self, record: CellRecord) -> Comparison:
         """The comparison of a cell that is done."""
         return store.load(self._place(record) / record.comparison)
+
+    def timed(self, record: CellRecord) -> store.Timed:
+        """The rounds of a cell that has a comparison."""
+        return store.timed(self._place(record) / record.comparison)
 
     def draft(self) -> Path:
         """Create a folder for a cell in progress."""
@@ -122,21 +125,38 @@ class StudyFolder:
             self.drafts.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(dir=self.drafts))
 
-    def keep(self, record: CellRecord, draft: Path) -> None:
-        """Make the draft the cell's folder, with this record; from now on the cell counts."""
+    def keep(self, record: CellRecord, draft: Path) -> CellRecord:
+        """Make the draft the cell's folder, with this record; from now on the cell counts. What was
+        there counts until then. Returns the record as `records` will."""
         place = self._place(record)
         with self._writing():
-            write_whole(draft / "cell.json", encode(record))
-            draft.chmod(0o755)
-            if place.exists():  # unreadable or skipped, or it would not be measured again
-                shutil.rmtree(place)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            draft.rename(place)
-            _flush(place.parent)
+            if place.exists():
+                record = _moved_into(place, record, draft)
+            else:
+                write_whole(draft / "cell.json", encode(record))
+                draft.chmod(0o755)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                draft.rename(place)
+                _flush(place.parent)
+        return self._judged(record)
+
+    def _judged(self, record: CellRecord) -> CellRecord:
+        """The record with its state: unclear if a level was timed in too few rounds."""
+        if record.state != "done":
+            return record
+        try:
+            rounds = self.timed(record).rounds.values()
+        except GolowError:  # whoever loads the comparison says so
+            return record
+        few = min(rounds, default=LEAST_ROUNDS) < LEAST_ROUNDS
+        return msgspec.structs.replace(record, state="unclear") if few else record
 
     def _tidy(self) -> None:
         """Remove unfinished files and folders."""
         shutil.rmtree(self.drafts, ignore_errors=True)
+        for file in self.cells.glob("*/*/cell.json"):
+            if sum(1 for _ in file.parent.iterdir()) > 2 and (record := _read(file)) is not None:
+                _remove_others(file.parent, record)
         for file in (*self.path.glob(".study.toml.*"), *self.cells.glob("*/.environment.json.*")):
             file.unlink(missing_ok=True)
 
@@ -145,9 +165,12 @@ class StudyFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        hint = f"free some space, then run golow study resume {self.path.name}."
-        with writing(self.path, hint):
+        with writing(self.path, self._hint):
             yield
+
+    @property
+    def _hint(self) -> str:
+        return f"free some space, then run golow study resume {self.path.name}."
 
 
 def to_toml(study: Study) -> str:
@@ -166,19 +189,29 @@ def _lines(fields: dict[str, Any]) -> list[str]:
     ]
 
 
-def _locked(handle: int) -> bool:
-    """Take the lock of a study's folder. Wait a moment if needed: a process that a killed study was
-    about to start may still hold it."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        else:
-            return True
+def _moved_into(place: Path, record: CellRecord, draft: Path) -> CellRecord:
+    """Replace the cell in that folder by the draft: at every moment its record names a comparison
+    that is there. Returns the record."""
+    if record.comparison:
+        name = record.comparison
+        while (place / name).exists():
+            name += "-again"
+        (draft / record.comparison).rename(place / name)
+        record = msgspec.structs.replace(record, comparison=name)
+        _flush(place)
+    write_whole(place / "cell.json", encode(record))
+    shutil.rmtree(draft)
+    _remove_others(place, record)
+    return record
+
+
+def _remove_others(place: Path, record: CellRecord) -> None:
+    """Remove what the record of the cell in that folder does not name."""
+    for entry in place.iterdir():
+        if entry.is_dir() and entry.name != record.comparison:
+            shutil.rmtree(entry)
+        elif not entry.is_dir() and entry.name != "cell.json":
+            entry.unlink()
 
 
 def _read(file: Path) -> CellRecord | None:

@@ -7,7 +7,7 @@ blocks and nothing of golow's records, so that a new view needs no new script.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -18,6 +18,7 @@ from golow.report.style import look
 
 Block = dict[str, Any]
 
+DISTURBED, THROTTLED = "disturbed", "throttled"
 NUMBER = re.compile(r"([+-]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?)\s*([A-Za-z%]*)")
 UNITS = {
     "ns": 1e-9,
@@ -57,15 +58,16 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Block:
     return {"kind": "facts", "pairs": [[visible(name), visible(text)] for name, text in pairs]}
 
 
-def column(title: str, *, number: bool = True) -> dict[str, Any]:
-    """number: aligned to the right and sorted by number."""
-    return {"title": visible(title), "number": number}
+def column(title: str, *, number: bool = True, key: str = "") -> dict[str, Any]:
+    """number: aligned to the right and sorted by number. key: the colour that stands for it."""
+    return {"title": visible(title), "number": number, "key": key}
 
 
 def cell(text: str, order: float | None = None, **more: Any) -> dict[str, Any]:
     """One cell. order: what it is sorted by, unless by its text. more: ``bar`` (value, low, high
     and limit as shares of the longest), ``stack`` (its parts, each with a share), ``heat`` (a
-    share), ``colour``, ``word`` (how it is tinted)."""
+    share), ``colour``, ``word`` (how it is tinted), ``peek`` (blocks that the pointer or the
+    keyboard shows beside it)."""
     return {"text": visible(text), "order": order, **more}
 
 
@@ -74,15 +76,32 @@ def table(
     columns: Sequence[dict[str, Any]],
     rows: Iterable[Sequence[dict[str, Any]]],
     details: Sequence[Sequence[Block]] = (),
+    *,
+    filtered: bool = False,
 ) -> Block:
-    """Columns and rows. details: what opens below each row; none if there are none."""
+    """Columns and rows. details: what opens below each row; none if there are none. filtered: with
+    a field for words, also if it is short."""
     return {
         "kind": "table",
         "caption": visible(caption),
         "columns": list(columns),
         "rows": [list(row) for row in rows],
         "details": [list(blocks) for blocks in details],
+        "filtered": filtered,
     }
+
+
+def tree(
+    caption: str,
+    columns: Sequence[dict[str, Any]],
+    rows: Iterable[Sequence[dict[str, Any]]],
+    parents: Sequence[int | None],
+    opened: Iterable[int],
+) -> Block:
+    """A table whose rows hang below one another. parents: the number of each row's parent, None for
+    a root. opened: the numbers of the rows that are open at first."""
+    hanging = {"parents": list(parents), "opened": list(opened), "filtered": True}
+    return {**table(caption, columns, rows), **hanging}
 
 
 def table_of(shown: Table, caption: str) -> Block:
@@ -102,31 +121,103 @@ def order_of(text: str) -> float | None:
     return float(found[1].replace(",", "")) * UNITS.get(found[2], 1.0) if found else None
 
 
+def side_by_side(parts: Iterable[Block]) -> Block:
+    """Blocks beside one another, as far as there is room."""
+    return {"kind": "beside", "blocks": list(parts)}
+
+
+def folded(title: str, parts: Iterable[Block]) -> Block:
+    """Blocks that are shown when the title is clicked, and on paper."""
+    return {"kind": "folded", "title": visible(title), "blocks": list(parts)}
+
+
 def chart(
-    title: str, across: str, up: str, lines: Iterable[dict[str, Any]], *, from_zero: bool = True
+    title: str,
+    across: str,
+    up: str,
+    lines: Iterable[dict[str, Any]],
+    *,
+    from_zero: bool = True,
+    small: bool = False,
 ) -> Block:
-    """Lines over an axis. across, up: the axes' names with units."""
+    """Lines over an axis. across, up: the axes' names with units. small: half as wide."""
     names = {"title": visible(title), "across": visible(across), "up": visible(up)}
-    return {"kind": "chart", **names, "lines": list(lines), "fromZero": from_zero}
+    sizes = {"fromZero": from_zero, "small": small}
+    return {"kind": "chart", **names, "lines": list(lines), **sizes}
 
 
 def line(
     name: str,
     points: Iterable[tuple[float, float]],
     band: Iterable[tuple[float, float, float]] = (),
-    marked: Iterable[int] = (),
+    marked: Mapping[int, str] = {},
     *,
     colour: str = "",
+    plain: bool = False,
 ) -> dict[str, Any]:
-    """One line. band: x, low, high. marked: the numbers of the points that are drawn hollow."""
+    """One line. band: x, low, high. marked: by their numbers, the points that are drawn hollow, and
+    why; `THROTTLED` ones are square. plain: without dots."""
     return {
         "name": visible(name),
         "colour": colour or level_colour(name),
         "dashed": ":" in name,
         "points": [list(point) for point in points],
         "band": [list(part) for part in band],
-        "marked": list(marked),
+        "marked": {str(number): visible(why) for number, why in marked.items()},
+        "plain": plain,
     }
+
+
+def dots(
+    name: str,
+    points: Iterable[tuple[float, float]],
+    sizes: Iterable[float],
+    texts: Iterable[str],
+    marked: Mapping[int, str] = {},
+) -> dict[str, Any]:
+    """Dots without a line. sizes: their radius in pixels. texts: what each says. marked: as of a
+    line."""
+    made = line(name, points, marked=marked)
+    return {**made, "sizes": list(sizes), "texts": [visible(text) for text in texts]}
+
+
+def area(
+    title: str,
+    axes: tuple[str, str],
+    moments: Iterable[float],
+    parts: Iterable[tuple[str, str, Iterable[float]]],
+    *,
+    mark: tuple[float, float, str] | None = None,
+    limit: tuple[float, str] | None = None,
+) -> Block:
+    """Parts on top of one another; each value holds from its moment on. axes: across, up. parts:
+    name, colour, values. mark: a point with its text. limit: a dashed height with its text."""
+    return {
+        "kind": "area",
+        "title": visible(title),
+        "across": visible(axes[0]),
+        "up": visible(axes[1]),
+        "moments": list(moments),
+        "parts": [
+            {"name": visible(name), "colour": colour, "values": list(values)}
+            for name, colour, values in parts
+        ],
+        "mark": mark,
+        "limit": limit,
+    }
+
+
+def flame(title: str, rows: Iterable[Iterable[tuple[float, float, str, str]]]) -> Block:
+    """Boxes below one another, the outermost first: each from a share of the width to another one,
+    with its colour and its text."""
+    shown = [
+        [
+            {"from": a, "to": b, "colour": colour, "text": visible(text)}
+            for a, b, colour, text in row
+        ]
+        for row in rows
+    ]
+    return {"kind": "flame", "title": visible(title), "rows": shown}
 
 
 def level_colour(level: str) -> str:

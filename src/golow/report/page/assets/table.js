@@ -1,11 +1,12 @@
-// Tables: sorted by a click on a title, filtered by words, with rows that open.
+// Tables: sorted by a click on a title, filtered by words, with rows that open: to what stands
+// behind them, or, in a tree, to the rows below them.
 const PAGE_ROWS = 200; // more are shown when asked for, so that a table of any length opens at once
 
 function tableBlock(block) {
-  const state = { column: -1, falling: false, words: "", all: false, open: new Set() };
+  const state = { column: -1, falling: false, words: "", all: false, open: new Set(block.opened) };
   const body = element("tbody");
   const heads = block.columns.map((column, number) => {
-    const button = element("button", { type: "button" }, column.title);
+    const button = element("button", { type: "button", ...(column.title ? {} : { "aria-label": "what" }) }, ...(column.key ? [keyOf(column.key)] : []), column.title);
     button.addEventListener("click", () => {
       state.falling = state.column === number && !state.falling;
       state.column = number;
@@ -15,12 +16,30 @@ function tableBlock(block) {
   });
   const count = element("span", { role: "status" });
   const rows = block.rows.map((cells, number) => ({ cells, number, text: cells.map((c) => c.text).join("\n").toLowerCase() }));
+  const below = new Map(); // a tree's rows, by the number of their parent
+  (block.parents || rows.map(() => null)).forEach((parent, number) => {
+    if (!below.has(parent)) below.set(parent, []);
+    below.get(parent).push(rows[number]);
+  });
   const more = element("button", { type: "button" }, "Show all rows");
   more.addEventListener("click", () => { state.all = true; show(); });
 
+  function inOrder(some) {
+    if (state.column < 0) return some;
+    return [...some].sort((a, b) => ordered(a.cells[state.column], b.cells[state.column], state.falling));
+  }
+
+  // The rows below a parent and, of those that are open, what is below them.
+  function opened(parent, depth) {
+    return inOrder(below.get(parent) || []).flatMap((row) => {
+      row.depth = depth;
+      return [row, ...(below.has(row.number) && state.open.has(row.number) ? opened(row.number, depth + 1) : [])];
+    });
+  }
+
   function show() {
-    const found = rows.filter((row) => state.words.split(/\s+/).every((word) => row.text.includes(word)));
-    if (state.column >= 0) found.sort((a, b) => ordered(a.cells[state.column], b.cells[state.column], state.falling));
+    const words = state.words.split(/\s+/).filter(Boolean);
+    const found = words.length ? inOrder(rows.filter((row) => words.every((word) => row.text.includes(word)))) : opened(null, 0);
     const shown = state.all ? found : found.slice(0, PAGE_ROWS);
     body.replaceChildren(...shown.flatMap((row) => rowElements(row)));
     heads.forEach((head, number) => {
@@ -35,25 +54,26 @@ function tableBlock(block) {
     const detail = block.details[row.number] || [];
     const cells = row.cells.map((cell, place) => cellElement(cell, block.columns[place], place === 0));
     const made = [element("tr", {}, ...cells)];
-    if (!detail.length) return made;
-    const opener = element("button", { type: "button", class: "opener", "aria-expanded": state.open.has(row.number) });
+    if (row.depth && !state.words) cells[0].style.paddingLeft = `${0.75 + row.depth * 1.1}rem`;
+    if (!detail.length && !below.has(row.number)) return made;
+    const opener = element("button", { type: "button", class: "opener", "aria-expanded": state.open.has(row.number), "data-row": row.number });
     opener.append(cells[0].lastChild);
     cells[0].append(opener);
     opener.addEventListener("click", () => {
       if (!state.open.delete(row.number)) state.open.add(row.number);
       show();
-      const again = [...body.querySelectorAll(".opener")].find((one) => one.textContent === opener.textContent);
+      const again = body.querySelector(`.opener[data-row="${row.number}"]`);
       if (again) again.focus();
     });
-    if (state.open.has(row.number)) {
-      made.push(element("tr", { class: "details" }, element("td", { colspan: row.cells.length }, ...detail.map(blockElement))));
+    if (detail.length && state.open.has(row.number)) {
+      made.push(element("tr", { class: "details" }, element("td", { colspan: row.cells.length }, element("div", { class: "opened" }, ...detail.map(blockElement)))));
     }
     return made;
   }
 
   show();
   const whole = element("div", { class: "tabled" });
-  if (rows.length > 10) {
+  if (rows.length > 10 || (block.filtered && rows.length > 1)) {
     const search = element("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${block.caption}` });
     search.addEventListener("input", () => { state.words = search.value.toLowerCase().trim(); show(); });
     whole.append(element("div", { class: "filter" }, search, count, more));
@@ -74,7 +94,11 @@ function ordered(a, b, falling) {
 function cellElement(cell, column, first) {
   const made = element(first ? "th" : "td", { class: [column.number ? "number" : "", cell.word || ""].join(" ").trim() });
   if (first) made.setAttribute("scope", "row");
-  if (cell.bar) { made.append(barElement(cell.bar, cell.colour)); return made; }
+  if (cell.bar) {
+    const bar = barElement(cell.bar, cell.colour);
+    made.append(cell.peek ? peekElement(bar, cell.peek) : bar, cell.text);
+    return made;
+  }
   if (cell.stack) { made.append(stackElement(cell.stack)); return made; }
   if (cell.colour) made.append(keyOf(cell.colour));
   if (cell.heat) made.style.background = `rgba(var(--heat), ${(0.45 * cell.heat).toFixed(3)})`;
