@@ -38,9 +38,11 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         (sys.executable, "-m", "golow.levels.jax.program", *map(str, folders)),
         environment={
             **IDLE_NUMPY,
-            # The size of XLA's thread pools, by default the number of cores.
+            # The size of XLA's thread pool, by default the number of cores.
             "NPROC": str(bundle.workload.threads),
             "JAX_PLATFORMS": "cpu",
+            # The thread that starts an iteration runs it; otherwise a further one does.
+            "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
         },
         built_by_loading=folders[0] / BUILT,
     )

@@ -6,6 +6,7 @@ and graph, LAST those of an epoch's smaller last batch. It imports JAX, and no P
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from golow.levels.jax.execution import Execution
 from golow.levels.sources.program import SourceProgram
 from golow.lower.graph import Graph
 from golow.record import Workload
+from golow.worker.cores import keep_to
 from golow.worker.serve import run
 
 
@@ -27,4 +29,8 @@ class Jax(SourceProgram):
 
 
 if __name__ == "__main__":
+    if os.environ["JAX_PLATFORMS"] == "cpu":
+        # XLA computes in its pool and, at times, in the thread that waits for it, so that a pool
+        # of n threads can use n + 1 cores.
+        keep_to(int(os.environ["NPROC"]))
     run(lambda: Jax(*map(Path, sys.argv[1:])))
