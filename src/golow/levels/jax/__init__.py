@@ -20,8 +20,6 @@ COMPILED, BUILT = "compiled", "built.json"
 OLDEST = (0, 7)
 INSTALL_CUDA = "pip install 'golow[jax-cuda]'"
 
-# The thread that starts an iteration runs it; otherwise a further one does.
-ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false"}
 ON_GPU = {
     "JAX_PLATFORMS": "cuda",
     "JAX_CUDA_VISIBLE_DEVICES": "0",  # JAX would open a context on every one
@@ -50,7 +48,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """
     workload = bundle.workload
     if workload.device == "cuda":
-        _require_gpu()
+        require_gpu()
     key = f"{version_of('jax')} {version_of('jaxlib')} {workload.device}"
     parts = [part for part in (bundle, bundle.last) if part is not None]
     folders = [write_lowered("jax", source, key, part, cache) for part in parts]
@@ -58,16 +56,24 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         (sys.executable, "-m", "golow.levels.jax.program", *map(str, folders)),
         environment={
             **IDLE_NUMPY,
-            # The size of XLA's thread pool, by default the number of cores.
-            "NPROC": str(workload.threads),
-            **(ON_GPU if workload.device == "cuda" else ON_CPU),
+            **(ON_GPU if workload.device == "cuda" else _on_cpu(workload.threads)),
         },
         built_by_loading=folders[0] / BUILT,
         build_measures=workload.device == "cuda",
     )
 
 
-def _require_gpu() -> None:
+def _on_cpu(threads: int) -> dict[str, str]:
+    return {
+        "JAX_PLATFORMS": "cpu",
+        # The size of XLA's thread pool, by default the number of cores.
+        "NPROC": str(threads),
+        # The thread that starts an iteration runs it; otherwise a further one does.
+        "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
+    }
+
+
+def require_gpu() -> None:
     """Raise `Unsupported` unless JAX has its part for GPUs, and golow NVIDIA's bindings."""
     if not any(_is_installed(f"jax-cuda{major}-plugin") for major in (12, 13)):
         raise Unsupported("jax", f"JAX is installed without CUDA: {INSTALL_CUDA}")
