@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,19 +28,39 @@ WALKERS = 8
 LARGEST_KERNEL = 7
 # A block's filters fit in 48 KiB of shared memory as float32.
 SHARED_FLOATS = 12288
+# Threads that hide the latency of memory: 512 on each of 132 multiprocessors.
+HIDING = 132 * 512
+
+
+class Tiling(NamedTuple):
+    """How threads share the work: channels of a vector, vectors of a block, and adjacent pixels of
+    a thread."""
+
+    width: int
+    lanes: int
+    strip: int
 
 
 def forward(
-    dtype: str, weight_dtype: str, convolution: Convolution, *, clip: Clip = NO_CLIP
+    dtype: str,
+    weight_dtype: str,
+    convolution: Convolution,
+    *,
+    clip: Clip = NO_CLIP,
+    formula: str = "",
+    tiling: Tiling | None = None,
 ) -> Launches:
-    """y = clip(depthwise convolution + bias).
+    """y = formula(clip(depthwise convolution + bias)); formula: C over ``value``, none if empty.
 
     Pointers: x, weight, bias, y. weight is [filters, R, S, 1], PyTorch's own order; bias [filters]
     is float32 and may be 0: absent. Raises ValueError if the groups are not the channels, if the
     window is larger than 7 x 7, and for other dtypes.
     """
     _check(dtype, weight_dtype, convolution)
-    return Launches((_slide("forward", dtype, weight_dtype, convolution, clip),))
+    kernel = _slide("forward", dtype, weight_dtype, convolution, clip, tiling)
+    if formula:
+        kernel = kernel._replace(code=f"#define ACTIVATED(value) ({formula})\n{kernel.code}")
+    return Launches((kernel,))
 
 
 def backward_data(dtype: str, weight_dtype: str, convolution: Convolution) -> Launches:
@@ -77,15 +98,35 @@ def backward_weight(dtype: str, convolution: Convolution) -> Launches:
 # ------------------------------------------------------------ kernels
 
 
+def tilings(dtype: str, convolution: Convolution) -> list[Tiling]:
+    """Return the tilings among which the fastest is, the likeliest first.
+
+    Measured on an H100 over 20 shapes: vectors of four channels, eight to a block, are within 10%
+    of the best of all tilings where the strip is right. Adjacent pixels share loads and taps, but
+    not if the stride leaves little to share or the GPU gets too few threads.
+    """
+    multiplier = convolution.filters // convolution.channels
+    width = min(4, channel_vector(dtype, convolution.channels)) if multiplier == 1 else 1
+    vectors = convolution.filters // width
+    lanes = min(power_of_two(vectors), 8 if width > 1 else 32)
+    strip = 2 if convolution.stride[1] > 1 else 4
+    while strip > 1 and _strips(convolution, strip) * vectors < HIDING:
+        strip //= 2
+    strips = [strip, *(other for other in (7, 1) if other <= convolution.out_width)]
+    return [Tiling(width, lanes, strip) for strip in dict.fromkeys(strips)]
+
+
 def _slide(
-    name: str, dtype: str, weight_dtype: str, convolution: Convolution, clip: Clip
+    name: str,
+    dtype: str,
+    weight_dtype: str,
+    convolution: Convolution,
+    clip: Clip,
+    tiling: Tiling | None = None,
 ) -> Kernel:
     multiplier = convolution.filters // convolution.channels
-    width = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
+    width, lanes, strip = tiling or tilings(dtype, convolution)[0]
     vectors = convolution.filters // width
-    lanes = min(power_of_two(vectors), 16 if width > 1 else 32)
-    # Adjacent pixels share loads, unless that leaves the GPU with too few threads.
-    strip = 4 if _strips(convolution, 4) * vectors >= FULL_GRID * THREADS else 1
     types = f"{C_TYPES[dtype]}, {C_TYPES[weight_dtype]}, {_window(convolution)}"
     return _over_pixels(
         f"{name}<{types}, {width}, {lanes}, {multiplier}, {strip}>",
