@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
+import source_in_process
 from golow.levels import jax as level
 from golow.levels.jax.execution import Execution
+from golow.levels.sources.execution import SourceExecution
 from in_process import Network, Tensors
-from source_in_process import compute as compute_by
-from source_in_process import lower
+from source_in_process import batch_of, lower
 
-__all__ = ["compute", "lower"]
+__all__ = ["batch_of", "compute", "loaded", "lower"]
+
+
+def loaded(network: Network) -> AbstractContextManager[SourceExecution]:
+    """The source, written and imported, with the network's weights."""
+    return source_in_process.loaded(network, level.source, Execution)
 
 
 def compute(network: Network) -> Tensors:
     """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
-    return compute_by(network, level.source, Execution)
+    return source_in_process.compute(network, level.source, Execution)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import numpy as np
 from torch import Tensor, nn
 
 from golow.levels.sources.execution import SourceExecution
 from golow.levels.sources.lowered import SOURCE, Source, passes
+from golow.levels.vendor.bundle_arrays import Batch
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
-from golow.record import Mode, Optimizer, Workload
+from golow.record import Mode, Optimizer, Precision, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -28,31 +31,46 @@ def lower(
     mode: Mode,
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
+    precision: Precision = "default",
 ) -> Network:
-    """A workload as such a level lowers it."""
+    """A workload as such a level lowers it. precision: also one that golow offers on a GPU only."""
     request = Request(
         module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
     )
     prepared = prepare(request)
+    workload = msgspec.structs.replace(prepared.workload, precision=precision)
+    prepared = prepared._replace(workload=workload)
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
     return Network(prepared, apply(clean, passes(prepared.workload)), captured.constants)
 
 
-def compute(network: Network, source: Source, opened: Open) -> Tensors:
-    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+@contextmanager
+def loaded(network: Network, source: Source, opened: Open) -> Iterator[SourceExecution]:
+    """The source, written and imported, with the network's weights."""
     with TemporaryDirectory() as folder:
         text = source(network.graph, network.prepared.workload)
         Path(folder, SOURCE).write_text(text)
         execution = opened(Path(folder), network.graph, network.prepared.workload)
         execution.load(lambda kind, target: _weight(network, kind, target))
+        yield execution
+
+
+def batch_of(network: Network, step: int) -> Batch:
+    """The arrays of a batch."""
+    batch = network.prepared.batches[step]
+    arrays = {("input", str(i)): t.numpy() for i, t in enumerate(batch.inputs)}
+    if network.trains:
+        arrays |= {("target", str(i)): t.numpy() for i, t in enumerate(batch.targets)}
+    return arrays
+
+
+def compute(network: Network, source: Source, opened: Open) -> Tensors:
+    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+    with loaded(network, source, opened) as execution:
         found: Tensors = {}
         for step in range(STEPS):
-            batch = network.prepared.batches[step]
-            arrays = {("input", str(i)): t.numpy() for i, t in enumerate(batch.inputs)}
-            if network.trains:
-                arrays |= {("target", str(i)): t.numpy() for i, t in enumerate(batch.targets)}
-            execution.run_captured(execution.put_batch(arrays))
+            execution.run_captured(execution.put_batch(batch_of(network, step)))
             for key in execution.built.outputs:
                 read = execution.result if key in execution.found else execution.read
                 found[f"{step}/{'/'.join(key)}"] = read(key)

@@ -32,6 +32,7 @@ ROWS = [
         "levels/jax",
         "levels/tensorflow",
     },
+    {"levels/aotinductor"},
     {"levels"},
     {"measure"},
     {"check"},

@@ -201,7 +201,11 @@ def test_an_operator_that_it_lacks_is_refused_by_name(tmp_path: Path) -> None:
     [
         (nn.Conv2d(4, 6, 3, dilation=2), "train", "the gradient of a convolution with gaps"),
         (nn.Conv2d(4, 6, 3, groups=2), "train", "the gradient of a convolution in groups"),
-        (nn.Conv2d(4, 4, 3, groups=4, stride=(1, 2)), "infer", "depthwise .* with two strides"),
+        (
+            nn.Conv2d(4, 4, 3, groups=4, stride=(1, 2)),
+            "infer",
+            "a depthwise convolution with two strides",
+        ),
         (nn.ConvTranspose2d(4, 4, 3, dilation=2), "infer", "a transposed convolution with gaps"),
     ],
 )
