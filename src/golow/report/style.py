@@ -44,9 +44,9 @@ LEVELS = {
     "onnxruntime": ("#009E73", "P"),
     "openvino": ("#882255", "*"),
     "jax": ("#999933", "H"),
-    "tensorflow": ("#AA4499", "d"),
+    "tensorflow": ("#AA4499", "p"),
 }
-OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "8")
+OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "8")
 VARIANTS: dict[str, Line] = {
     "channels_last": (0, (5, 2)),
     "freezing": (0, (5, 2)),
