@@ -50,9 +50,9 @@ def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
         met |= draw_cells(panel, grid, colours, ratio_text)
         hatched |= hatch(panel, [at for at, row in cells(panel) if row.word == "unclear"])
         if under and not panel.paper:
-            border = _pays(panel._replace(plane=under))
+            border = pays(under, panel.level)
             draw_border(panel.axes, border, PUBLISHED_COLOUR, PUBLISHED_BORDER)
-        draw_border(panel.axes, _pays(panel), "black", BORDER)
+        draw_border(panel.axes, pays(panel.plane, panel.level), "black", BORDER)
     colour_bar(figure, panels, colours, RATIO)
     handles: list[Artist] = []
     if panels:
@@ -142,7 +142,7 @@ def colour_bar(
     bar.outline.set_visible(False)
 
 
-def _pays(panel: Panel) -> Numbers:
+def pays(plane: Plane, level: str) -> Numbers:
     """1 where the level is faster by its ratio's interval, 0 where it is not or that is open, NaN
     where there is no ratio. The row's own word also requires enough rounds; a line around a cell
     that lacks them would claim that it is not faster. The paper has no intervals: there any ratio
@@ -155,4 +155,4 @@ def _pays(panel: Panel) -> Numbers:
         faster = word(ratio.low, ratio.high) == "faster" if row.word else ratio.middle < 1
         return float(faster)
 
-    return panel.plane.grid(panel.level, value)
+    return plane.grid(level, value)

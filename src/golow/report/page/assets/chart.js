@@ -5,18 +5,10 @@ const SMALL_FRAME = { ...FRAME, wide: 360, high: 190 };
 function chartBlock(block) {
   const hidden = new Set();
   const place = element("div");
-  const buttons = block.lines.map((line) => {
-    const button = element("button", { type: "button", "aria-pressed": "true" }, keyOf(line.colour), line.name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(line)) hidden.add(line);
-      button.setAttribute("aria-pressed", String(!hidden.has(line)));
-      draw();
-    });
-    return button;
-  });
-  const draw = () => place.replaceChildren(linesElement(block, block.lines.filter((line) => !hidden.has(line))));
+  const keyFor = (name) => [keyOf(block.lines.find((line) => line.name === name).colour)];
+  const draw = () => place.replaceChildren(linesElement(block, block.lines.filter((line) => !hidden.has(line.name))));
   draw();
-  const legend = element("div", { class: "legend" }, ...(buttons.length > 1 ? buttons : []));
+  const legend = switchesOf([...new Set(block.lines.map((line) => line.name))], hidden, keyFor, draw);
   return element("figure", {}, element("figcaption", {}, block.title), legend, place);
 }
 
@@ -30,7 +22,8 @@ function linesElement(block, lines) {
   const made = drawn("svg", { class: block.small ? "chart small" : "chart", viewBox: `0 0 ${frame.wide} ${frame.high}`, role: "img", "aria-label": label });
   made.append(...frameElements(frame, across, up, block));
   // Earlier lines are wider, so that one that lies below another is still seen.
-  lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * (lines.length - 1 - number)))));
+  const thick = lines.filter((line) => !line.plain).length;
+  lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * Math.max(0, thick - 1 - number)))));
   if (block.mark) made.append(drawn("path", { d: `M${across.at(block.mark)} ${frame.top}V${frame.high - frame.bottom}`, stroke: "currentColor", "stroke-dasharray": "3 3" }));
   return made;
 }
@@ -38,9 +31,9 @@ function linesElement(block, lines) {
 // The grid, the ticks' numbers, and what the axes are.
 function frameElements(frame, across, up, block) {
   const made = [];
-  for (const tick of up.ticks) {
+  for (const [tick, text] of block.ticks || up.ticks.map((tick) => [tick, tickText(tick)])) {
     made.push(drawn("path", { class: "grid", d: `M${frame.left} ${up.at(tick)}H${frame.wide - frame.right}` }));
-    made.push(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, tickText(tick)));
+    made.push(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, text));
   }
   for (const tick of across.ticks) {
     made.push(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
