@@ -6,14 +6,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.page.study_cells import comparison_of, every_cell, order_of
 from golow.report.page.study_curves import crossover, cuts, surfaces
 from golow.report.published import PublishedGrid
+from golow.report.study.border import between
 from golow.report.study.caption import machine, reference
-from golow.report.study.maps import pays
-from golow.report.study.measures import TIME, ratio_text
+from golow.report.study.maps import middle, sides_of
+from golow.report.study.measures import RATIO, TIME, ratio_text
 from golow.report.study.planes import (
     Place,
     Plane,
@@ -133,7 +136,8 @@ def _fastest_map(plane: Plane, caption: str, opens: dict[Places, str]) -> Block:
 def _ratios(plane: Plane, paper: PublishedGrid | None, opens: dict[Places, str]) -> Iterator[Block]:
     yield blocks.paragraph(
         "Time over eager's; below 1 is faster. A heavy line is drawn where a level stops being "
-        "faster by its interval; ? is unclear. Click a cell for its comparison.",
+        "faster; ? is unclear, a number from too few rounds has no colour. Click a cell for its "
+        "comparison.",
         style="note",
     )
     under = published_plane(paper, plane)
@@ -151,23 +155,24 @@ def _ratios(plane: Plane, paper: PublishedGrid | None, opens: dict[Places, str])
 
 
 def _ratio_map(plane: Plane, level: str, caption: str, opens: dict[Places, str]) -> Block:
-    found, faster = plane.of(level), pays(plane, level)
+    found, sides = plane.of(level), sides_of(plane, level)
+    line = np.sign(between(sides, plane.grid(level, middle(RATIO))))  # as in the figure
 
     def cell(x: Place, y: Place) -> Block:
         row, part = found.get((x, y)), opens.get((x, y), "")
         if row is None or row.ratio is None:
             return blocks.cell("" if row is None else SIGNS[row.outcome], opens=part)
         unclear = "?" if row.word == "unclear" else ""
-        heat = max(0.0, min(1.0, 1 - row.ratio))
+        heat = 0.0 if RATIO.is_open(row) else max(0.0, min(1.0, 1 - row.ratio))
         return blocks.cell(f"{ratio_text(row.ratio)}{unclear}", row.ratio, heat=heat, opens=part)
 
-    sides = {
-        (x, y): bool(faster[down, right])
+    known = {
+        (x, y): float(line[down, right])
         for down, y in enumerate(plane.ys)
         for right, x in enumerate(plane.xs)
-        if faster[down, right] in (0, 1)
+        if np.isfinite(line[down, right])
     }
-    return _map(plane, caption, cell, sides)
+    return _map(plane, caption, cell, known)
 
 
 def _map(plane: Plane, caption: str, cell: Cell, sides: Mapping[Places, object]) -> Block:
