@@ -32,6 +32,7 @@ from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
 from golow.report.study.rows import read, rows_of
 from pages import COMPARED, EVIL, RUNS, TAG, in_a_browser, in_page, violations
+from profiles import gpu_profiles
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +176,7 @@ def everything() -> dict[str, list[Any]]:
         "training": training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
         "two seeds": training.sections(TWO_SEEDS, "r0"),
         "1,000 layers": profile.sections((deep,), "r0"),
+        "profile of a GPU": profile.sections(gpu_profiles(), "r0"),
         "study": study.sections(rows_of(EVIL, PAPER), "r0", levental2020_grid()),
     }
 
@@ -251,9 +253,11 @@ def test_the_slider_moves_the_recommendation(window: Browser, page: Path) -> Non
 
 
 @in_a_browser
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_phone_needs_no_scrolling_to_the_side_and_paper_is_a_pdf(
-    window: Browser, page: Path
+    kind: str, window: Browser, tmp_path: Path
 ) -> None:
+    page = write_page(EVIL, KINDS[kind], {}, tmp_path / "page.html")
     window.tell(
         "Emulation.setDeviceMetricsOverride",
         width=360,

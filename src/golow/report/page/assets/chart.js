@@ -1,6 +1,12 @@
 // Lines with bands, on axes with round numbers; a legend whose entries switch them.
 const FRAME = { wide: 720, high: 300, left: 62, right: 24, top: 10, bottom: 40 };
 const SMALL_FRAME = { ...FRAME, wide: 360, high: 190 };
+const NARROW_FRAME = { ...FRAME, wide: 360, high: 260 }; // of a phone, on which letters keep their size
+
+function frameOf(block) {
+  if (block.small) return SMALL_FRAME;
+  return innerWidth < 480 ? NARROW_FRAME : FRAME;
+}
 
 function chartBlock(block) {
   const hidden = new Set();
@@ -13,7 +19,7 @@ function chartBlock(block) {
 }
 
 function linesElement(block, lines) {
-  const frame = block.small ? SMALL_FRAME : FRAME;
+  const frame = frameOf(block);
   const xs = lines.flatMap((line) => line.points.map((point) => point[0]));
   const ys = lines.flatMap((line) => [...line.points.map((point) => point[1]), ...line.band.flatMap((part) => part.slice(1))]);
   const across = scaleOf(xs, frame.left, frame.wide - frame.right, block.logAcross, false);
@@ -35,7 +41,8 @@ function frameElements(frame, across, up, block) {
     made.push(drawn("path", { class: "grid", d: `M${frame.left} ${up.at(tick)}H${frame.wide - frame.right}` }));
     made.push(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, text));
   }
-  for (const tick of across.ticks) {
+  const every = Math.ceil(across.ticks.length / (frame.wide / 60)); // no more than there is room for
+  for (const tick of across.ticks.filter((_, number) => number % every === 0)) {
     made.push(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
   }
   made.push(drawn("text", { x: frame.wide - frame.right, y: frame.high - 6, "text-anchor": "end" }, block.across));

@@ -110,6 +110,7 @@ function ordered(a, b, falling) {
 function cellElement(cell, column, first) {
   const made = element(first ? "th" : "td", { class: [column.number ? "number" : "", cell.word || ""].join(" ").trim() });
   if (first) made.setAttribute("scope", "row");
+  if (!column.number && cell.text.length > 40) made.classList.add("long");
   if (cell.bar) {
     const bar = barElement(cell.bar, cell.colour);
     made.append(cell.peek ? peekElement(bar, cell.peek) : bar, cell.text);
