@@ -182,6 +182,13 @@ def test_the_built_in_studies_are_as_documented() -> None:
     found = {name: read_study(file) for name, file in built_in().items()}
     assert {name: study.name for name, study in found.items()} == {name: name for name in found}
     counts = {name: len(cells(study, hardware_threads=8)) for name, study in found.items()}
-    assert counts == {"levental-2020": 128, "small": 16, "threads": 4, "precision-five-nets": 40}
+    assert counts == {
+        "levental-2020": 128,
+        "small": 16,
+        "threads": 4,
+        "precision-five-nets": 40,
+        "frameworks": 12,
+        "frameworks-quick": 4,
+    }
     assert found["levental-2020"].classes == 20
     assert found["levental-2020"].batch == tuple(2**n for n in range(3, 11))

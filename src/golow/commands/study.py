@@ -158,19 +158,30 @@ def status(study: Name, out: Out = STUDIES, environment: EnvironmentName = None)
 
 
 @study_app.command()
-def show(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -> None:
+def show(
+    study: Name,
+    out: Out = STUDIES,
+    environment: EnvironmentName = None,
+    throughput: Annotated[
+        bool,
+        typer.Option("--throughput", help="Show images, tokens or samples a second instead."),
+    ] = False,
+) -> None:
     """Show each level's time relative to eager, for every cell of the grid."""
     from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
     from golow.report.study.table import render_grid, to_refine
+    from golow.report.study.throughput import render_throughput
 
     result, console = load_study(_folder(study, out), environment), wide_console()
-    cells = (
+    cells = [
         Measured(record, result.comparison(record) if record.is_measured else None)
         for record in result.records.values()
-    )
+    ]
     print(plain(_where(result)))
-    if result.records:
+    if result.records and throughput:
+        render_throughput(result.study.name, cells, console)
+    elif result.records:
         render_grid(rows_of(result.study.name, cells), console)
     if result.unclear:
         print(f"{to_refine(len(result.unclear))}: golow study resume {result.folder} --refine")
