@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+import jax
+
 import source_in_process
 from golow.levels import jax as level
 from golow.levels.jax.execution import Execution
@@ -16,9 +18,11 @@ __all__ = ["batch_of", "compute", "loaded", "lower"]
 
 def loaded(network: Network) -> AbstractContextManager[SourceExecution]:
     """The source, written and imported, with the network's weights."""
+    jax.config.update("jax_enable_compilation_cache", False)  # the folder goes away
     return source_in_process.loaded(network, level.source, Execution)
 
 
 def compute(network: Network) -> Tensors:
     """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+    jax.config.update("jax_enable_compilation_cache", False)  # the folder goes away
     return source_in_process.compute(network, level.source, Execution)
