@@ -126,11 +126,15 @@ class Net(nn.Module):
     [
         "eager:channels_last",
         "torchscript",
+        pytest.param("aotinductor", marks=pytest.mark.slow),
         pytest.param("compile", marks=pytest.mark.slow),
         pytest.param("compile:freezing", marks=pytest.mark.slow),
     ],
 )
-def test_the_lines_to_paste_run_and_compute_the_same(name: str) -> None:
+def test_the_lines_to_paste_run_and_compute_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     model, batch = Net().eval(), torch.randn(2, 3, 8, 8)
     names = {"torch": torch, "model": model, "batch": batch}
