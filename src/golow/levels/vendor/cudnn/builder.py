@@ -36,6 +36,7 @@ from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import last_reads, same_elements, share_memory, state_outputs
+from golow.lower.moving import SCRATCH
 from golow.lower.operator import Operator, record_of
 from golow.lower.placing import Home, homes
 from golow.lower.plan import Buffer, Place, make_plan
@@ -197,7 +198,7 @@ class Builder(StepList):
             raise self.unsupported("a copy into padded channels")
         shape = source.shape
         here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
-        self.kernel(strided_copy(here, there, shape), [source], [target])
+        self.kernel(strided_copy(here, there, shape), [source], [target], "copy")
 
     def new(
         self, name: str, shape: Sequence[int], layout: Layout, place: Place = "arena"
@@ -233,7 +234,7 @@ class Builder(StepList):
 
     def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
         """Allocate memory that only the current node uses."""
-        return self.new(f"{self.node.name}.scratch", (elements,), Layout(dtype))
+        return self.new(f"{self.node.name}{SCRATCH}", (elements,), Layout(dtype))
 
     def result(self, index: int, layout: Layout) -> Tensor:
         """Return memory for the current node's value of that index. For the gradient of a
@@ -399,7 +400,7 @@ class Builder(StepList):
         return tensor
 
     def _fetch(self, item: GraphInput, layout: Layout) -> Tensor:
-        """Add a step that takes the current batch from all batches in memory."""
+        """Add a step that takes the current batch from all batches in memory; it reads one."""
         value, source, position = item.value, self._all_batches(item), self.cell(POSITION)
         result = self.new(value.name, value.shape, layout)
         if layout.order == "channels_last":
@@ -408,7 +409,8 @@ class Builder(StepList):
             kernel = fetch_image(value.dtype, layout.dtype, *sizes)
         else:
             kernel = fetch_rows(value.dtype, layout.dtype, result.elements)
-        self.kernel(kernel, [source, position], [result], "fetch")
+        one = source._replace(shape=value.shape)
+        self.kernel(kernel, [one, position], [result], "fetch")
         return result
 
     def fetched_blocks(self, reference: Ref, channels: int) -> Tensor:
@@ -421,7 +423,8 @@ class Builder(StepList):
         images, planes, height, width = value.shape
         sizes = (images, planes, height, width, channels)
         kernel = fetch_blocks(value.dtype, layout.dtype, *sizes)
-        self.kernel(kernel, [source, self.cell(POSITION)], [result], "fetch")
+        one = source._replace(shape=value.shape)
+        self.kernel(kernel, [one, self.cell(POSITION)], [result], "fetch")
         return result
 
     def _all_batches(self, item: GraphInput) -> Tensor:

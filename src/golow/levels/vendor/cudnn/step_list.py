@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import Launches
 from golow.levels.vendor.cudnn.steps import WINDOW, Call, EngineCall, FlatCall, KernelCall, Tensor
 from golow.lower.graph import Node
@@ -76,12 +77,14 @@ class StepList:
         first: Place,
         *arguments: Place | Tensor | None,
         reads: Sequence[Tensor] = (),
+        moves: Sequence[Place] = (),
     ) -> None:
         """Add a kernel over whole places as a step, as in `FlatCall`. reads: what must be in a
-        place that has memory only for a time."""
+        place that has memory only for a time. moves: the places that it reads or writes as a
+        whole, beside those tensors, one mention for each time."""
         self._calls.append(FlatCall(make, dtype, first, arguments))
         operands = tuple(_operand(tensor) for tensor in reads)
-        self._steps.append(Step(operation, ("",), "update", operands, ()))
+        self._steps.append(Step(operation, ("",), "update", operands, (), places=tuple(moves)))
 
     def _add(
         self,
@@ -109,4 +112,13 @@ def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
 
 
 def _operand(tensor: Tensor) -> Operand:
-    return Operand(tensor.buffer, tensor.shape, str(tensor.layout))
+    return Operand(tensor.buffer, tensor.shape, str(tensor.layout), _bytes(tensor))
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Size of its elements, each once however often a view repeats it."""
+    elements = tensor.elements
+    if tensor.layout.order == "strided":
+        steps = zip(tensor.shape, tensor.layout.steps, strict=True)
+        elements = math.prod(size for size, step in steps if step)
+    return elements * ITEM_BYTES[tensor.dtype]
