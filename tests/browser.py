@@ -60,6 +60,29 @@ class Browser:
         body = {"cmd": command, "params": parameters}
         return self._send("POST", "/goog/cdp/execute", body)
 
+    def point(self, selector: str) -> None:
+        """Move the mouse to the middle of the first element that the selector finds."""
+        x, y = self.run(
+            "const one = document.querySelector(arguments[0]);"
+            "one.scrollIntoView({ block: 'nearest' });"
+            "const at = one.getBoundingClientRect();"
+            "return [at.x + at.width / 2, at.y + at.height / 2]",
+            selector,
+        )
+        self.tell("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, key: str) -> None:
+        """Press a key, such as Tab or Escape, and let go of it."""
+        codes = {"Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
+        for kind in ("rawKeyDown", "keyUp"):
+            self.tell(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=codes[key],
+            )
+
     def printed(self) -> bytes:
         """The page as PDF."""
         return base64.b64decode(self._send("POST", "/print", {}))

@@ -430,10 +430,12 @@ def near(one: float | None, other: float | None) -> bool:
 
 
 def uses_no_more_threads_than_it_was_given(worker: Conversation) -> None:
-    """Threads that get a core while it computes, whatever it says of them."""
+    """Threads that get a core while it computes, whatever it says of them. It may have more if the
+    system lets all of them together have no more cores than that."""
     given = int(worker.subject.environment["OMP_NUM_THREADS"])
     worker.time(20, 0)
-    assert (threads_at_work(worker, iterations=30) or 1) <= given
+    at_work = threads_at_work(worker, iterations=30) or 1
+    assert at_work <= given or len(allowed_cores(worker)) <= given
 
 
 def threads_at_work(worker: Conversation, iterations: int) -> int | None:
@@ -445,6 +447,12 @@ def threads_at_work(worker: Conversation, iterations: int) -> int | None:
     used = [ns - before.get(thread, 0) for thread, ns in after.items()]
     print(f"threads ran {sorted(used)[-3:]} ns of {timed}")
     return sum(ns > 0.1 * timed for ns in used) if after else None
+
+
+def allowed_cores(worker: Conversation) -> set[int]:
+    """The hardware threads on which any of its threads may run."""
+    tasks = Path(f"/proc/{worker.process.pid}/task").iterdir()
+    return set().union(*(os.sched_getaffinity(int(task.name)) for task in tasks))
 
 
 def running_ns(process: int) -> dict[str, int]:

@@ -133,7 +133,7 @@ class Machine:
             one = source._replace(shape=source.shape[1:])
             self.write(result, self.read(one))
             return True
-        if call.kernel.expression not in ("fused", "elements"):
+        if call.kernel.expression not in ("fused", "elements", "turned"):
             return False
         run(call.kernel, [self._seen(tensor) for tensor in tensors], self.folder)
         return True

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from golow.levels import jax as level
 from golow.levels.jax.execution import Execution
+from golow.levels.sources.lowered import SOURCE
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Optimizer
 from golow.workload.captured import capture
@@ -39,7 +40,7 @@ def compute(network: Network) -> Tensors:
     """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
     with TemporaryDirectory() as folder:
         text = level.source(network.graph, network.prepared.workload)
-        Path(folder, level.SOURCE).write_text(text)
+        Path(folder, SOURCE).write_text(text)
         execution = Execution(Path(folder), network.graph, network.prepared.workload)
         execution.load(lambda kind, target: _weight(network, kind, target))
         found: Tensors = {}

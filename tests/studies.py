@@ -24,12 +24,13 @@ from golow.record import (
     TensorType,
     Workload,
 )
-from golow.study.cells import cells
+from golow.study.cells import cells, key
 from golow.study.forecast import Outlook
 from golow.study.local import LocalExecutor
 from golow.study.loop import StudyRun
 from golow.study.observer import SilentStudy, StudyObserver
 from golow.study.places import Place, places
+from golow.study.record import FORMAT_VERSION as STUDY_VERSION
 from golow.study.record import Cell, CellRecord, Study, StudyLimits
 from golow.study.store import StudyFolder
 
@@ -51,8 +52,10 @@ def study(**changes: Any) -> Study:
     return Study(**{**asked, **changes})
 
 
-def comparison(created: str = "20261120-100000") -> Comparison:
-    """One of two levels, as `golow.compare` makes it."""
+def comparison(
+    created: str = "20261120-100000", rounds: tuple[int, int] = (10, 10), seconds: float = 1.0
+) -> Comparison:
+    """One of two levels, as `golow.compare` makes it. rounds: of each level, in so many seconds."""
     workload = Workload(
         model="mlp",
         source=ModelSource(kind="zoo", name="mlp"),
@@ -73,11 +76,13 @@ def comparison(created: str = "20261120-100000") -> Comparison:
             conditions=Conditions(
                 threads=1, affinity=(0,), precision="default", wait_policy="default"
             ),
-            blocks=(Block(round=0, position=0, host_ns=(1000, 1001)),),
+            blocks=tuple(Block(round=n, position=0, host_ns=(1000, 1001)) for n in range(count)),
             time=Quantity(name="time", unit="s", value=1e-6 * ratio, low=1e-6, high=2e-6),
             ratio=Ratio(value=ratio, low=ratio, high=ratio, word=word),
         )
-        for level, ratio, word in (("eager", 1.0, "same"), ("torchscript", 0.5, "faster"))
+        for (level, ratio, word), count in zip(
+            (("eager", 1.0, "same"), ("torchscript", 0.5, "faster")), rounds, strict=True
+        )
     )
     return Comparison(
         format_version=FORMAT_VERSION,
@@ -85,20 +90,34 @@ def comparison(created: str = "20261120-100000") -> Comparison:
         created=created,
         workload=workload,
         race=RaceSummary(
-            rounds=1,
+            rounds=max(rounds),
             seed=0,
             stopped_because="interval",
             interval_target=0.02,
-            seconds=1.0,
+            seconds=seconds,
             contended_share=0.0,
         ),
         runs=runs,
     )
 
 
-def made_comparison(folder: Path) -> Path:
-    """The folder of a comparison, for ``CELL_COMPARISON``."""
-    return store.save(comparison(), folder)
+def made_comparison(folder: Path, made: Comparison | None = None) -> Path:
+    """The folder of a comparison, for ``CELL_COMPARISON`` or ``CELL_LONGER``."""
+    return store.save(made or comparison(), folder)
+
+
+def recorded(cell: Cell, comparison: str) -> CellRecord:
+    """A cell that is done, in the environment ``here``."""
+    return CellRecord(
+        format_version=STUDY_VERSION,
+        key=key(cell),
+        cell=cell,
+        state="done",
+        created="2026-11-20T10:00:00+00:00",
+        seconds=60.0,
+        environment="here",
+        comparison=comparison,
+    )
 
 
 class Heard(SilentStudy):
@@ -139,6 +158,7 @@ def run(
     at: list[Place] | None = None,
     skip: bool = True,
     budget: float | None = None,
+    refine: bool = False,
 ) -> None:
     """`golow.run_study` without a look at the machine, which is most of the time of a small one."""
     at, observer = at or places("cpu"), observer or SilentStudy()
@@ -155,7 +175,8 @@ def run(
             PROGRAM,
         )
         with executor:
-            StudyRun(asked, cells(asked, 1), place, executor, observer, skip).run(budget)
+            order = cells(asked, 1)
+            StudyRun(asked, order, place, executor, observer, skip, refine).run(budget)
 
 
 def records(folder: Path, name: str = "tiny") -> dict[str, CellRecord]:

@@ -23,7 +23,7 @@ from golow.auditing import store
 from golow.auditing.observer import Pace
 from golow.auditing.record import Audit, Untried
 from golow.levels.choices import all_choices
-from golow.measure import stats
+from golow.measure.words import CLAIM_MARGIN, SAME_MARGIN
 from golow.record import Comparison, GolowError, ModelSource, Run
 from golow.report.audit import facts
 from golow.report.audit.export import Row, rows
@@ -69,8 +69,8 @@ def test_each_word_is_said_with_its_meaning() -> None:
 
 
 def test_the_meanings_name_the_margins_of_the_statistics() -> None:
-    assert f"more than {stats.CLAIM_MARGIN:.0%}" in facts.WORDS["faster"]
-    assert f"within {stats.SAME_MARGIN:.0%}" in facts.WORDS["same"]
+    assert f"more than {CLAIM_MARGIN:.0%}" in facts.WORDS["faster"]
+    assert f"within {SAME_MARGIN:.0%}" in facts.WORDS["same"]
 
 
 def test_a_table_is_sorted_by_effect_and_quotes_the_second_race() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from itertools import chain
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.measure.cores import default_threads, physical_cores, shares
+from golow.worker.cores import default_threads, physical_cores, shares, spread
 
 
 def machine(root: Path, cores: list[list[int]]) -> Path:
@@ -28,6 +30,24 @@ def test_threads_of_a_core_are_found(tmp_path: Path) -> None:
     assert physical_cores(range(8), root) == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert physical_cores((1, 2, 5), root) == [[1, 5], [2]]
     assert physical_cores((8, 9), root) == [[8], [9]]  # the kernel does not tell
+
+
+def test_threads_are_spread_over_cores(tmp_path: Path) -> None:
+    root = machine(tmp_path, [[0, 1], [2, 3], [4, 5]])
+    assert spread(range(6), 2, root) == [0, 2]
+    assert spread(range(6), 4, root) == [0, 2, 4, 1]
+    assert spread((1, 4, 5), 9, root) == [1, 4, 5]
+
+
+def test_a_process_keeps_to_its_threads() -> None:
+    """Also the threads that it starts later."""
+    code = (
+        "import os; from threading import Thread; from golow.worker.cores import keep_to\n"
+        "keep_to(1)\n"
+        "thread = Thread(target=lambda: print(len(os.sched_getaffinity(0)))); thread.start()\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "1"
 
 
 def test_a_share_has_whole_cores(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ ROWS = [
     {"levels/probe"},
     {"levels/gpu", "levels/level", "levels/choices"},
     {"levels/torch", "levels/peers", "levels/vendor"},
+    {"levels/sources"},
     {"levels/vendor/onednn", "levels/vendor/cudnn", "levels/libtorch", "levels/jax"},
     {"levels"},
     {"measure"},

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from golow.measure import stats
+from golow.measure import words
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from noise import Machine, ReplayedMachine, SyntheticMachine, VirtualWorker
@@ -167,4 +167,4 @@ def test_slow_workers_get_what_the_time_limit_allows(limit: int, rounds: int) ->
     assert race.seconds < 5 * limit
     assert len(race.rounds) == rounds
     assert all(len(block.host_ns) == 1 for block in race.blocks["level"])
-    assert (race.ratio("level") is None) == (rounds < stats.LEAST_ROUNDS)
+    assert (race.ratio("level") is None) == (rounds < words.LEAST_ROUNDS)

@@ -3,9 +3,7 @@ back; in a browser, that it works as people use it."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 import audits
 import lives
-from browser import MISSING, Browser, browser, is_installed
+from browser import Browser
 from command import golow
 from drawn_studies import levental_like, write
 from drawn_trainings import TWO_SEEDS, paper_like
@@ -25,51 +23,14 @@ from golow.auditing import store as audit_store
 from golow.comparison import store
 from golow.life import store as life_store
 from golow.profiling.record import LevelProfile, Profile
-from golow.record import Block, Check, Comparison, GolowError, LayerTime, Run, TensorError
+from golow.record import GolowError, LayerTime, Run
 from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
 from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
 from golow.report.study.rows import read, rows_of
-
-EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>=cmd|'/C'!A1"
-TAG = "<img src=x onerror=window.hacked=1>"  # of a level, whose name is that of a file
-AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-in_a_browser = pytest.mark.skipif(not is_installed(), reason=MISSING)
-
-
-def tensor(name: str, error: float = 1e-7) -> TensorError:
-    limit, eager = 3e-7, 1e-7
-    passed = error <= limit
-    return TensorError(
-        name=name, elements=9, scale=1.0, error=error, eager_error=eager, limit=limit, passed=passed
-    )
-
-
-def level(name: str, seconds: float, word: str = "faster") -> Run:
-    blocks = tuple(
-        Block(round=n, position=0, host_ns=(int(seconds * 1e9) + n,), contended=n == 3)
-        for n in range(8)
-    )
-    tensors = (tensor(f"{EVIL}\x1b[31m"), tensor("output/0", 2e-7))
-    made = audits.run(name, audits.ratio(seconds / 0.04, word), seconds=seconds)  # type: ignore[arg-type]
-    check = Check(verdict="match", worst=tensors[1], tensors=tensors)
-    return msgspec.structs.replace(
-        made, blocks=blocks, check=check, notes=(EVIL,), log=f"{EVIL}\x1b[2J\u2028"
-    )
-
-
-RUNS = (level("eager", 0.04, "same"), level(TAG, 0.03), level("onednn", 0.0101))
-COMPARED = Comparison(
-    format_version=1,
-    id="one",
-    created="2026-11-25",
-    workload=audits.workload(model=EVIL),
-    race=audits.RACE,
-    runs=RUNS,
-    notes=(EVIL, "\u2029"),
-)
+from pages import COMPARED, EVIL, RUNS, TAG, in_a_browser, in_page, violations
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +43,6 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(record: Path) -> Path:
     return write_report([record], record.parent / "page.html")
-
-
-def in_page(page: Path, name: str) -> Any:
-    [found] = re.findall(rf'id="{name}">(.*?)</script>', page.read_text(), re.DOTALL)
-    return json.loads(found)
 
 
 # ---------------------------------------------------------------- the file
@@ -175,9 +131,11 @@ def test_the_page_has_the_numbers_of_the_record(page: Path) -> None:
     assert [row[2]["order"] for row in ladder["rows"]] == [
         run.time.value for run in RUNS if run.time
     ]
-    chart = ladder["details"][2][0]["lines"][0]
+    [distribution, over_time] = ladder["details"][2][1]["blocks"]
+    assert sum(y for _, y in distribution["lines"][0]["points"]) / 2 == 7  # clean blocks
+    chart = over_time["lines"][0]
     assert chart["points"] == [[n + 1, (10_100_000 + n) / 1e6] for n in range(8)]
-    assert chart["marked"] == [3]
+    assert chart["marked"] == {"3": "disturbed"}
     proof = sections["r0-proof"][1]["rows"]
     assert [row[2]["order"] for row in proof] == sorted(row[2]["order"] for row in proof)[::-1]
     assert proof[0][2]["order"] == pytest.approx(2 / 3)
@@ -193,12 +151,6 @@ def test_texts_are_sorted_by_what_they_mean() -> None:
 
 
 # ---------------------------------------------------------------- in a browser
-
-
-@pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
-    with browser() as one:
-        yield one
 
 
 PAPER = levental_like()  # 128 cells
@@ -246,15 +198,6 @@ def test_every_view_opens_at_once_without_a_word_and_is_accessible(
         )
         assert violations(window) == []
     window.tell("Emulation.setEmulatedMedia", features=[])
-
-
-def violations(window: Browser) -> list[Any]:
-    window.run(AXE.read_text())
-    found: list[Any] = window.run_later(
-        "axe.run().then(found => arguments[0](found.violations.map("
-        "one => [one.id, one.nodes.slice(0, 3).map(node => node.html.slice(0, 200))])))"
-    )
-    return found
 
 
 @in_a_browser

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golow.measure import stats
+from golow.measure import stats, words
 from golow.record import Quantity, Ratio
 
 
@@ -55,13 +55,13 @@ def test_block_figure_is_the_median_in_seconds_and_ignores_a_spike() -> None:
     ],
 )
 def test_word(low: float, high: float, word: str) -> None:
-    assert stats.word(low, high) == word
+    assert words.word(low, high) == word
 
 
 @given(st.floats(0.5, 2.0), st.floats(0.0, 0.5))
 def test_no_interval_that_reaches_1_is_ever_a_claim(low: float, width: float) -> None:
     if low <= 1 <= low + width:
-        assert stats.word(low, low + width) in {"same", "unclear"}
+        assert words.word(low, low + width) in {"same", "unclear"}
 
 
 def test_interval_of_the_median_covers_the_truth_about_as_often_as_it_says(
@@ -110,7 +110,7 @@ def test_a_constant_pause_is_recovered_as_difference(draw: np.random.Generator) 
     assert found.value == pytest.approx(0.010, rel=0.05)
 
 
-@pytest.mark.parametrize("rounds", range(stats.LEAST_ROUNDS))
+@pytest.mark.parametrize("rounds", range(words.LEAST_ROUNDS))
 def test_too_few_rounds_have_no_word(rounds: int) -> None:
     level = np.linspace(0.0200, 0.0201, rounds)
     found = stats.ratio(level, np.full(rounds, 0.04), 0)
@@ -119,7 +119,7 @@ def test_too_few_rounds_have_no_word(rounds: int) -> None:
 
 
 def test_enough_rounds_have_a_word() -> None:
-    rounds = stats.LEAST_ROUNDS
+    rounds = words.LEAST_ROUNDS
     found = stats.ratio(np.linspace(0.0200, 0.0201, rounds), np.full(rounds, 0.04), 0)
     assert found is not None
     assert found.word == "faster"

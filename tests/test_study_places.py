@@ -125,7 +125,7 @@ def test_cells_on_one_card_share_no_physical_core(
     machine = msgspec.structs.replace(environment(), affinity=tuple(range(16)))
     cores = [[number, number + 8] for number in range(8)]
     monkeypatch.setattr("golow.study.places.environment", lambda: machine)
-    monkeypatch.setattr("golow.measure.cores.physical_cores", lambda threads, root: [
+    monkeypatch.setattr("golow.worker.cores.physical_cores", lambda threads, root: [
         core for core in cores if set(core) <= set(threads)
     ])  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", driver())

@@ -1,4 +1,4 @@
-"""A small study of real comparisons by the command line: killed, resumed, shown."""
+"""A small study of real comparisons by the command line: killed, resumed, shown, refined."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from golow.api import load_study
 from golow.commands.study import study_app
+from golow.measure.words import LEAST_ROUNDS
+from golow.study.cells import key
 from processes import mentioning, soon
 
 NET = """\
@@ -31,7 +33,7 @@ resolution = [4, 16]
 threads = 1
 [limits]
 interval = 0.5
-seconds = 0.2
+seconds = 0.0001
 """
 STARTING = 120.0  # seconds that a cell's process may take until its workers are there
 COMMAND = "from golow.commands.study import study_app; study_app()"
@@ -73,13 +75,19 @@ def test_a_study_is_killed_resumed_and_shown(
 
     assert "1 failed, 0 skipped, 1 waiting" in said("status", "real")
     assert "1 of 2 cells" in said("list")
-    assert "done" in said("resume", "real")
+    assert "unclear" in said("resume", "real")  # one round always runs, and took all the time
     result = load_study("runs/studies/real")
     assert result.waiting == ()
     [comparison] = result.comparisons()
     assert [run.check.verdict for run in comparison.runs] == ["match"]
     assert comparison.workload.inputs[0].shape == (2, 3, 16, 16)
-    assert "1 done, 1 failed, 0 skipped, 0 waiting" in said("run", "mine.toml")
+    [cell] = result.unclear
+    assert "0 done, 1 unclear, 1 failed, 0 skipped, 0 waiting" in said("run", "mine.toml")
+    assert "1 done, 0 unclear, 1 failed, 0 skipped, 0 waiting" in said("resume", "real", "--refine")
+    refined = load_study("runs/studies/real")
+    [longer] = refined.comparisons()
+    assert len(longer.runs[0].blocks) >= LEAST_ROUNDS > len(comparison.runs[0].blocks)
+    assert refined.records[key(cell)].cell == cell
     shown = said("show", "real")
     assert "fail: failed; the record has the reason" in shown
     assert max(map(len, shown.splitlines())) <= 100

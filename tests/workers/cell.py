@@ -1,7 +1,8 @@
 """The process of a cell that measures nothing: it sleeps, and brings a comparison made before.
 
-``CELL_SECONDS`` says how long it sleeps, ``CELL_COMPARISON`` which folder is the comparison, and
-``CELL_FAULTS`` (JSON) by batch size what goes wrong instead.
+``CELL_SECONDS`` says how long it sleeps, ``CELL_COMPARISON`` which folder is the comparison,
+``CELL_LONGER`` which one if the race has more than `USUAL` seconds, and ``CELL_FAULTS`` (JSON) by
+batch size what goes wrong instead, in those cells alone if it ends with "when refined".
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 WORKERS: list[subprocess.Popen[bytes]] = []
 STARTING = threading.Lock()  # held until a worker that has begun is in the list
+USUAL = 10.0  # seconds of a study's races
 DEAF: list[bool] = []  # whether it does not hear that it should end
 
 
@@ -29,6 +31,11 @@ def main() -> None:
     cell = json.loads((folder / "request.json").read_text())
     fault = json.loads(os.environ.get("CELL_FAULTS", "{}")).get(str(cell["batch"]), "")
     print("measuring", flush=True)
+    is_longer = cell["seconds"] > USUAL
+    if is_longer and "CELL_LONGER" in os.environ:
+        os.environ["CELL_COMPARISON"] = os.environ["CELL_LONGER"]
+    if fault.endswith(" when refined"):
+        fault = fault.removesuffix(" when refined") if is_longer else ""
     if "with a worker" in fault:  # one that does not notice that it is alone
         with STARTING:
             WORKERS.append(subprocess.Popen(["sleep", "1000"], start_new_session=True))
@@ -43,6 +50,8 @@ def main() -> None:
     if fault == "late":
         finish(folder, {"comparison": brought(folder)})
         time.sleep(1000)
+    if fault == "a second late":
+        time.sleep(1)
     if fault == "crash":
         print("a last word", file=sys.stderr, flush=True)
         os.abort()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.progress import shown_progress
-from golow.measure.cores import default_threads
 from golow.observer import Observer
 from golow.record import Device, Mode, Phase, Precision
 from golow.scratch import scratch_folder
+from golow.worker.cores import default_threads
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -34,7 +34,7 @@ class StudyResult(StudyState):
         from golow.report.study.table import render_grid
 
         cells = [
-            Measured(record, self.comparison(record) if record.state == "done" else None)
+            Measured(record, self.comparison(record) if record.is_measured else None)
             for record in self.records.values()
         ]
         return as_html(lambda console: render_grid(rows_of(self.study.name, cells), console))
@@ -47,14 +47,14 @@ class StudyResult(StudyState):
         return write_report([self.folder], Path(file), reference)
 
     def comparison(self, record: CellRecord) -> Comparison:
-        """What was measured in a cell that is done."""
+        """What was measured in a cell that is done or unclear."""
         return StudyFolder(self.folder).comparison(record)
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Of all cells that are done, in the order of the study."""
+        """Of all cells that are done or unclear, in the order of the study."""
         for cell in self.asked:
             record = self.records.get(key(cell))
-            if record is not None and record.state == "done":
+            if record is not None and record.is_measured:
                 yield self.comparison(record)
 
 
@@ -66,6 +66,7 @@ def run_study(
     jobs: int = 1,
     ray: str | None = None,
     skip: bool = True,
+    refine: bool = False,
     budget: float | None = None,
     quiet: bool = False,
     observer: StudyObserver | None = None,
@@ -76,13 +77,16 @@ def run_study(
     study: a name that `golow study list` lists, a TOML file, or a `Study`. device: instead of the
     study's own. out: the folder of studies, in which this one has its folder. jobs: so many cells
     at a time, on different GPUs or disjoint cores. ray: ``auto`` or the address of a Ray cluster,
-    which then measures. skip: cells that are certain to need too much memory are not tried.
+    which then measures. skip: cells that are certain to need too much memory are not tried. refine:
+    cells with too few rounds are measured again with more time; what is better is kept.
     budget: seconds after which no further cell is begun. program: what Python runs for a cell.
 
     Calling it again goes on: after an interruption the cell in flight is lost, and nothing else.
     Raises `GolowError` for what the caller can mend, such as a full disk.
     """
-    settings = StudySettings(jobs=jobs, ray=ray, skip=skip, budget=budget, program=program)
+    settings = StudySettings(
+        jobs=jobs, ray=ray, skip=skip, refine=refine, budget=budget, program=program
+    )
     asked = find_study(study, Path(out), device)
     with shown_progress("study", observer, quiet) as display:
         return StudyResult(*measure_study(asked, Path(out), settings, display))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.api.frame import frame
 from golow.api.progress import shown_progress
 from golow.explain.record import OperatorSupport, Support
-from golow.measure.cores import default_threads
 from golow.observer import Observer
 from golow.record import Device, Mode, Precision
+from golow.worker.cores import default_threads
 
 if TYPE_CHECKING:
     import pandas

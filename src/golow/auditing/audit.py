@@ -28,6 +28,7 @@ from golow.levels import ladder
 from golow.levels.ladder import BASELINE, ChosenLevel
 from golow.measure import stats
 from golow.measure.stats import CONFIDENCE
+from golow.measure.words import word
 from golow.record import GolowError, RaceSummary, Ratio, Run
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
@@ -272,7 +273,7 @@ def _seen_twice(price: Price, again: Ratio | None) -> Price:
     """The price with the ratio of its second race, which must say the same as the first. A second
     race of too few rounds neither agrees nor refutes."""
     finding: Finding = "refuted"
-    if again is None or stats.word(again.low, again.high) == price.finding:
+    if again is None or word(again.low, again.high) == price.finding:
         finding = price.finding if again and again.word == price.finding else "unclear"
     return msgspec.structs.replace(price, confirmed=again, finding=finding)
 

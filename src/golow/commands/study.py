@@ -69,6 +69,10 @@ NoSkip = Annotated[
     bool,
     typer.Option("--no-skip", help="Also try cells that are sure to exceed the memory."),
 ]
+Refine = Annotated[
+    bool,
+    typer.Option("--refine", help="Also measure cells with too few rounds again, with more time."),
+]
 Budget = Annotated[
     float | None,
     typer.Option(help="Start no new cell after this many seconds.", show_default=False),
@@ -106,6 +110,7 @@ def run(
     jobs: Jobs = 1,
     ray: Ray = None,
     no_skip: NoSkip = False,
+    refine: Refine = False,
     budget: Budget = None,
     report: ReportFile = None,
 ) -> None:
@@ -114,7 +119,7 @@ def run(
     A cell that fails or is skipped gets a record too. To continue after an interruption, run the
     command again. The exit status is 0 when every cell has a record, and 1 when some are left.
     """
-    _run(study, device, out, jobs, ray, no_skip, budget, report)
+    _run(study, device, out, jobs, ray, no_skip, refine, budget, report)
 
 
 @study_app.command()
@@ -124,12 +129,15 @@ def resume(
     jobs: Jobs = 1,
     ray: Ray = None,
     no_skip: NoSkip = False,
+    refine: Refine = False,
     budget: Budget = None,
     report: ReportFile = None,
 ) -> None:
     """Continue a study with the settings of its last run."""
     folder = _folder(study, out)
-    _run(str(folder / "study.toml"), None, folder.parent, jobs, ray, no_skip, budget, report)
+    _run(
+        str(folder / "study.toml"), None, folder.parent, jobs, ray, no_skip, refine, budget, report
+    )
 
 
 @study_app.command()
@@ -154,16 +162,18 @@ def show(study: Name, out: Out = STUDIES, environment: EnvironmentName = None) -
     """Show each level's time relative to eager, for every cell of the grid."""
     from golow.api import load_study
     from golow.report.study.rows import Measured, rows_of
-    from golow.report.study.table import render_grid
+    from golow.report.study.table import render_grid, to_refine
 
     result, console = load_study(_folder(study, out), environment), wide_console()
     cells = (
-        Measured(record, result.comparison(record) if record.state == "done" else None)
+        Measured(record, result.comparison(record) if record.is_measured else None)
         for record in result.records.values()
     )
     print(plain(_where(result)))
     if result.records:
         render_grid(rows_of(result.study.name, cells), console)
+    if result.unclear:
+        print(f"{to_refine(len(result.unclear))}: golow study resume {result.folder} --refine")
     if result.waiting:
         print(f"{len(result.waiting)} of {len(result.asked)} cells have no record yet")
 
@@ -224,6 +234,7 @@ def _run(
     jobs: int,
     ray: str | None,
     no_skip: bool,
+    refine: bool,
     budget: float | None,
     report: Path | None,
 ) -> None:
@@ -240,6 +251,7 @@ def _run(
                 jobs=jobs,
                 ray=ray,
                 skip=not no_skip,
+                refine=refine,
                 budget=budget,
                 observer=display,
             )
@@ -254,9 +266,11 @@ def _run(
 
 
 def _say_what_became(result: StudyResult) -> None:
-    states = [record.state for record in result.records.values()]
-    counted = [f"{states.count(state)} {state}" for state in ("done", "failed", "skipped")]
-    print(f"{', '.join(counted)}, {len(result.waiting)} waiting")
+    from golow.report.study.table import counted_states, to_refine
+
+    print(f"{counted_states(result.records.values())}, {len(result.waiting)} waiting")
+    if result.unclear:
+        print(f"{to_refine(len(result.unclear))}: golow study resume {result.folder} --refine")
     others = {name: n for name, n in result.environments.items() if name != result.environment}
     if others:
         kept = ", ".join(f"{count} in {name}" for name, count in others.items())
@@ -288,7 +302,8 @@ def _begun(out: Path) -> Iterator[tuple[str, Study, str]]:
         yield (
             file.parent.name,
             result.study,
-            f"{len(result.records)} of {len(result.asked)} cells",
+            f"{len(result.records)} of {len(result.asked)} cells"
+            + (f", {len(result.unclear)} unclear" if result.unclear else ""),
         )
 
 

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from golow.levels.ladder import LADDER
-from golow.measure.cores import default_threads
 from golow.models import ZOO, Entry
 from golow.record import ModelSource, Workload
+from golow.worker.cores import default_threads
 from golow.workload.request import CALLERS_INPUTS
 
 

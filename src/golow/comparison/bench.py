@@ -24,7 +24,7 @@ from golow.measure.nvml import Card
 from golow.measure.peak import impossible
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
-from golow.measure.stats import LEAST_ROUNDS
+from golow.measure.words import LEAST_ROUNDS
 from golow.observer import Observer
 from golow.record import GolowError, WorkerFailure, Workload
 from golow.scratch import scratch_folder

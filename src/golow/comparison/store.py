@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,8 +22,10 @@ from golow.record import (
     Comparison,
     GolowError,
     Quantity,
+    RaceSummary,
     Record,
     Run,
+    VerdictName,
     Workload,
     encode,
 )
@@ -52,6 +54,36 @@ class _Index(Record, frozen=True, kw_only=True):
     race: Any
     files: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+
+class Timed(NamedTuple):
+    """How long a race took, and in how many rounds each level that matches was timed."""
+
+    seconds: float
+    rounds: dict[str, int]
+
+
+class _Raced(Record, frozen=True, kw_only=True):
+    """``comparison.json`` without what was compared."""
+
+    race: RaceSummary
+    files: tuple[str, ...]
+
+
+class _Verdict(Record, frozen=True, kw_only=True):
+    verdict: VerdictName
+
+
+class _Block(Record, frozen=True, kw_only=True):
+    pass
+
+
+class _Rounds(Record, frozen=True, kw_only=True):
+    """A run without what it measured."""
+
+    level: str
+    check: _Verdict
+    blocks: tuple[_Block, ...] = ()
 
 
 def save(comparison: Comparison, parent: Path) -> Path:
@@ -100,6 +132,17 @@ def load(place: str | Path) -> Comparison:
     except msgspec.ValidationError as error:
         raise GolowError(f"{file} is not a comparison: {error}") from error
     return comparison
+
+
+def timed(folder: Path) -> Timed:
+    """The rounds of the comparison in that folder, found without reading its samples. Raises
+    `GolowError` if a file cannot be read."""
+    race = read_json(folder / "comparison.json", _Raced)
+    runs = (read_json(folder / Path(name).name, _Rounds) for name in race.files)
+    rounds = {
+        run.level: len(run.blocks) for run in runs if run.blocks and run.check.verdict == "match"
+    }
+    return Timed(race.race.seconds, rounds)
 
 
 def _require_whole(comparison: Comparison) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from golow.measure import stats, two_clocks
+from golow.measure import two_clocks, words
 from golow.measure.block import (
     ON_CPU,
     Committed,
@@ -86,7 +86,7 @@ def run_race(
     target: float = 0.02,
     block_seconds: float = BLOCK_SECONDS,
     least_rounds: int = LEAST_ROUNDS,
-    necessary: int = stats.LEAST_ROUNDS,
+    necessary: int = words.LEAST_ROUNDS,
     against: Mapping[str, str] | None = None,
     card: Card | None = None,
     cold: bool = False,

@@ -29,20 +29,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import bootstrap, wilcoxon
 
-from golow.record import Quantity, Ratio, Word
-
-CLAIM_MARGIN = 0.01
-"""A difference must exceed this to be called one. Two processes of the same program differ by up to
-about a percent as long as they live (address layout, huge pages), which no number of rounds
-averages out; and looking at the interval as it narrows adds to its error."""
-
-SAME_MARGIN = 0.02
-"""How far from 1 the whole interval may reach to be called ``same``: twice the claim's margin, so
-that equal programs with unlucky layouts are still called equal."""
-
-LEAST_ROUNDS = 5
-"""The fewest rounds that allow a word. With fewer, even the whole range of the rounds covers the
-true median in fewer than 88 of 100 cases (1 - 2/2^n), so none of their intervals is a 95% one."""
+from golow.measure.words import CLAIM_MARGIN, LEAST_ROUNDS, word
+from golow.record import Quantity, Ratio
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
@@ -187,22 +175,6 @@ def rounds_for(questions: int) -> int:
     """Rounds after which the smallest possible evidence passes the correction for so many questions
     at once: with n rounds that is 2 / 2^n."""
     return max(LEAST_ROUNDS, math.ceil(math.log2(2 * max(1, questions) / (1 - CONFIDENCE))) + 1)
-
-
-def word(low: float, high: float) -> Word:
-    """The conclusion that the interval of a ratio allows; ``unclear`` if it allows none.
-
-    An invalid interval (a NaN, or its ends exchanged) is ``unclear`` too.
-    """
-    if not low <= high:
-        return "unclear"
-    if high < 1 - CLAIM_MARGIN:
-        return "faster"
-    if low > 1 + CLAIM_MARGIN:
-        return "slower"
-    if low >= 1 - SAME_MARGIN and high <= 1 + SAME_MARGIN:
-        return "same"
-    return "unclear"
 
 
 def relative_width(estimate: Ratio | Quantity | None) -> float:

@@ -123,7 +123,7 @@ class _Stages:
 def _compared(cell: Cell) -> Comparison:
     from golow.comparison.compare import compare
     from golow.comparison.settings import ComparisonSettings
-    from golow.measure.cores import default_threads
+    from golow.worker.cores import default_threads
     from golow.worker.turn import Turn
     from golow.workload.request import Request
 

@@ -113,9 +113,9 @@ class RayExecutor:
         """Whether one more task would find a free device; tasks do not share devices."""
         return len(self._tasks) < self.at_a_time
 
-    def start(self, cell: Cell, needs: int | None) -> None:
+    def start(self, cell: Cell, needs: int | None, more: float = 0.0) -> None:
         """Submit a task that measures the cell."""
-        self._tasks[self._submit(cell)] = cell
+        self._tasks[self._submit(cell, more)] = cell
 
     def wait(self) -> list[Finished]:
         """Block until a task ends, or for a while if none is running, as nodes may join."""
@@ -127,9 +127,12 @@ class RayExecutor:
 
     # ------------------------------------------------------------ how it is done
 
-    def _submit(self, cell: Cell | None) -> Any:
+    def _submit(self, cell: Cell | None, more: float = 0.0) -> Any:
         task = self._ray.remote(deliver).options(**self._needs, max_retries=RETRIES)
-        study, asked = (msgspec.msgpack.encode(record) for record in (self._study, cell))
+        limits = self._study.limits
+        limits = msgspec.structs.replace(limits, cell_seconds=limits.cell_seconds + more)
+        wanted = msgspec.structs.replace(self._study, limits=limits)
+        study, asked = (msgspec.msgpack.encode(record) for record in (wanted, cell))
         return task.remote(study, asked, self._program)
 
     def _answer(self, task: Any) -> Delivery | Lost:

@@ -50,7 +50,7 @@ def outlook(
     """What remains of a study. total: number of its cells. left: those that remain. at_a_time: how
     many are measured at the same time. devices: given if cells share them, so that a large cell
     leaves no room for others."""
-    measured = [record for record in records if record.state == "done"]
+    measured = [record for record in records if record.is_measured]
     needs = [expected_bytes(cell, measured) or guessed_bytes(cell) for cell in left]
 
     def share(cell: Cell) -> float:
@@ -87,14 +87,15 @@ def so_far_at_a_time(records: Iterable[CellRecord]) -> float:
 def expected_seconds(cell: Cell, records: Iterable[CellRecord], limits: StudyLimits) -> float:
     """How long a cell will take, interpolated between measured cells of its kind, or as long as the
     nearest one outside their range. If all are of other kinds, their mean; if there are none, a
-    guess."""
+    guess. A cell with a longer race than the study's takes that much longer."""
     records = list(records)
+    longer = cell.seconds - limits.seconds
     alike = relatives(cell, records)
     if alike:
         sizes = [work(record.cell.batch, record.cell.resolution) for record in alike]
         seconds = [record.seconds for record in alike]
-        return float(np.interp(work(cell.batch, cell.resolution), sizes, seconds))
+        return float(np.interp(work(cell.batch, cell.resolution), sizes, seconds)) + longer
     if records:
-        return sum(record.seconds for record in records) / len(records)
+        return sum(record.seconds for record in records) / len(records) + longer
     guess = GUESSED_SECONDS + GUESSED_SECONDS_A_LEVEL * len(cell.levels) + limits.seconds
     return min(guess, limits.cell_seconds)

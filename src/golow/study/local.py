@@ -75,13 +75,13 @@ class LocalExecutor:
         None for a whole device."""
         return self._free_place(needs) is not None
 
-    def start(self, cell: Cell, needs: int | None) -> None:
+    def start(self, cell: Cell, needs: int | None, more: float = 0.0) -> None:
         """Start to measure the cell at a free place."""
         place = self._free_place(needs)
         if place is None:
             raise ValueError("no place is free: call has_room first")
         attempt = self._waiting_at(place) or self._process(place)
-        attempt.begin(cell, self._seconds, needs)
+        attempt.begin(cell, self._seconds + more, needs)
         for other in self._beside(place):
             attempt.in_company = other.in_company = True
         self._attempts.append(attempt)

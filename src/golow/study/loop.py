@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from golow.comparison.store import timed
 from golow.record import Environment
 from golow.study.attempt import Lost
 from golow.study.cells import key
@@ -23,6 +24,7 @@ from golow.study.forecast import Devices, Outlook, outlook
 from golow.study.memory import held_bytes, limit_bytes, too_early, too_large
 from golow.study.observer import StudyObserver
 from golow.study.record import FORMAT_VERSION, Cell, CellRecord, CellState, Study
+from golow.study.refining import is_better, with_more_time
 from golow.study.store import StudyFolder
 
 # A cell whose process is ended from outside is tried again, up to so many attempts in one run.
@@ -59,8 +61,8 @@ class Executor(Protocol):
         """Whether a cell may start now. needs: bytes that it will hold on a device; None if it
         needs a whole device."""
 
-    def start(self, cell: Cell, needs: int | None) -> None:
-        """Start to measure the cell."""
+    def start(self, cell: Cell, needs: int | None, more: float = 0.0) -> None:
+        """Start to measure the cell. more: seconds by which it may exceed the limit of a cell."""
 
     def wait(self) -> Sequence[Finished]:
         """Block until something happens; returns the finished attempts, if any."""
@@ -70,7 +72,8 @@ class StudyRun:
     """One run of a study, in the environment of its executor.
 
     asked: every cell, in order. skip: skip cells that are certain to need too much memory; those
-    that an earlier run skipped are decided again. If false, every cell is measured.
+    that an earlier run skipped are decided again. If false, every cell is measured. refine: at the
+    end, measure cells with too few rounds again, with more time (`golow.study.refining`).
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class StudyRun:
         executor: Executor,
         observer: StudyObserver,
         skip: bool = True,
+        refine: bool = False,
     ) -> None:
         self.study, self.folder, self.executor = study, folder, executor
         self.environment = folder.environment(executor.environment, study.device)
@@ -99,6 +103,13 @@ class StudyRun:
                 self._records.setdefault(name, there[name])
         self._waiting = deque(cell for cell in asked if key(cell) not in self._records)
         self._running: list[Cell] = []
+        # Records with too few rounds, by the key of the cell that is measured instead.
+        self._unclear: dict[str, CellRecord] = {}
+        for record in self._records.values() if refine else ():
+            if record.state == "unclear":
+                longer = with_more_time(record, folder.timed(record))
+                self._unclear[key(longer)] = record
+                self._waiting.append(longer)
 
     def run(self, seconds: float | None = None) -> None:
         """Measure until nothing is left. seconds: after this time no further cell starts."""
@@ -134,12 +145,13 @@ class StudyRun:
         return False
 
     def _begin(self, cell: Cell, needs: int | None) -> None:
-        if reason := self._why_skipped(cell):
+        is_again = key(cell) in self._unclear
+        if not is_again and (reason := self._why_skipped(cell)):
             self._keep(_unmeasured(cell, "skipped", reason), self.folder.draft(), self.environment)
         else:
             self._running.append(cell)
-            self.executor.start(cell, needs)
-            self._observer.began(cell)
+            self.executor.start(cell, needs, cell.seconds - self.study.limits.seconds)
+            self._observer.began(self._as_asked(cell))
 
     def _why_skipped(self, cell: Cell) -> str:
         known = (record for record in self._records.values() if record.state != "skipped")
@@ -157,17 +169,39 @@ class StudyRun:
             self._alone.add(key(cell))
             return self._again(finished, "memory ran out while other cells used the device")
         name = self.folder.environment(finished.environment, self.study.device)
+        if key(cell) in self._unclear:
+            return self._keep_if_better(brought, finished.draft, name)
         return self._keep(brought, finished.draft, name)
 
     def _again(self, finished: Finished, reason: str) -> None:
         """Measure the cell again, before all others."""
         self._waiting.appendleft(finished.cell)
         shutil.rmtree(finished.draft, ignore_errors=True)
-        self._observer.lost(finished.cell, reason)
+        self._observer.lost(self._as_asked(finished.cell), reason)
+
+    def _as_asked(self, cell: Cell) -> Cell:
+        """The study's cell, also if it is measured with more time."""
+        record = self._unclear.get(key(cell))
+        return cell if record is None else record.cell
+
+    def _keep_if_better(self, brought: CellRecord, draft: Path, environment: str) -> None:
+        """Keep what a longer race brought, or else what was there."""
+        asked = self._unclear[brought.key]
+        there = self.folder.records(environment).get(asked.key)
+        record = msgspec.structs.replace(brought, key=asked.key, cell=asked.cell)
+        if there is None or not there.is_measured:
+            return self._keep(record, draft, environment)
+        before = self.folder.timed(there)
+        if record.is_measured and is_better(timed(draft / record.comparison), before):
+            return self._keep(record, draft, environment)
+        shutil.rmtree(draft, ignore_errors=True)
+        reason = f"what was there is kept: {record.reason or 'no more rounds in a longer race'}"
+        ended = msgspec.structs.replace(there, reason=reason, seconds=record.seconds)
+        return self._observer.ended(ended, self._outlook())
 
     def _keep(self, record: CellRecord, draft: Path, environment: str) -> None:
         record = msgspec.structs.replace(record, environment=environment)
-        self.folder.keep(record, draft)
+        record = self.folder.keep(record, draft)
         if environment == self.environment:  # else a node of another kind measured it
             self._records[record.key] = record
         self._observer.ended(record, self._outlook())

@@ -16,10 +16,10 @@ import psutil
 
 from golow.cache import default_cache
 from golow.measure.cards import CardFacts, visible_cards
-from golow.measure.cores import shares
 from golow.measure.environment import environment
 from golow.record import Device, Environment, GolowError
 from golow.study.record import Machine
+from golow.worker.cores import shares
 from golow.worker.process import thread_settings
 
 CORES_A_CELL = 3

@@ -10,13 +10,14 @@ As in ``record.py``, nothing here imports torch; seconds and bytes are plain num
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from golow.record import Device, Mode, Precision, Record, Run
 
 FORMAT_VERSION = 1
 
-CellState = Literal["done", "failed", "skipped"]
+CellState = Literal["done", "unclear", "failed", "skipped"]
+STATES: tuple[CellState, ...] = get_args(CellState)
 
 # The reason of a level's failed check begins with this if memory ran out.
 OUT_OF_MEMORY = "out of memory"
@@ -116,14 +117,16 @@ class Machine(Record, frozen=True, kw_only=True):
 class CellRecord(Record, frozen=True, kw_only=True):
     """The result of one cell, whether it was measured or not.
 
-    state: ``done``: it has a comparison, in which any level may have failed; ``failed``: it has
-    none, for the given reason; ``skipped``: it was certain to need more memory than allowed.
+    state: ``done``: it has a comparison, in which any level may have failed; ``unclear``: it has
+    one, but a level was timed in too few rounds for a conclusion; ``failed``: it has none, for the
+    given reason; ``skipped``: it was certain to need more memory than allowed. On disk an unclear
+    cell is ``done``: the state follows from its comparison.
     environment: the name of the folder that holds all cells measured in the same environment.
     seconds: the cell's total time, mostly starts and checks. comparison: the name of the
-    comparison's folder beside this record, empty unless done. out_of_memory: the levels that ran
-    out of memory. needed_bytes: the most that one iteration of eager holds; held_bytes: what all
-    levels held on the device together; None if not measured. log: the end of the cell's standard
-    error, if it failed.
+    comparison's folder beside this record, empty if there is none. out_of_memory: the levels that
+    ran out of memory. needed_bytes: the most that one iteration of eager holds; held_bytes: what
+    all levels held on the device together; None if not measured. log: the end of the cell's
+    standard error, if it failed.
     """
 
     format_version: int
@@ -140,6 +143,11 @@ class CellRecord(Record, frozen=True, kw_only=True):
     needed_bytes: int | None = None
     held_bytes: int | None = None
     log: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has a comparison."""
+        return self.state in ("done", "unclear")
 
 
 def ran_out_of_memory(run: Run) -> bool:

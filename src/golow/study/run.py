@@ -34,14 +34,15 @@ def run_study(
 
     out: the folder of studies, in which this one has its own. Call it again to continue: an
     interruption loses only the cells in progress. Raises `GolowError` for errors that the caller
-    can fix, such as a full disk.
+    can fix, such as a full disk. With ``settings.refine``, cells with too few rounds are measured
+    again too.
     """
     folder = StudyFolder(out / study.name)
     with folder.held():
         folder.write_study(study)
         with executor(study, folder, settings, observer) as chosen:
             order = cells(study, len(chosen.environment.affinity))
-            run = StudyRun(study, order, folder, chosen, observer, settings.skip)
+            run = StudyRun(study, order, folder, chosen, observer, settings.skip, settings.refine)
             run.run(settings.budget)
     return read_state(folder.path, run.environment)
 

@@ -33,6 +33,15 @@ class StudyState(NamedTuple):
         """The cells that have no record yet."""
         return tuple(cell for cell in self.asked if key(cell) not in self.records)
 
+    @property
+    def unclear(self) -> tuple[Cell, ...]:
+        """The cells in which a level was timed in too few rounds for a conclusion."""
+        return tuple(
+            cell
+            for cell in self.asked
+            if (record := self.records.get(key(cell))) is not None and record.state == "unclear"
+        )
+
 
 def read_state(folder: Path, environment: str | None = None) -> StudyState:
     """The study in that folder.

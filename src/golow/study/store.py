@@ -2,7 +2,9 @@
 
 ``NAME/study.toml``; ``NAME/cells/ENVIRONMENT/environment.json`` and, beside it, ``KEY/`` with
 ``cell.json`` and the folder of its comparison. A cell in progress is in ``NAME/drafts/`` and is
-renamed when it is complete. Cells of different environments are in different folders.
+renamed when it is complete. If the cell is there already, its comparison moves beside the old one
+and ``cell.json``, which names one of them, is replaced. Cells of different environments are in
+different folders.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import msgspec
 from golow.comparison import store
 from golow.files import is_file, read_json, read_text, write_whole, writing
 from golow.measure.environment import unlike
+from golow.measure.words import LEAST_ROUNDS
 from golow.record import Comparison, Device, Environment, GolowError, encode
 from golow.study.record import FORMAT_VERSION, CellRecord, Study
 
@@ -109,12 +112,16 @@ class StudyFolder:
         for file in sorted((self.cells / environment).glob("*/cell.json")):
             record = _read(file)
             if record is not None and record.key == file.parent.name:
-                found[record.key] = record
+                found[record.key] = self._judged(record)
         return found
 
     def comparison(self, record: CellRecord) -> Comparison:
         """The comparison of a cell that is done."""
         return store.load(self._place(record) / record.comparison)
+
+    def timed(self, record: CellRecord) -> store.Timed:
+        """The rounds of a cell that has a comparison."""
+        return store.timed(self._place(record) / record.comparison)
 
     def draft(self) -> Path:
         """Create a folder for a cell in progress."""
@@ -122,21 +129,38 @@ class StudyFolder:
             self.drafts.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(dir=self.drafts))
 
-    def keep(self, record: CellRecord, draft: Path) -> None:
-        """Make the draft the cell's folder, with this record; from now on the cell counts."""
+    def keep(self, record: CellRecord, draft: Path) -> CellRecord:
+        """Make the draft the cell's folder, with this record; from now on the cell counts. What was
+        there counts until then. Returns the record as `records` will."""
         place = self._place(record)
         with self._writing():
-            write_whole(draft / "cell.json", encode(record))
-            draft.chmod(0o755)
-            if place.exists():  # unreadable or skipped, or it would not be measured again
-                shutil.rmtree(place)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            draft.rename(place)
-            _flush(place.parent)
+            if place.exists():
+                record = _moved_into(place, record, draft)
+            else:
+                write_whole(draft / "cell.json", encode(record))
+                draft.chmod(0o755)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                draft.rename(place)
+                _flush(place.parent)
+        return self._judged(record)
+
+    def _judged(self, record: CellRecord) -> CellRecord:
+        """The record with its state: unclear if a level was timed in too few rounds."""
+        if record.state != "done":
+            return record
+        try:
+            rounds = self.timed(record).rounds.values()
+        except GolowError:  # whoever loads the comparison says so
+            return record
+        few = min(rounds, default=LEAST_ROUNDS) < LEAST_ROUNDS
+        return msgspec.structs.replace(record, state="unclear") if few else record
 
     def _tidy(self) -> None:
         """Remove unfinished files and folders."""
         shutil.rmtree(self.drafts, ignore_errors=True)
+        for file in self.cells.glob("*/*/cell.json"):
+            if sum(1 for _ in file.parent.iterdir()) > 2 and (record := _read(file)) is not None:
+                _remove_others(file.parent, record)
         for file in (*self.path.glob(".study.toml.*"), *self.cells.glob("*/.environment.json.*")):
             file.unlink(missing_ok=True)
 
@@ -179,6 +203,31 @@ def _locked(handle: int) -> bool:
             time.sleep(0.02)
         else:
             return True
+
+
+def _moved_into(place: Path, record: CellRecord, draft: Path) -> CellRecord:
+    """Replace the cell in that folder by the draft: at every moment its record names a comparison
+    that is there. Returns the record."""
+    if record.comparison:
+        name = record.comparison
+        while (place / name).exists():
+            name += "-again"
+        (draft / record.comparison).rename(place / name)
+        record = msgspec.structs.replace(record, comparison=name)
+        _flush(place)
+    write_whole(place / "cell.json", encode(record))
+    shutil.rmtree(draft)
+    _remove_others(place, record)
+    return record
+
+
+def _remove_others(place: Path, record: CellRecord) -> None:
+    """Remove what the record of the cell in that folder does not name."""
+    for entry in place.iterdir():
+        if entry.is_dir() and entry.name != record.comparison:
+            shutil.rmtree(entry)
+        elif not entry.is_dir() and entry.name != "cell.json":
+            entry.unlink()
 
 
 def _read(file: Path) -> CellRecord | None:

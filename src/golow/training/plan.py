@@ -11,7 +11,6 @@ from golow import models
 from golow.levels import ladder
 from golow.levels.choosing import choices, command_of
 from golow.levels.ladder import ChosenLevel
-from golow.measure.cores import default_threads
 from golow.measure.environment import environment_of
 from golow.models.initialise import INITIALISATIONS
 from golow.record import Device, GolowError, Precision
@@ -19,6 +18,7 @@ from golow.training.bundle import OWN
 from golow.training.record import FORMAT_VERSION, Augmentation, DatasetFacts, TrainingPlan
 from golow.training.request import TrainingRequest
 from golow.training.schedule import require_sense
+from golow.worker.cores import default_threads
 from golow.workload.request import require_optimizer
 from golow.workload.source import locate
 from golow.workload.trial import require_device

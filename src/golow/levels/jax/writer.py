@@ -1,31 +1,17 @@
-"""Writes a lowered graph as the source of JAX functions: ``forward``, and for training ``step``.
-
-Images stay in the layout that JAX's users choose, channels last, from the first convolution to the
-first operator that needs another: the writer knows in which of the two each value is held, and
-converts a value once, where an operator asks for the other one.
-"""
+"""Writes a lowered graph as the source of JAX functions."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from golow.levels.jax import operators
-from golow.levels.jax.updates import update_source
-from golow.levels.vendor.implementation import (
-    Implementation,
-    implementations,
-    refusals,
-    require_supported,
-)
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
-from golow.lower.graph import Graph, GraphInput, Node, Ref, Value
-from golow.lower.operator import record_of, references
-from golow.lower.operators.convolution import Convolution
-from golow.record import Unsupported, Workload
+from golow.levels.jax.step import step_source
+from golow.levels.sources import writer
+from golow.levels.vendor.implementation import Implementation, implementations
+from golow.lower.graph import Graph
+from golow.record import Workload
 
-LEVEL = "jax"
 # JAX computes in 32 bits unless its users ask for more.
 DTYPES = {
     "float32": "jnp.float32",
@@ -34,24 +20,14 @@ DTYPES = {
     "uint8": "jnp.uint8",
     "bool": "jnp.bool_",
 }
-CHANNELS_LAST = (0, 2, 3, 1)  # an image [N, C, H, W] as [N, H, W, C]
-CHANNELS_SECOND = (0, 3, 1, 2)  # and back
-FILTER = (2, 3, 1, 0)  # a convolution's weight [K, C, R, S] as [R, S, C, K]
 INT32 = 2**31 - 1
-# Names that the source uses itself; a layer may have the same.
-TAKEN = frozenset("jax jnp lax math weights parameters buffers batch key active".split())
 
-HEADER = '''"""{title}, written by golow from the captured graph."""
-
-import math
+HEADER = """import math
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-
-# The order of axes in which a tensor is held, where it is not PyTorch's.
-HELD = {held}
-'''
+"""
 
 
 @cache
@@ -60,259 +36,38 @@ def implemented() -> dict[str, Implementation]:
     return implementations(operators)
 
 
-def refused_nodes(graph: Graph) -> Iterator[Unsupported]:
-    """Yield every node that the level cannot run."""
-    return refusals(LEVEL, _without_derived(graph), implemented(), DTYPES)
-
-
 def written_source(graph: Graph, workload: Workload) -> str:
     """Return the source for a lowered graph. Raises `Unsupported` for the first node that the level
     cannot run."""
-    require_supported(LEVEL, _without_derived(graph), implemented(), DTYPES)
-    writer = Writer(graph)
-    body = writer.body()
-    mode = "a training step" if workload.mode == "train" else "inference"
-    held = "".join(f"\n    {name!r}: {order}," for name, order in sorted(writer.held.items()))
-    header = HEADER.format(
-        title=f"{workload.model}, {mode}", held=f"{{{held}\n}}" if held else "{}"
-    )
-    if workload.mode == "infer":
-        return f"{header}\n\ndef forward(weights, batch):\n{body}"
-    update = update_source(workload.optimizer)
-    return f"{header}\n\ndef forward(parameters, buffers, batch, key, active):\n{body}\n\n{update}"
-
-
-def trained_parameters(graph: Graph) -> list[str]:
-    """The names of the parameters that a step changes, in the graph's order."""
-    return [item.target for item in graph.outputs if item.kind == "parameter"]
-
-
-def derived_nodes(graph: Graph) -> list[Node]:
-    """The nodes that compute weights from weights, which a worker runs once."""
-    return [node for node in graph.nodes if node.op in ARITHMETIC]
+    return Writer(graph).source(workload, HEADER, step_source(workload.optimizer))
 
 
 def number(value: float | int | bool) -> str:
     """The number as Python's source; whole numbers within 32 bits."""
-    if isinstance(value, bool):
-        return repr(value)
-    if isinstance(value, int):
-        return repr(max(-INT32 - 1, min(INT32, value)))
-    if value != value:
-        return "jnp.nan"
-    if value in (float("inf"), float("-inf")):
-        return "jnp.inf" if value > 0 else "-jnp.inf"
-    return repr(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return writer.number(max(-INT32 - 1, min(INT32, value)) if whole else value)
 
 
-def identifier(name: str) -> str:
-    """The name of a value as Python's: those that decompositions make may have dots."""
-    cleaned = re.sub(r"\W", "___", name)
-    cleaned = f"v___{cleaned}" if cleaned[0].isdigit() else cleaned
-    return f"{cleaned}__" if cleaned in TAKEN else cleaned
+class Writer(writer.Writer):
+    """JAX's words."""
 
+    level = "jax"
+    dtypes = DTYPES
+    taken = frozenset({"jax", "jnp", "lax"})
 
-class Writer:
-    """Writes one graph. An operator's file asks it for values and puts its results into it.
+    @classmethod
+    def implemented(cls) -> Mapping[str, Implementation]:
+        """Return every operator of the level, by its name in nodes."""
+        return implemented()
 
-    held: the order of axes in which a worker holds an input, where it is not PyTorch's.
-    """
+    def transposed(self, expression: str, order: Sequence[int]) -> str:
+        """The expression with its axes in another order."""
+        return f"jnp.transpose({expression}, {tuple(order)})"
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.values = graph.values()
-        self.trained = set(trained_parameters(graph))
-        self.trains = any(item.kind == "loss" for item in graph.outputs)
-        self.held: dict[str, tuple[int, ...]] = {}
-        self.node: Node
-        self._lines: list[str] = []
-        # The expressions of a value as PyTorch has it, and as an image with channels last.
-        self._plain: dict[str, str] = {}
-        self._image: dict[str, str] = {}
-        self._filter: dict[str, str] = {}
-        self._draws = 0
-        for item in graph.inputs:
-            self._take(item)
-        for node in derived_nodes(graph):
-            for value in node.outputs:
-                if value is not None:
-                    self._hold(value, f"derived/{value.name}", f"weights[{value.name!r}]")
+    def reshaped(self, expression: str, shape: Sequence[int]) -> str:
+        """The expression in another shape."""
+        return f"{expression}.reshape({tuple(shape)})"
 
-    def body(self) -> str:
-        """The lines of the forward function, its return last."""
-        module = ""
-        for node in self.graph.nodes:
-            if node.op in ARITHMETIC:
-                continue
-            if node.module != module:
-                module = node.module
-                self._line(f"# {module}" if module else "#")
-            self.node = node
-            implemented()[node.op].build(self, record_of(node))
-        self._line(f"return {self._returned()}")
-        return "\n".join(f"    {line}".rstrip() for line in self._lines) + "\n"
-
-    # ------------------------------------------------------------ what an operator asks
-
-    def value(self, reference: Ref) -> Value:
-        """Return name, shape and dtype of an argument."""
-        return self.values[reference.name]
-
-    def output(self, index: int = 0) -> Value | None:
-        """Return name, shape and dtype of a result; None if nothing reads it."""
-        return self.node.outputs[index]
-
-    def plain(self, reference: Ref) -> str:
-        """Return the value with its axes in PyTorch's order."""
-        name = reference.name
-        if name not in self._plain:
-            plain = f"{identifier(name)}__plain"
-            self._line(f"{plain} = jnp.transpose({self._image[name]}, {CHANNELS_SECOND})")
-            self._plain[name] = plain
-        return self._plain[name]
-
-    def image(self, reference: Ref) -> str:
-        """Return the value, of four axes, with its channels last."""
-        name = reference.name
-        if name not in self._image:
-            image = f"{identifier(name)}__image"
-            self._line(f"{image} = jnp.transpose({self._plain[name]}, {CHANNELS_LAST})")
-            self._image[name] = image
-        return self._image[name]
-
-    def filter(self, reference: Ref) -> str:
-        """Return a convolution's weight in the order of axes `FILTER`."""
-        name = reference.name
-        if name not in self._filter:
-            return f"jnp.transpose({self.plain(reference)}, {FILTER})"
-        return self._filter[name]
-
-    def is_image(self, reference: Ref) -> bool:
-        """Whether the value is held with its channels last, and only so."""
-        return reference.name in self._image and reference.name not in self._plain
-
-    def together(self, *given: Ref) -> tuple[list[str], bool]:
-        """Values that broadcast with one another, all in one layout, and whether it is that of an
-        image: it is if the result has four axes and one of them is an image."""
-        output = self.output()
-        image = output is not None and len(output.shape) == 4 and any(map(self.is_image, given))
-        if not image:
-            return [self.plain(item) for item in given], False
-        return [self._for_image(item) for item in given], True
-
-    def put(self, expression: str, image: bool = False, index: int = 0) -> None:
-        """Name the result of that index; nothing happens if nothing reads it."""
-        value = self.output(index)
-        if value is None:
-            return
-        name = identifier(value.name)
-        self._line(f"{name} = {expression}")
-        (self._image if image else self._plain)[value.name] = name
-
-    def line(self, name: str, expression: str) -> str:
-        """Write ``name = expression`` for a value that is no result; return the name, which gets
-        the first result's in front. Two underscores: the graph's own names have no two in a row."""
-        first = next(value.name for value in self.node.outputs if value is not None)
-        full = f"{identifier(first)}__{name}"
-        self._line(f"{full} = {expression}")
-        return full
-
-    def draw(self) -> str:
-        """The key of the next draw, each time another."""
-        self._draws += 1
-        return f"jax.random.fold_in(key, {self._draws})"
-
-    # ------------------------------------------------------------ inputs and outputs
-
-    def _take(self, item: GraphInput) -> None:
-        value, kind, target = item.value, item.kind, item.target
-        if kind in ("input", "target"):
-            given = f'batch["{kind}/{target}"]'
-            readers = [n for n in self.graph.nodes if value.name in n.references()]
-            convolved = readers and all(n.op == Convolution.op() for n in readers)
-            if convolved and all(_is_convolved(n, value.name) for n in readers):
-                self.held[f"{kind}/{target}"] = CHANNELS_LAST
-                self._image[value.name] = given
-            else:
-                self._plain[value.name] = given
-            return
-        if not self.trains:
-            given = f"weights[{target!r}]"
-        else:
-            given = f"{'parameters' if target in self.trained else 'buffers'}[{target!r}]"
-        self._hold(value, f"{kind}/{target}", given)
-
-    def _hold(self, value: Value, key: str, given: str) -> None:
-        readers = [n for n in self.graph.nodes if value.name in n.references()]
-        if len(value.shape) == 4 and readers and all(_filters(n, value.name) for n in readers):
-            self.held[key] = FILTER
-            self._filter[value.name] = given
-        else:
-            self._plain[value.name] = given
-
-    def _returned(self) -> str:
-        outputs = sorted(
-            (item for item in self.graph.outputs if item.kind == "output"),
-            key=lambda item: int(item.target),
-        )
-        found = ", ".join(self.plain(Ref(name=item.name)) for item in outputs)
-        several = f"({found},)" if outputs else "()"
-        if not self.trains:
-            return several
-        [loss] = (item.name for item in self.graph.outputs if item.kind == "loss")
-        changed = ", ".join(
-            f"{item.target!r}: {self.plain(Ref(name=item.name))}"
-            for item in self.graph.outputs
-            if item.kind == "buffer"
-        )
-        return f"{self.plain(Ref(name=loss))}, ({several}, {{**buffers, {changed}}})"
-
-    def _for_image(self, reference: Ref) -> str:
-        """The value as something that broadcasts with images."""
-        shape = self.value(reference).shape
-        if len(shape) == 4:
-            return self.image(reference)
-        if not shape:
-            return self.plain(reference)
-        four = (1,) * (4 - len(shape)) + shape
-        order = ", ".join(map(str, (four[axis] for axis in CHANNELS_LAST)))
-        if sum(size != 1 for size in four) <= 1:  # its elements keep their order
-            return f"{self.plain(reference)}.reshape({order})"
-        return f"jnp.transpose({self.plain(reference)}.reshape({four}), {CHANNELS_LAST})"
-
-    def _line(self, text: str) -> None:
-        self._lines.append(text)
-
-
-def image_axis(axis: int) -> int:
-    """Where an image with channels last has that axis of [N, C, H, W]."""
-    return CHANNELS_LAST.index(axis)
-
-
-def _is_convolved(node: Node, name: str) -> bool:
-    layer = Convolution.of(node)
-    return layer is not None and layer.x.name == name and layer.weight.name != name
-
-
-def _filters(node: Node, name: str) -> bool:
-    """Whether the node reads the value as a convolution's weight alone, or makes one of it."""
-    layer = Convolution.of(node)
-    if layer is None:
-        return False
-    named = [field for field, item in references(layer).items() if item.name == name]
-    return named == ["weight"]
-
-
-def _without_derived(graph: Graph) -> Graph:
-    """The graph without the nodes that NumPy runs; their results become constants."""
-    import msgspec
-
-    derived = derived_nodes(graph)
-    inputs = tuple(
-        GraphInput(value=value, kind="constant", target=value.name)
-        for node in derived
-        for value in node.outputs
-        if value is not None
-    )
-    nodes = tuple(node for node in graph.nodes if node not in derived)
-    return msgspec.structs.replace(graph, inputs=(*graph.inputs, *inputs), nodes=nodes)
+    def key(self, index: int) -> str:
+        """The key of the draw with that index."""
+        return f"jax.random.fold_in(key, {index})"

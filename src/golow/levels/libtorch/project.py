@@ -13,14 +13,11 @@ from torch import Tensor
 from golow.levels.libtorch.build import SOURCES
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.libtorch.placement import products, with_casts
+from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
 from golow.lower.graph import Graph
 from golow.record import GolowError, Workload, encode
 
 MARKER = "<!-- written by golow emit -->"
-CONFIGURE = (
-    "cmake -S . -B build -DCMAKE_PREFIX_PATH="
-    "\"$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')\""
-)
 STATIC_FILES = (
     "CMakeLists.txt",
     "main.cpp",
@@ -128,8 +125,7 @@ calls to ATen's operators. There is no Python in the program.
 
 ```
 {CONFIGURE}
-cmake --build build
-./build/run .
+{MAKE_AND_RUN}
 ```
 
 {shows}. `./build/run . 100` runs 100 iterations.

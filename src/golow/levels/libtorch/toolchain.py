@@ -25,6 +25,13 @@ SHARED_RUNTIME = "libstdc++.so.6"
 INSTALL_CUDA = "install a build of torch with CUDA, or run without --device cuda"
 INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
 
+# What builds and runs the project of golow emit, in its folder.
+CONFIGURE = (
+    "cmake -S . -B build -DCMAKE_PREFIX_PATH="
+    "\"$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')\""
+)
+MAKE_AND_RUN = "cmake --build build\n./build/run ."
+
 # -Og: the program only calls into compiled libraries. Networks that are all overhead (40 layers of
 # 4 neurons) run as fast as with -O2, and 5% faster than with -O0; ResNet-50's training step
 # compiles in 7 s, against 15 s with -O1 and 30 s with -O2.

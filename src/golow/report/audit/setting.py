@@ -29,7 +29,7 @@ def setting_lines(audit: Audit, level: AuditedLevel, width: int) -> Iterator[str
             what = f"{price.alternative} ({price.choice}): {gain(effect, level.run.time)}"
             yield from _wrapped(what, width, "")
         found = alternative_of(price.choice, price.alternative)
-        yield from _paste(level, [found] if found else [], width)
+        yield from pasted(level.level, [found] if found else [], width)
         yield from _labelled("note", " ".join(_costs(level, price)), width)
         yield from command_of(audit, [level.level, price.run.level], width)
 
@@ -52,7 +52,7 @@ def best_lines(audit: Audit, level: AuditedLevel, width: int) -> Iterator[str]:
         "",
     )
     found = (alternative_of("", name) for name in best.alternatives)
-    yield from _paste(level, [one for one in found if one], width)
+    yield from pasted(level.level, [one for one in found if one], width)
     yield from _labelled("note", " ".join(_changes(level, best.run)), width)
     yield from command_of(audit, [level.level, best.level], width)
 
@@ -73,11 +73,11 @@ def command_of(audit: Audit, levels: Sequence[str], width: int) -> Iterator[str]
         yield from command_lines(visible(command), width)
 
 
-def _paste(level: AuditedLevel, found: Sequence[Alternative], width: int) -> Iterator[str]:
-    """A line to paste for each language that the level can be written in."""
+def pasted(level: str, found: Sequence[Alternative], width: int) -> Iterator[str]:
+    """A line to paste for each language that the level of that name can be written in."""
     shells = " ".join(text for one in found if (text := _shell(one)))
     yield from _labelled("shell", shells, width)
-    in_cpp = level.level.partition(":")[0].partition("+")[0] == "libtorch"
+    in_cpp = level.partition(":")[0].partition("+")[0] == "libtorch"
     for one in found:
         yield from _labelled(
             "C++" if in_cpp else "Python", one.cpp if in_cpp else one.python, width

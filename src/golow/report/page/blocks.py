@@ -7,7 +7,7 @@ blocks and nothing of golow's records, so that a new view needs no new script.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -18,6 +18,7 @@ from golow.report.style import look
 
 Block = dict[str, Any]
 
+DISTURBED, THROTTLED = "disturbed", "throttled"
 NUMBER = re.compile(r"([+-]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?)\s*([A-Za-z%]*)")
 UNITS = {
     "ns": 1e-9,
@@ -65,7 +66,8 @@ def column(title: str, *, number: bool = True) -> dict[str, Any]:
 def cell(text: str, order: float | None = None, **more: Any) -> dict[str, Any]:
     """One cell. order: what it is sorted by, unless by its text. more: ``bar`` (value, low, high
     and limit as shares of the longest), ``stack`` (its parts, each with a share), ``heat`` (a
-    share), ``colour``, ``word`` (how it is tinted)."""
+    share), ``colour``, ``word`` (how it is tinted), ``peek`` (blocks that the pointer or the
+    keyboard shows beside it)."""
     return {"text": visible(text), "order": order, **more}
 
 
@@ -74,14 +76,18 @@ def table(
     columns: Sequence[dict[str, Any]],
     rows: Iterable[Sequence[dict[str, Any]]],
     details: Sequence[Sequence[Block]] = (),
+    *,
+    filtered: bool = False,
 ) -> Block:
-    """Columns and rows. details: what opens below each row; none if there are none."""
+    """Columns and rows. details: what opens below each row; none if there are none. filtered: with
+    a field for words, also if it is short."""
     return {
         "kind": "table",
         "caption": visible(caption),
         "columns": list(columns),
         "rows": [list(row) for row in rows],
         "details": [list(blocks) for blocks in details],
+        "filtered": filtered,
     }
 
 
@@ -102,30 +108,45 @@ def order_of(text: str) -> float | None:
     return float(found[1].replace(",", "")) * UNITS.get(found[2], 1.0) if found else None
 
 
+def side_by_side(parts: Iterable[Block]) -> Block:
+    """Blocks beside one another, as far as there is room."""
+    return {"kind": "beside", "blocks": list(parts)}
+
+
 def chart(
-    title: str, across: str, up: str, lines: Iterable[dict[str, Any]], *, from_zero: bool = True
+    title: str,
+    across: str,
+    up: str,
+    lines: Iterable[dict[str, Any]],
+    *,
+    from_zero: bool = True,
+    small: bool = False,
 ) -> Block:
-    """Lines over an axis. across, up: the axes' names with units."""
+    """Lines over an axis. across, up: the axes' names with units. small: half as wide."""
     names = {"title": visible(title), "across": visible(across), "up": visible(up)}
-    return {"kind": "chart", **names, "lines": list(lines), "fromZero": from_zero}
+    sizes = {"fromZero": from_zero, "small": small}
+    return {"kind": "chart", **names, "lines": list(lines), **sizes}
 
 
 def line(
     name: str,
     points: Iterable[tuple[float, float]],
     band: Iterable[tuple[float, float, float]] = (),
-    marked: Iterable[int] = (),
+    marked: Mapping[int, str] = {},
     *,
     colour: str = "",
+    plain: bool = False,
 ) -> dict[str, Any]:
-    """One line. band: x, low, high. marked: the numbers of the points that are drawn hollow."""
+    """One line. band: x, low, high. marked: by their numbers, the points that are drawn hollow, and
+    why; `THROTTLED` ones are square. plain: without dots."""
     return {
         "name": visible(name),
         "colour": colour or level_colour(name),
         "dashed": ":" in name,
         "points": [list(point) for point in points],
         "band": [list(part) for part in band],
-        "marked": list(marked),
+        "marked": {str(number): visible(why) for number, why in marked.items()},
+        "plain": plain,
     }
 
 

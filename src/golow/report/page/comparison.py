@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from golow.comparison.again import again
 from golow.record import Comparison, Run, TensorError
 from golow.report.comparison.advice import advice
-from golow.report.comparison.columns import Column, all_columns
+from golow.report.comparison.columns import CPU_COLUMNS, Column, all_columns
 from golow.report.comparison.table import conditions, footnotes, heading
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
-from golow.report.units import interval_text, ratio_text, seconds_text, share_text
+from golow.report.page.level import details, peek
+from golow.report.units import interval_text, joules_text, ratio_text, seconds_text, share_text
 
-LONGEST_LOG = 20_000  # characters
+_ENERGY = Column("energy", "energy", lambda run: joules_text(run.quantity("energy")), "energy")
+MORE = {"energy": _ENERGY, **{one.name: one for one in CPU_COLUMNS}}
+"""Columns that the terminal has no room for, at least not for a GPU."""
 
 
 def sections(found: Comparison, name: str) -> list[Block]:
@@ -75,19 +77,33 @@ def _trust(found: Comparison) -> str:
 
 
 def _ladder(found: Comparison) -> Iterator[Block]:
-    columns = all_columns(found)
+    columns = _columns(found)
     longest = max((_highest(run) for run in found.runs), default=0.0) or 1.0
     titles = ["level", "check", "time, interval"]
     heads = [blocks.column(title, number=False) for title in titles]
     heads += [blocks.column(" ".join(one.label.split())) for one in columns]
     yield blocks.table(
-        "Levels from the most abstract to the lowest. Click a level for what stands behind it.",
+        "Levels from the most abstract to the lowest. A bar shows its distribution and its blocks "
+        "under the pointer or the keyboard; click a level for all that stands behind it.",
         heads,
         (_row(run, columns, longest) for run in found.runs),
-        [list(_details(run)) for run in found.runs],
+        [list(details(run)) for run in found.runs],
+        filtered=True,
     )
     for footnote in footnotes(found):
         yield blocks.paragraph(footnote, style="note")
+
+
+def _columns(found: Comparison) -> tuple[Column, ...]:
+    """Those of the terminal, and what else any level has a figure for."""
+    shown = all_columns(found)
+    names = {column.name for column in shown}
+    more = [
+        column
+        for name, column in MORE.items()
+        if name not in names and any(_figure(run, name) is not None for run in found.runs)
+    ]
+    return (*shown, *more)
 
 
 def _highest(run: Run) -> float:
@@ -111,68 +127,26 @@ def _bar(run: Run, longest: float, colour: str) -> Block:
     value, low, high = (number / longest for number in (run.time.value, *ends))
     text = f"{seconds_text(run.time.value)}, {interval_text(run.time)}"
     bar = {"value": value, "low": low, "high": high, "text": text}
-    return blocks.cell("", run.time.value, bar=bar, colour=colour)
+    return blocks.cell("", run.time.value, bar=bar, colour=colour, peek=peek(run))
 
 
 def _cell(run: Run, column: Column) -> Block:
     """The text of the terminal's table, sorted by the figure that it begins with."""
-    order: float | None
-    if column.name in ("time", "throughput", "percentiles"):
-        order = run.time.value if run.time else None
-    elif column.name == "ratio":
-        order = run.ratio.value if run.ratio else None
-    elif column.name == "payback":
-        order = run.payback_iterations
-    else:
-        order = run.quantity({"memory": "resident"}.get(column.name, column.name))
+    order = _figure(run, column.name)
     word = run.ratio.word if column.name == "ratio" and run.ratio else ""
     text = Text.assemble(column.cell(run)).plain
     return blocks.cell(text, math.inf if order is None else order, word=word)
 
 
-def _details(run: Run) -> Iterator[Block]:
-    if run.check.reason:
-        yield blocks.paragraph(f"{run.check.verdict}: {run.check.reason}")
-    if run.blocks:
-        yield _over_time(run)
-    command = again("compare", run.workload, levels=list(dict.fromkeys(("eager", run.level))))
-    if command:
-        yield blocks.paragraph("Measure it again:")
-        yield blocks.code(command)
-    conditions, versions = run.conditions, run.environment.versions
-    yield blocks.facts(
-        [
-            ("threads", str(conditions.threads)),
-            ("cores", ", ".join(map(str, conditions.affinity))),
-            ("precision", conditions.precision),
-            ("loaded at the same time", ", ".join(conditions.resident_with)),
-            ("versions", ", ".join(f"{name} {one}" for name, one in sorted(versions.items()))),
-            *sorted(run.choices.items()),
-        ]
-    )
-    for note in run.notes:
-        yield blocks.paragraph(f"note: {note}", style="note")
-    if run.log:
-        yield blocks.code(run.log[-LONGEST_LOG:])
-
-
-def _over_time(run: Run) -> Block:
-    """The median of each block, so that drift is seen."""
-    points: list[tuple[float, float]] = []
-    marked = []
-    for number, block in enumerate(run.blocks):
-        times = sorted(block.device_ns or block.host_ns)
-        if times:
-            if block.contended or block.throttled:
-                marked.append(len(points))
-            points.append((float(number + 1), times[len(times) // 2] / 1e6))
-    return blocks.chart(
-        "Median of each block; hollow: disturbed or throttled",
-        "round",
-        "ms",
-        [blocks.line(run.level, points, marked=marked)],
-        from_zero=False,
-    )
+def _figure(run: Run, column: str) -> float | None:
+    """What a column is sorted by; None if the level has no such figure."""
+    if column in ("time", "throughput", "percentiles"):
+        return run.time.value if run.time else None
+    if column == "ratio":
+        return run.ratio.value if run.ratio else None
+    if column == "payback":
+        return run.payback_iterations
+    return run.quantity({"memory": "resident"}.get(column, column))
 
 
 # ---------------------------------------------------------------- proof

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.measure.stats import word
+from golow.measure.words import word
 from golow.report.published import PublishedGrid
 from golow.report.study.caption import captions
 from golow.report.study.cells import (

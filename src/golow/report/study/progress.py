@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from golow.study.forecast import Outlook
     from golow.study.record import Cell, CellRecord
 
-STYLES = {"done": "green", "failed": "red", "skipped": "dim"}
+STYLES = {"done": "green", "unclear": "yellow", "failed": "red", "skipped": "dim"}
 
 
 class StudyProgressDisplay:
@@ -82,7 +82,7 @@ class StudyProgressDisplay:
             line.append(f"{seconds_text(record.seconds)} ", style="dim not bold")
         if record.reason:
             line.append(f"{reason_text(record.reason)} ", style="default not bold")
-        if record.out_of_memory and record.state == "done":
+        if record.out_of_memory and record.is_measured:
             line.append(f"out of memory: {', '.join(record.out_of_memory)} ", style="yellow")
         if not self._console.is_terminal:
             left = f", {self._left}" if self._left else ""

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from golow.measure.words import LEAST_ROUNDS
 from golow.record import Comparison, Device, Environment, Mode, Precision, Record, Run, VerdictName
 from golow.study.record import (
     OUT_OF_MEMORY,
@@ -124,6 +125,11 @@ class StudyRow(Record, frozen=True, kw_only=True):
     onednn: str | None = None
 
 
+def has_few_rounds(row: StudyRow) -> bool:
+    """Whether the level was timed in too few rounds for any conclusion."""
+    return row.time is not None and row.rounds is not None and row.rounds < LEAST_ROUNDS
+
+
 class Measured(NamedTuple):
     """A cell as stored on disk, with a comparison if it is done. environment: that of its folder,
     None if the folder does not say."""
@@ -231,7 +237,7 @@ def _outcome(record: CellRecord, level: str, run: Run | None) -> Outcome:
     if level in record.out_of_memory:
         return "out of memory"
     if run is None:
-        if record.state == "done":
+        if record.is_measured:
             return "not reached"
         return "out of memory" if record.reason.startswith(OUT_OF_MEMORY) else "failed"
     if run.check.verdict == "match":

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from golow.report.comparison.columns import STYLES
 from golow.report.study.planes import Place, Plane, place_text, planes, tick_text
-from golow.report.study.rows import SIGNS, Outcome, StudyRow
+from golow.report.study.rows import SIGNS, Outcome, StudyRow, has_few_rounds
 from golow.report.units import bytes_text, seconds_text
+from golow.study.record import STATES
 
 if TYPE_CHECKING:
     from golow.study.forecast import Outlook
@@ -33,12 +34,13 @@ MEANINGS: dict[Outcome, str] = {
 
 
 UNCLEAR = "?"  # in text, because a dim number looks like any other in a file
+FEW = "unclear"  # in place of a number from too few rounds, which is no result
 
 
 def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
     """Print every level's time relative to eager, over the grid: below 1 is faster."""
     met: set[Outcome] = set()
-    unclear = False
+    unclear = few = False
     for plane in planes(rows):
         what = ", ".join(place_text(axis, place) for axis, place in plane.fixed.items())
         console.print(
@@ -50,12 +52,14 @@ def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
             for level in plane.levels:
                 if level != "eager":
                     console.print(_of_level(plane, level))
-        met |= {row.outcome for row in plane.rows if row.ratio is None}
-        unclear = unclear or any(row.word == "unclear" for row in plane.rows)
+        others = [row for row in plane.rows if row.level != "eager"]
+        met |= {row.outcome for row in plane.rows if row.ratio is None and not has_few_rounds(row)}
+        few = few or any(has_few_rounds(row) for row in others)
+        unclear = unclear or any(_is_open(row) for row in others)
+    if few:
+        console.print(Text(f"{FEW}: too few rounds for a conclusion"))
     if unclear:
-        console.print(
-            Text(f"{UNCLEAR}: unclear; too few rounds, or the interval is on both sides of 1")
-        )
+        console.print(Text(f"{UNCLEAR}: enough rounds, but the interval allows no conclusion"))
     for outcome, sign in SIGNS.items():
         if outcome in met:
             console.print(Text(f"{sign}: {MEANINGS[outcome]}", style="dim"))
@@ -85,11 +89,18 @@ def _by_level(plane: Plane) -> Table:
 def _ratio_text(row: StudyRow | None) -> Text:
     if row is None:
         return Text("")
+    if has_few_rounds(row):
+        return Text(FEW)
     if row.ratio is None:
         return Text(SIGNS[row.outcome], style="dim" if row.outcome == "skipped" else "red")
     digits = 0 if row.ratio >= 100 else 1 if row.ratio >= 10 else 2
-    mark = UNCLEAR if row.word == "unclear" else ""
+    mark = UNCLEAR if _is_open(row) else ""
     return Text(f"{row.ratio:.{digits}f}{mark}", style=STYLES.get(row.word or "", ""))
+
+
+def _is_open(row: StudyRow) -> bool:
+    """Whether enough rounds leave the ratio open."""
+    return row.word == "unclear" and not has_few_rounds(row)
 
 
 def _time_text(row: StudyRow | None) -> Text:
@@ -106,15 +117,25 @@ def render_status(
 ) -> None:
     """Print how many cells are done, failed, skipped and waiting, why, and the remaining time."""
     records = list(records)
-    counts = Counter(record.state for record in records)
     spent = sum(record.seconds for record in records)
-    parts = [f"{counts[state]} {state}" for state in ("done", "failed", "skipped")]
     console.print(Text(f"{machine}"))
-    console.print(Text(f"{outlook.cells} cells: {', '.join(parts)}, {outlook.left} waiting"))
+    console.print(Text(f"{outlook.cells} cells: {counted_states(records)}, {outlook.left} waiting"))
     console.print(Text(f"{seconds_text(spent)} measured; {outlook_text(outlook)}"))
     reasons = Counter((r.state, reason_text(r.reason)) for r in records if r.reason)
     for (state, reason), count in reasons.most_common():
         console.print(Text(f"{state}, {count} time{'s' if count > 1 else ''}: {reason}"))
+
+
+def counted_states(records: Iterable[CellRecord]) -> str:
+    """How many cells are in each state."""
+    counts = Counter(record.state for record in records)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES)
+
+
+def to_refine(cells: int) -> str:
+    """Why some cells are unclear, and what to do."""
+    which = f"{cells} cells have" if cells != 1 else "1 cell has"
+    return f"{which} too few rounds for a conclusion; to give more time"
 
 
 def outlook_text(outlook: Outlook) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.jax.writer import DTYPES, Writer, image_axis
+from golow.levels.jax.writer import DTYPES, Writer
+from golow.levels.sources.writer import image_axis
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.cumulative_sum import CumulativeSum
 from golow.lower.operators.layer_norm import LayerNorm

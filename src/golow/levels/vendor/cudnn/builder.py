@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from golow.levels.vendor.cudnn.counters import counters
+from golow.levels.vendor.cudnn.gathering import copy
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.counting import count
-from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
 from golow.levels.vendor.cudnn.layouts import (
     Layout,
@@ -198,7 +199,7 @@ class Builder(StepList):
             raise self.unsupported("a copy into padded channels")
         shape = source.shape
         here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
-        self.kernel(strided_copy(here, there, shape), [source], [target], "copy")
+        copy(self, source, here, target, there, shape, "copy")
 
     def new(
         self, name: str, shape: Sequence[int], layout: Layout, place: Place = "arena"

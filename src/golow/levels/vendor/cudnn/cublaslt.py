@@ -139,6 +139,11 @@ class Problem:
         return a * read, b * read, *(size * written for size in others)
 
     @property
+    def flops(self) -> int:
+        """Its arithmetic, two a multiplication with addition."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
     def epilogue(self) -> int:
         """cublasLtEpilogue_t."""
         if self.bias_gradient:

@@ -35,6 +35,10 @@ PROPERTIES = {
     ),
 }
 
+# Multiplications with addition that a multiprocessor of a recent GPU does in a cycle in float32,
+# without tensor cores.
+LANES = 128
+
 
 class Kernels(NamedTuple):
     """Compiled kernels: the GPU's code, and the names in it by the names in the source."""
@@ -141,6 +145,21 @@ class Gpu:
             name: int(checked(driver.cuDeviceGetAttribute(wanted, 0), "cuDeviceGetAttribute"))
             for name, wanted in PROPERTIES.items()
         }
+
+    def plain_ns(self, transferred: int, flops: int) -> float:
+        """Nanoseconds in which memory could transfer that many bytes and the multiprocessors do the
+        arithmetic in float32, whichever takes longer: what it can take without tensor cores."""
+        bus, memory, multiprocessors, clock = (
+            int(checked(driver.cuDeviceGetAttribute(wanted, 0), "cuDeviceGetAttribute"))
+            for wanted in (
+                _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,  # bits
+                _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,  # kHz; two transfers a cycle
+                _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                _ATTRIBUTE.CU_DEVICE_ATTRIBUTE_CLOCK_RATE,  # kHz
+            )
+        )
+        bandwidth = 2 * memory * bus / 8
+        return 1e6 * max(transferred / bandwidth, flops / (2 * LANES * multiprocessors * clock))
 
     # ------------------------------------------------------------ memory
 

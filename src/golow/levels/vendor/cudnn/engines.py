@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -13,13 +14,13 @@ import msgspec
 import numpy as np
 
 from golow.cache import read_sealed, write_sealed
-from golow.levels.vendor.cudnn import small
+from golow.levels.vendor.cudnn import own, small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu, Region
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
-from golow.levels.vendor.cudnn.own import OwnConvolution, takes
+from golow.levels.vendor.cudnn.own import OwnConvolution
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
 from golow.record import Record
 
@@ -37,6 +38,10 @@ LONG_NS = 500_000
 # An engine is not timed again if its first run takes this many times as long as the best engine so
 # far, plus what a launch may add.
 HOPELESS, LAUNCH_NS = 2, 20_000
+# The first suggestion is distrusted if it takes this many times what the GPU needs without tensor
+# cores. cuDNN 9.19 puts its slowest engine first for some pointwise convolutions with two limits:
+# one took 5.5 ms instead of 0.03 ms on an H100.
+DISTRUSTED = 3
 NOISE_BYTES = 1 << 20  # drawn by the host; the device repeats them
 
 Operation = Convolution | Problem | AttentionProblem
@@ -110,11 +115,11 @@ class Engines:
 
     def _search(self, operation: Operation) -> Engine | None:
         self.built += 1
-        candidates = self._candidates(operation)
-        if self._plans_to_time(operation) > 1:
-            engine = self._pick_fastest(operation, list(candidates))
+        most = self._plans_to_time(operation)
+        if most > 1:
+            engine = self._pick_fastest(operation, list(self._candidates(operation, most)))
         else:
-            engine = next(candidates, None)
+            engine = self._trusted(operation)
         if engine is not None:
             stored = Stored(kind=engine.kind, data=engine.encode())
             write_sealed(self._file(operation), msgspec.msgpack.encode(stored))
@@ -128,17 +133,29 @@ class Engines:
             return TIMED
         return TIMED_IF_LARGE if max(operation.operand_bytes) >= LARGE_OPERAND else 1
 
-    def _candidates(self, operation: Operation) -> Iterator[Engine]:
+    def _trusted(self, operation: Operation) -> Engine | None:
+        """Return the first suggestion, unless one run of it is far too slow: then the fastest."""
+        first = next(self._candidates(operation, 1), None)
+        if first is None or isinstance(first, OwnConvolution):
+            return first
+        sensible = self.gpu.plain_ns(sum(operation.operand_bytes), operation.flops)
+        with self._operands(operation, [first]) as (addresses, workspace):
+            time = self._time(first, addresses, workspace, 0.0)
+        if time <= DISTRUSTED * sensible + LAUNCH_NS:
+            return first
+        return self._pick_fastest(operation, [first, *self._candidates(operation, TIMED)])
+
+    def _candidates(self, operation: Operation, most: int) -> Iterator[Engine]:
         """Yield the engines that can compute it, in order of preference if nothing is timed."""
-        most = self._plans_to_time(operation)
         if isinstance(operation, Problem):
             yield from self._products(operation, most)
             return
         if isinstance(operation, AttentionProblem):
             yield from self.frontend.plans(operation, most, workspace_limit(operation))
             return
-        if operation.depthwise and takes(operation):
-            yield OwnConvolution(operation, self.gpu)
+        yield from own.own_engines(operation, self.gpu, most)
+        if operation.activation is not None:
+            return  # no library has it in one kernel
         yield from self.frontend.plans(operation, most, workspace_limit(operation))
         if self._autotune:  # no heuristic ranks these
             yield from small.small_engines(operation, self.gpu)
@@ -154,17 +171,24 @@ class Engines:
         """Time the candidates on temporary memory."""
         if len(candidates) <= 1:
             return candidates[0] if candidates else None
+        best, fastest = candidates[0], float("inf")
+        with self._operands(operation, candidates) as (addresses, workspace):
+            for engine in candidates:
+                time = self._time(engine, addresses, workspace, fastest)
+                if time < fastest:
+                    best, fastest = engine, time
+        return best
+
+    @contextmanager
+    def _operands(
+        self, operation: Operation, engines: Sequence[Engine]
+    ) -> Iterator[tuple[list[int], int]]:
+        """Temporary memory: the addresses of the operands, full of numbers, and of a workspace."""
         regions = [Region(size) for size in operation.operand_bytes]
-        workspace = Region(max(engine.workspace for engine in candidates))
-        addresses = [region.address for region in regions]
+        workspace = Region(max(engine.workspace for engine in engines))
         for region in regions:
             self._fill(region)
-        best, fastest = candidates[0], float("inf")
-        for engine in candidates:
-            time = self._time(engine, addresses, workspace.address, fastest)
-            if time < fastest:
-                best, fastest = engine, time
-        return best
+        yield [region.address for region in regions], workspace.address
 
     def _fill(self, region: Region) -> None:
         """Fill the region with numbers that are positive, below 1 and not NaN in every type. The
@@ -214,7 +238,7 @@ class Engines:
             return None
         stored = msgspec.msgpack.decode(data, type=Stored)
         if stored.kind == OwnConvolution.kind and isinstance(operation, Convolution):
-            return OwnConvolution(operation, self.gpu)
+            return own.restore(operation, self.gpu, stored.data)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
             return small.restore(operation, self.gpu, stored.data)
         if stored.kind == Plan.kind and not isinstance(operation, Problem):

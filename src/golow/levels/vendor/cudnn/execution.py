@@ -15,8 +15,9 @@ from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
 from golow.levels.vendor.cudnn.branches import joins, runs_beside
 from golow.levels.vendor.cudnn.device import Gpu, Graph, Region
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.levels.vendor.cudnn.kernels.copies import strided_copy
 from golow.levels.vendor.cudnn.kernels.delay import delay
-from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.layout import cast
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.steps import (

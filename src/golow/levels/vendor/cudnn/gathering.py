@@ -5,19 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
+from golow.levels.vendor.cudnn.kernels.copies import strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.cudnn.steps import Tensor, aligned
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
+
+
+def copy(
+    build: Builder,
+    source: Tensor,
+    seen: View,
+    target: Tensor,
+    place: View,
+    shape: Sequence[int],
+    operation: str = "",
+) -> None:
+    """Copy between two tensors, both seen at the indices of a shape."""
+    (base, first), (there, start) = aligned(source), aligned(target)
+    seen, place = seen._replace(start=seen.start + first), place._replace(start=place.start + start)
+    build.kernel(strided_copy(seen, place, shape), [base], [there], operation)
 
 
 def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 0) -> None:
     """Define the current node's value: a row-major copy, read with these strides."""
     result = new_rows(build, tensor.dtype)
     source = View(tensor.dtype, tuple(strides), start)
-    build.kernel(strided_copy(source, whole(result), result.shape), [tensor], [result])
+    copy(build, tensor, source, result, whole(result), result.shape)
     build.define(0, result)
 
 
@@ -54,7 +70,7 @@ def axes_last(build: Builder, tensor: Tensor, axes: Sequence[int]) -> Tensor:
         return tensor._replace(shape=shape, layout=layout)
     result = build.new(f"{build.node.name}.turned", shape, layout)
     view = View(tensor.dtype, turned)
-    build.kernel(strided_copy(view, whole(result), shape), [tensor], [result], "turn")
+    copy(build, tensor, view, result, whole(result), shape, "turn")
     return result
 
 

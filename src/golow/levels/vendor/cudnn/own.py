@@ -3,9 +3,12 @@ that no library supports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from golow.levels.vendor.cudnn.formulas import value
 from golow.levels.vendor.cudnn.kernels import depthwise, direct
 from golow.levels.vendor.cudnn.kernels.blocks import Launches
 from golow.levels.vendor.cudnn.products import Convolution
@@ -19,10 +22,14 @@ class OwnConvolution:
 
     kind = "own"
 
-    def __init__(self, operation: Convolution, gpu: Gpu) -> None:
-        self._operation, self._gpu = operation, gpu
-        self._depthwise = operation.depthwise and max(operation.kernel) <= depthwise.LARGEST_KERNEL
+    def __init__(
+        self, operation: Convolution, gpu: Gpu, tiling: depthwise.Tiling | None = None
+    ) -> None:
+        self._operation, self._gpu, self._tiling = operation, gpu, tiling
+        self._depthwise = _is_depthwise(operation)
         self.name = "depthwise" if self._depthwise else "direct"
+        if tiling is not None:
+            self.name += f" {tiling.width}x{tiling.lanes}/{tiling.strip}"
         self._launches = self._make_launches()
         self.workspace = 4 * self._launches.scratch
 
@@ -33,8 +40,8 @@ class OwnConvolution:
             self._gpu.launch(kernel, pointers, side)
 
     def encode(self) -> bytes:
-        """Return no bytes: making it again takes almost no time."""
-        return b""
+        """Return the tiling; making it again takes almost no time."""
+        return msgspec.msgpack.encode(self._tiling)
 
     def _make_launches(self) -> Launches:
         operation, dtype = self._operation, self._operation.dtype
@@ -42,12 +49,21 @@ class OwnConvolution:
         geometry = geometry_of(operation)
         made: Launches
         if operation.direction == "forward":
-            made = module.forward(dtype, dtype, geometry, clip=operation.clip)
+            made = self._forward(geometry)
         elif operation.direction == "backward_data":
             made = module.backward_data(dtype, dtype, geometry)
         else:
             made = module.backward_weight(dtype, geometry)
         return made
+
+    def _forward(self, geometry: direct.Convolution) -> Launches:
+        operation, dtype = self._operation, self._operation.dtype
+        if not self._depthwise:
+            return direct.forward(dtype, dtype, geometry, clip=operation.clip)
+        formula = value(operation.activation, "value") if operation.activation else ""
+        return depthwise.forward(
+            dtype, dtype, geometry, clip=operation.clip, formula=formula, tiling=self._tiling
+        )
 
     def _pointers(self, addresses: Sequence[int], workspace: int) -> list[int]:
         """Return the addresses in the kernels' order; 0 is absent."""
@@ -69,7 +85,30 @@ class OwnConvolution:
 
 def takes(operation: Convolution) -> bool:
     """Whether golow has a kernel for it."""
+    if operation.activation is not None and not _is_depthwise(operation):
+        return False
     return not (operation.residual and operation.depthwise)
+
+
+def own_engines(operation: Convolution, gpu: Gpu, most: int) -> Iterator[OwnConvolution]:
+    """Yield golow's depthwise kernels for the operation, the likeliest tilings first."""
+    if not operation.depthwise or not takes(operation):
+        return
+    if operation.direction != "forward" or not _is_depthwise(operation):
+        yield OwnConvolution(operation, gpu)
+        return
+    for tiling in depthwise.tilings(operation.dtype, geometry_of(operation))[:most]:
+        yield OwnConvolution(operation, gpu, tiling)
+
+
+def restore(operation: Convolution, gpu: Gpu, data: bytes) -> OwnConvolution:
+    """Return the engine that an earlier process stored."""
+    tiling = msgspec.msgpack.decode(data, type=depthwise.Tiling | None)
+    return OwnConvolution(operation, gpu, tiling)
+
+
+def _is_depthwise(operation: Convolution) -> bool:
+    return operation.depthwise and max(operation.kernel) <= depthwise.LARGEST_KERNEL
 
 
 def geometry_of(operation: Convolution) -> direct.Convolution:

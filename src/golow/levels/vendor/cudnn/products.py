@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
+from golow.lower.graph import Activation
 from golow.record import Record
 
 Arithmetic = Literal["ieee", "tf32", "half"]
@@ -19,7 +20,7 @@ class Convolution(Record, frozen=True, kw_only=True):
     image: N, C, H, W of the layer's input; output: N, K, P, Q of its result; kernel: R, S; padding:
     top, left, bottom, right. dtype: of what is read; result: of what is written. bias (dtype),
     residual (like the output) and clip, the limits of the result, are for the forward direction
-    only.
+    only, as is activation, what follows the clip.
 
     Operands, in this order. forward: image, weight[, bias][, residual] -> output. backward_data:
     gradient of the output, weight -> gradient of the image. backward_weight: image, gradient of
@@ -40,6 +41,7 @@ class Convolution(Record, frozen=True, kw_only=True):
     bias: bool = False
     residual: bool = False
     clip: Clip = NO_CLIP
+    activation: Activation | None = None
 
     @property
     def weight(self) -> tuple[int, int, int, int]:
@@ -62,6 +64,11 @@ class Convolution(Record, frozen=True, kw_only=True):
         return self.groups > 1 and self.groups == self.image[1]
 
     @property
+    def flops(self) -> int:
+        """Its arithmetic, two a multiplication with addition."""
+        return 2 * math.prod(self.output) * math.prod(self.weight[1:])
+
+    @property
     def operand_bytes(self) -> tuple[int, ...]:
         """Sizes of the operands in their order, in bytes."""
         read, written = ITEM_BYTES[self.dtype], ITEM_BYTES[self.result]
@@ -81,6 +88,12 @@ class Placed(NamedTuple):
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    @property
+    def extent(self) -> int:
+        """Elements from its first to its last one, with what lies between."""
+        steps = zip(self.shape, self.strides, strict=True)
+        return 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 class AttentionProblem(Record, frozen=True, kw_only=True):
@@ -115,10 +128,21 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
 
     @property
     def operand_bytes(self) -> tuple[int, ...]:
-        """Sizes of the operands in their order, in bytes."""
-        size = ITEM_BYTES[self.dtype]
-        inputs = tuple(size * math.prod(p.shape) for p in (self.query, self.key, self.value))
-        output, rows = size * math.prod(self.output.shape), 4 * math.prod(self.rows.shape)
+        """Sizes of the operands in their order, in bytes, including gaps."""
+        rows = 4 * self.rows.extent
+        inputs = self._bytes(self.query, self.key, self.value)
+        output = self._bytes(self.output)
         if self.gradient is not None:
-            return (*inputs, output, output, rows, *inputs)
-        return (*inputs, output, *((rows,) if self.keeps else ()))
+            gradients = self._bytes(self.of_query, self.of_key, self.of_value)
+            return (*inputs, *output, *self._bytes(self.gradient), rows, *gradients)
+        return (*inputs, *output, *((rows,) if self.keeps else ()))
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic of its matrix products, two a multiplication with addition."""
+        images, heads, length, size = self.query.shape
+        products = 2 if self.gradient is None else 5
+        return 2 * products * images * heads * length * self.key.shape[2] * size
+
+    def _bytes(self, *places: Placed | None) -> tuple[int, ...]:
+        return tuple(ITEM_BYTES[self.dtype] * place.extent for place in places if place)

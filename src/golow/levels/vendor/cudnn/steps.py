@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.lower.operator import Operator
 from golow.lower.plan import Place, Plan
@@ -45,6 +45,12 @@ def is_aligned(tensor: Tensor) -> bool:
 def is_dense(tensor: Tensor) -> bool:
     """Whether kernels that know nothing of views can read it."""
     return tensor.layout.order != "strided" and is_aligned(tensor)
+
+
+def aligned(tensor: Tensor) -> tuple[Tensor, int]:
+    """The tensor from an aligned address on, and the index of its first element there."""
+    rest = tensor.offset % TENSOR_ALIGNMENT
+    return tensor._replace(offset=tensor.offset - rest), rest // ITEM_BYTES[tensor.dtype]
 
 
 class Cell(NamedTuple):

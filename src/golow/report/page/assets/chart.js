@@ -1,5 +1,6 @@
 // Lines with bands, on axes with round numbers; a legend whose entries switch them.
 const FRAME = { wide: 720, high: 300, left: 62, right: 24, top: 10, bottom: 40 };
+const SMALL_FRAME = { ...FRAME, wide: 360, high: 190 };
 
 function chartBlock(block) {
   const hidden = new Set();
@@ -20,24 +21,25 @@ function chartBlock(block) {
 }
 
 function linesElement(block, lines) {
+  const frame = block.small ? SMALL_FRAME : FRAME;
   const xs = lines.flatMap((line) => line.points.map((point) => point[0]));
   const ys = lines.flatMap((line) => [...line.points.map((point) => point[1]), ...line.band.flatMap((part) => part.slice(1))]);
-  const across = scaleOf(xs, FRAME.left, FRAME.wide - FRAME.right, block.logAcross, false);
-  const up = scaleOf(ys, FRAME.high - FRAME.bottom, FRAME.top, block.logUp, block.fromZero);
+  const across = scaleOf(xs, frame.left, frame.wide - frame.right, block.logAcross, false);
+  const up = scaleOf(ys, frame.high - frame.bottom, frame.top, block.logUp, block.fromZero);
   const label = `${block.title}: ${lines.map((line) => line.name).join(", ")}`;
-  const made = drawn("svg", { class: "chart", viewBox: `0 0 ${FRAME.wide} ${FRAME.high}`, role: "img", "aria-label": label });
+  const made = drawn("svg", { class: block.small ? "chart small" : "chart", viewBox: `0 0 ${frame.wide} ${frame.high}`, role: "img", "aria-label": label });
   for (const tick of up.ticks) {
-    made.append(drawn("path", { class: "grid", d: `M${FRAME.left} ${up.at(tick)}H${FRAME.wide - FRAME.right}` }));
-    made.append(drawn("text", { x: FRAME.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, tickText(tick)));
+    made.append(drawn("path", { class: "grid", d: `M${frame.left} ${up.at(tick)}H${frame.wide - frame.right}` }));
+    made.append(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, tickText(tick)));
   }
   for (const tick of across.ticks) {
-    made.append(drawn("text", { x: across.at(tick), y: FRAME.high - FRAME.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
+    made.append(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
   }
-  made.append(drawn("text", { x: FRAME.wide - FRAME.right, y: FRAME.high - 6, "text-anchor": "end" }, block.across));
-  made.append(drawn("text", { x: 12, y: FRAME.high / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${FRAME.high / 2})` }, block.up));
+  made.append(drawn("text", { x: frame.wide - frame.right, y: frame.high - 6, "text-anchor": "end" }, block.across));
+  made.append(drawn("text", { x: 12, y: frame.high / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${frame.high / 2})` }, block.up));
   // Earlier lines are wider, so that one that lies below another is still seen.
   lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * (lines.length - 1 - number)))));
-  if (block.mark) made.append(drawn("path", { d: `M${across.at(block.mark)} ${FRAME.top}V${FRAME.high - FRAME.bottom}`, stroke: "currentColor", "stroke-dasharray": "3 3" }));
+  if (block.mark) made.append(drawn("path", { d: `M${across.at(block.mark)} ${frame.top}V${frame.high - frame.bottom}`, stroke: "currentColor", "stroke-dasharray": "3 3" }));
   return made;
 }
 
@@ -50,16 +52,23 @@ function lineElements(line, across, up, width) {
   }
   const path = { d: `M${line.points.map((point) => at(...point)).join("L")}`, stroke: line.colour, fill: "none", "stroke-width": line.plain ? 1.8 : width };
   if (line.points.length) made.push(drawn("path", line.dashed ? { ...path, "stroke-dasharray": "6 3" } : path));
-  const hollow = new Set(line.marked);
-  if (line.points.length <= 60 && !line.plain) {
+  if (!line.plain) {
     line.points.forEach((point, number) => {
-      const [x, y] = at(...point).split(" ");
-      const dot = drawn("circle", { cx: x, cy: y, r: 3, stroke: line.colour, fill: hollow.has(number) ? "none" : line.colour });
-      dot.append(drawn("title", {}, `${line.name}: ${tickText(point[0])}, ${Number(point[1].toPrecision(4))}`));
+      const why = (line.marked || {})[number];
+      if (line.points.length > 60 && !why) return;
+      const dot = dotElement(...at(...point).split(" ").map(Number), line.colour, why);
+      dot.append(drawn("title", {}, `${line.name}: ${tickText(point[0])}, ${Number(point[1].toPrecision(4))}${why ? `, ${why}` : ""}`));
       made.push(dot);
     });
   }
   return made;
+}
+
+// A dot; one that is marked is hollow, and square if something was throttled.
+function dotElement(x, y, colour, why) {
+  const look = { stroke: colour, fill: why ? "var(--paper)" : colour };
+  if (why && why.includes("throttled")) return drawn("rect", { x: x - 3, y: y - 3, width: 6, height: 6, ...look });
+  return drawn("circle", { cx: x, cy: y, r: 3, ...look });
 }
 
 function scaleOf(values, from, to, log, fromZero) {

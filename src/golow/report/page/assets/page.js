@@ -6,6 +6,7 @@ const BLOCKS = {
   table: tableBlock,
   chart: chartBlock,
   slider: sliderBlock,
+  beside: (block) => element("div", { class: "beside" }, ...block.blocks.map(blockElement)),
 };
 
 function blockElement(block) {
@@ -30,6 +31,6 @@ function saveRecord() {
 const view = JSON.parse(document.getElementById("golow-view").textContent);
 document.getElementById("title").textContent = view.title;
 document.getElementById("nav").append(...view.sections.map((section) => element("a", { href: `#${section.id}` }, section.title)));
-document.getElementById("main").replaceChildren(...view.sections.map(sectionElement));
+document.getElementById("main").replaceChildren(...view.sections.map(sectionElement), peekPlace);
 document.getElementById("save").addEventListener("click", saveRecord);
 document.documentElement.dataset.ready = "yes";

@@ -46,14 +46,14 @@ function tableBlock(block) {
       if (again) again.focus();
     });
     if (state.open.has(row.number)) {
-      made.push(element("tr", { class: "details" }, element("td", { colspan: row.cells.length }, ...detail.map(blockElement))));
+      made.push(element("tr", { class: "details" }, element("td", { colspan: row.cells.length }, element("div", { class: "opened" }, ...detail.map(blockElement)))));
     }
     return made;
   }
 
   show();
   const whole = element("div", { class: "tabled" });
-  if (rows.length > 10) {
+  if (rows.length > 10 || (block.filtered && rows.length > 1)) {
     const search = element("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${block.caption}` });
     search.addEventListener("input", () => { state.words = search.value.toLowerCase().trim(); show(); });
     whole.append(element("div", { class: "filter" }, search, count, more));
@@ -74,7 +74,11 @@ function ordered(a, b, falling) {
 function cellElement(cell, column, first) {
   const made = element(first ? "th" : "td", { class: [column.number ? "number" : "", cell.word || ""].join(" ").trim() });
   if (first) made.setAttribute("scope", "row");
-  if (cell.bar) { made.append(barElement(cell.bar, cell.colour)); return made; }
+  if (cell.bar) {
+    const bar = barElement(cell.bar, cell.colour);
+    made.append(cell.peek ? peekElement(bar, cell.peek) : bar);
+    return made;
+  }
   if (cell.stack) { made.append(stackElement(cell.stack)); return made; }
   if (cell.colour) made.append(keyOf(cell.colour));
   if (cell.heat) made.style.background = `rgba(var(--heat), ${(0.45 * cell.heat).toFixed(3)})`;

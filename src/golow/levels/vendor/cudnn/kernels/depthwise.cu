@@ -12,7 +12,8 @@
 //
 // Memory bandwidth limits all of this. A thread has a vector of V channels and a strip of adjacent
 // pixels in a row of y. It loads each pixel of x under them once for every row of taps. A block is
-// X vectors wide. The window's sizes are template arguments, so that its loops are unrolled.
+// X vectors wide. The window's sizes are template arguments, so that its loops are unrolled. The code
+// before this file may define ACTIVATED, a function of the clipped result.
 
 template <int ROWS, int COLUMNS, int STRIDE_Y, int STRIDE_X, int DILATION_Y, int DILATION_X>
 struct Window {
@@ -20,6 +21,10 @@ struct Window {
   static constexpr int stride_y = STRIDE_Y, stride_x = STRIDE_X;
   static constexpr int dilation_y = DILATION_Y, dilation_x = DILATION_X;
 };
+
+#ifndef ACTIVATED
+#define ACTIVATED(value) (value)
+#endif
 
 struct Shape { int images, height, width, channels, filters, out_height, out_width, top, left; };
 
@@ -109,7 +114,10 @@ __device__ void slide(const T* x, const W* weight, const float* bias, T* y, cons
       if (strip.q + j >= at.out_width) continue;
       Vector<T, V> vector;
 #pragma unroll
-      for (int v = 0; v < V; ++v) vector.item[v] = convert<T>(clipped(sum[j][v], low, high));
+      for (int v = 0; v < V; ++v) {
+        const float value = clipped(sum[j][v], low, high);
+        vector.item[v] = convert<T>(ACTIVATED(value));
+      }
       store<V>(y + ((size_t)strip.line * at.out_width + strip.q + j) * at.filters + k, vector);
     }
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,19 +28,39 @@ WALKERS = 8
 LARGEST_KERNEL = 7
 # A block's filters fit in 48 KiB of shared memory as float32.
 SHARED_FLOATS = 12288
+# Threads that hide the latency of memory: 512 on each of 132 multiprocessors.
+HIDING = 132 * 512
+
+
+class Tiling(NamedTuple):
+    """How threads share the work: channels of a vector, vectors of a block, and adjacent pixels of
+    a thread."""
+
+    width: int
+    lanes: int
+    strip: int
 
 
 def forward(
-    dtype: str, weight_dtype: str, convolution: Convolution, *, clip: Clip = NO_CLIP
+    dtype: str,
+    weight_dtype: str,
+    convolution: Convolution,
+    *,
+    clip: Clip = NO_CLIP,
+    formula: str = "",
+    tiling: Tiling | None = None,
 ) -> Launches:
-    """y = clip(depthwise convolution + bias).
+    """y = formula(clip(depthwise convolution + bias)); formula: C over ``value``, none if empty.
 
     Pointers: x, weight, bias, y. weight is [filters, R, S, 1], PyTorch's own order; bias [filters]
     is float32 and may be 0: absent. Raises ValueError if the groups are not the channels, if the
     window is larger than 7 x 7, and for other dtypes.
     """
     _check(dtype, weight_dtype, convolution)
-    return Launches((_slide("forward", dtype, weight_dtype, convolution, clip),))
+    kernel = _slide("forward", dtype, weight_dtype, convolution, clip, tiling)
+    if formula:
+        kernel = kernel._replace(code=f"#define ACTIVATED(value) ({formula})\n{kernel.code}")
+    return Launches((kernel,))
 
 
 def backward_data(dtype: str, weight_dtype: str, convolution: Convolution) -> Launches:
@@ -77,15 +98,50 @@ def backward_weight(dtype: str, convolution: Convolution) -> Launches:
 # ------------------------------------------------------------ kernels
 
 
+def tilings(dtype: str, convolution: Convolution) -> list[Tiling]:
+    """Return the tilings among which the fastest is, the likeliest first."""
+    multiplier = convolution.filters // convolution.channels
+    widest = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
+    found = []
+    for width in (8, 4, 2, 1):
+        vectors = convolution.filters // width
+        if width > widest or (width == 1 and widest > 1):
+            continue
+        for lanes in (32, 16, 8):
+            wasted = -vectors % lanes
+            if lanes * width * convolution.taps > SHARED_FLOATS or (
+                lanes > 8 and wasted >= lanes // 2
+            ):
+                continue
+            for strip in (8, 7, 4, 2, 1):
+                if strip <= convolution.out_width:
+                    found.append(Tiling(width, lanes, strip))
+    return sorted(found, key=lambda tiling: _cost(convolution, tiling))
+
+
+def _cost(convolution: Convolution, tiling: Tiling) -> float:
+    """About how many instructions the GPU issues: those of a thread, times the threads, or as many
+    as hide the latency of memory if there are fewer."""
+    width, lanes, strip = tiling
+    rows, taps = convolution.kernel
+    span = (strip - 1) * convolution.stride[1] + (taps - 1) * convolution.dilation[1] + 1
+    loads = span * (2 + width) + taps * ceiling(width, 4)
+    work = 30 + rows * (loads + taps * strip * width)
+    tiles = ceiling(convolution.filters // width, lanes)
+    return work * max(_strips(convolution, strip) * tiles * lanes, HIDING)
+
+
 def _slide(
-    name: str, dtype: str, weight_dtype: str, convolution: Convolution, clip: Clip
+    name: str,
+    dtype: str,
+    weight_dtype: str,
+    convolution: Convolution,
+    clip: Clip,
+    tiling: Tiling | None = None,
 ) -> Kernel:
     multiplier = convolution.filters // convolution.channels
-    width = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
+    width, lanes, strip = tiling or tilings(dtype, convolution)[0]
     vectors = convolution.filters // width
-    lanes = min(power_of_two(vectors), 16 if width > 1 else 32)
-    # Adjacent pixels share loads, unless that leaves the GPU with too few threads.
-    strip = 4 if _strips(convolution, 4) * vectors >= FULL_GRID * THREADS else 1
     types = f"{C_TYPES[dtype]}, {C_TYPES[weight_dtype]}, {_window(convolution)}"
     return _over_pixels(
         f"{name}<{types}, {width}, {lanes}, {multiplier}, {strip}>",

@@ -71,12 +71,6 @@ def elements(
     return Kernel(FILE, "elements", grid, block, scalars, 0, code)
 
 
-def strided_copy(source: View, target: View, shape: Sequence[int]) -> Kernel:
-    """Pointers: source -> target; integers stay exact."""
-    floating = source.dtype in ("float32", "bfloat16", "float16")
-    return elements("a", [source], target, shape, "float32" if floating else "int64")
-
-
 def _merged(
     shape: Sequence[int], strides: Sequence[Sequence[int]], keep: bool
 ) -> tuple[list[int], list[list[int]]]:

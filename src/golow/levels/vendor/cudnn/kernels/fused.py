@@ -65,26 +65,26 @@ def fused(
     if not outputs:
         raise ValueError("a kernel without outputs")
     views = [*inputs, *(output.view for output in outputs)]
-    axes = _axes(shape, views, len(inputs))
+    axes = merged_axes(shape, views, len(inputs))
     width = _width(views, axes, len(inputs))
     names = [*map(input_name, range(len(inputs))), *(f"y{k}" for k in range(len(outputs)))]
     accesses = [
         _access(v, steps, axes, width) for v, steps in zip(views, axes.strides, strict=True)
     ]
     numbers = list(_numbers(names, views, axes))
-    index = np.uint32 if _reach(views, axes) < WIDE else np.uint64
+    index = np.uint32 if reach(views, axes) < WIDE else np.uint64
     lines = (
         f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
         f"#define WIDTH {width}",
         f"#define POINTERS {', '.join(_pointers(names, views, len(inputs)))}",
         f"#define SIZES {''.join(f', Index {name}' for name, _ in numbers)}",
-        _macro("READ", [*_indices(axes), *_read(names, views, accesses, axes, len(inputs))]),
-        _macro("COMPUTE", _compute(statements, names[: len(inputs)], accesses, outputs, axes)),
-        _macro("WRITE", _write(names[len(inputs) :], axes)),
+        macro("READ", [*_indices(axes), *_read(names, views, accesses, axes, len(inputs))]),
+        macro("COMPUTE", _compute(statements, names[: len(inputs)], accesses, outputs, axes)),
+        macro("WRITE", _write(names[len(inputs) :], axes)),
     )
     count = math.prod(shape)
     grid, block = flat(max(count, 1), width)
-    scalars = (index(count), *(index(number) for _, number in numbers))
+    scalars = (index(count), *(as_index(index, number) for _, number in numbers))
     code = VECTOR + VALUES + "\n".join(lines) + "\n\n"
     return Kernel(FILE, "fused", grid, block, scalars, 0, code)
 
@@ -92,9 +92,9 @@ def fused(
 # ---------------------------------------------------------------- geometry
 
 
-def _axes(shape: Sequence[int], views: Sequence[View], first_output: int) -> Axes:
-    """Axes of one element are dropped, the others ordered as the first output lies in memory, and
-    neighbours joined where all tensors go on as they began."""
+def merged_axes(shape: Sequence[int], views: Sequence[View], first_output: int) -> Axes:
+    """Return the fewest axes: those of one element are dropped, the others ordered as the first
+    output lies in memory, and neighbours joined where all tensors go on as they began."""
     lead = views[first_output].strides
     order = sorted((k for k, n in enumerate(shape) if n != 1), key=lambda k: -lead[k])
     sizes = [shape[k] for k in order]
@@ -133,8 +133,14 @@ def _access(view: View, steps: Sequence[int], axes: Axes, width: int) -> Access:
     return "each"
 
 
-def _reach(views: Sequence[View], axes: Axes) -> int:
-    """The largest index of any element, and the number of them."""
+def as_index(kind: type[np.uint32] | type[np.uint64], number: int) -> np.generic:
+    """Return a size or a step as an unsigned index. Indices wrap around, so a negative step is one
+    modulo the type's range."""
+    return kind(number % 2 ** (8 * np.dtype(kind).itemsize))
+
+
+def reach(views: Sequence[View], axes: Axes) -> int:
+    """Return the largest index of any element, or their number if it is larger."""
     ends = (
         view.start + sum((n - 1) * step for n, step in zip(axes.sizes, steps, strict=True))
         for view, steps in zip(views, axes.strides, strict=True)
@@ -160,7 +166,8 @@ def held(dtype: str) -> str:
     return "float" if dtype in FLOATING else C_TYPES[dtype]
 
 
-def _macro(name: str, lines: Iterable[str]) -> str:
+def macro(name: str, lines: Iterable[str]) -> str:
+    """Return the definition of a macro of several lines."""
     return " \\\n  ".join([f"#define {name}", *lines])
 
 
@@ -196,11 +203,11 @@ def _read(
         if position >= first_output:
             yield f"Vector<{C_TYPES[views[position].dtype]}, WIDTH> {name}_values;"
         elif access == "vector":
-            yield f"const auto {name}_values = load<WIDTH>({name}_in + {_place(name, axes)});"
+            yield f"const auto {name}_values = load<WIDTH>({name}_in + ({_place(name, axes)}));"
         elif access == "same":
             yield f"const auto {name} = plain({name}_in[{_place(name, axes)}]);"
         else:
-            yield f"const auto* {name}_from = {name}_in + {_place(name, axes)};"
+            yield f"const Index {name}_from = {_place(name, axes)};"
 
 
 def _compute(
@@ -215,7 +222,7 @@ def _compute(
         if access == "vector":
             yield f"const auto {name} = plain({name}_values.item[k]);"
         elif access == "each":
-            yield f"const auto {name} = plain({name}_from[k * {name}_{last}]);"
+            yield f"const auto {name} = plain({name}_in[{name}_from + k * {name}_{last}]);"
     for made in statements:
         kind = held(made.dtype)
         yield f"const {kind} {made.name} = static_cast<{kind}>({made.expression});"
@@ -227,4 +234,4 @@ def _compute(
 
 def _write(outputs: Sequence[str], axes: Axes) -> Iterator[str]:
     for name in outputs:
-        yield f"store<WIDTH>({name}_in + {_place(name, axes)}, {name}_values);"
+        yield f"store<WIDTH>({name}_in + ({_place(name, axes)}), {name}_values);"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import whole
-from golow.levels.vendor.cudnn.kernels.elements import strided_copy
+from golow.levels.vendor.cudnn.gathering import copy, whole
 from golow.levels.vendor.cudnn.layouts import dense
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.concatenate import Concatenate
@@ -28,8 +27,7 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
         slot = build.slot(tensor.shape, like, place)
         lies_there = (tensor.buffer, tensor.offset) == (slot.buffer, slot.offset)
         if not lies_there and not build.is_placed(place, part):
-            kernel = strided_copy(whole(tensor), whole(slot), tensor.shape)
-            build.kernel(kernel, [tensor], [slot])
+            copy(build, tensor, whole(tensor), slot, whole(slot), tensor.shape)
         start += tensor.shape[axis]
     build.define(0, build.slot(shape, like, home))
 

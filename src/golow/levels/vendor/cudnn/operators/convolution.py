@@ -40,8 +40,9 @@ def convolution(build: Builder, arguments: Convolution) -> None:
         bias=arguments.bias is not None,
         residual=arguments.residual is not None,
         clip=NO_CLIP if clip is None else clip,
+        activation=arguments.activation if clip is None else None,
     )
-    done, engine = _fused(build, whole, activates=clip is not None)
+    done, engine = _fused(build, whole)
     reads = [_image(build, arguments.x, done), _weight(build, arguments.weight, done)]
     if arguments.bias is not None:
         # The libraries take the bias in the type of the products, golow's own kernels in float32.
@@ -52,24 +53,22 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     added = [] if residual is None else [build.wanted(residual, layout)]
     result = build.new(build.output().name, build.output().shape, layout)
     build.engine(engine, [*reads, *(added if done.residual else [])], [result])
-    if done != whole or clip is None:
+    if done != whole:
         activated(build, [result, *added], result, arguments.activation)
     build.define(0, result)
 
 
-def _fused(
-    build: Builder, whole: products.Convolution, activates: bool
-) -> tuple[products.Convolution, Engine]:
+def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convolution, Engine]:
     """Return the largest part of the operation that one engine can do, and that engine; the rest
-    follows. activates: the activation is the clip of the whole operation, or absent."""
-    rest = msgspec.structs.replace(whole, residual=False, clip=NO_CLIP)
+    follows."""
+    rest = msgspec.structs.replace(whole, residual=False, clip=NO_CLIP, activation=None)
     # Without tensor cores, the library's kernel with a fused residual is thirty times slower.
     slow = whole.residual and whole.arithmetic == "ieee"
-    if activates and not slow and (engine := build.engines.choose(whole)) is not None:
+    if not slow and (engine := build.engines.choose(whole)) is not None:
         return whole, engine
-    if (rest != whole or not activates) and (engine := build.engines.choose(rest)) is not None:
+    if rest != whole and (engine := build.engines.choose(rest)) is not None:
         return rest, engine
-    if activates and takes(whole):
+    if takes(whole):
         return whole, OwnConvolution(whole, build.engines.gpu)
     return rest, _engine(build, rest)
 

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from golow.levels.vendor.cudnn.elementwise import with_activation
 from golow.levels.vendor.cudnn.formulas import derivative
 from golow.levels.vendor.cudnn.gathering import repeated
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused, input_name
 from golow.levels.vendor.cudnn.kernels.pointwise import number
-from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, dense
+from golow.levels.vendor.cudnn.layouts import Layout, dense
 from golow.levels.vendor.cudnn.operators.pointwise import (
     FLOATING,
     computing_type,
     formula_of,
     stored_in,
 )
-from golow.levels.vendor.cudnn.steps import Tensor, is_dense
+from golow.levels.vendor.cudnn.steps import Tensor, aligned, is_dense
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Node, Ref
 from golow.lower.operator import Operator, record_of
@@ -57,7 +56,7 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     for index, reference in enumerate(arguments.inputs):
         by_channel = group.input_name(index) in vectors
         tensor = build.wanted(reference, VECTOR) if by_channel else build.view(reference)
-        base, start = _aligned(tensor)
+        base, start = aligned(tensor)
         strides = repeated(tensor, shape[:2] if by_channel else shape).strides
         strides = (*strides, *[0] * (len(shape) - len(strides)))
         seen.append(base)
@@ -78,7 +77,7 @@ def build_fused(build: Builder, arguments: Fused) -> None:
             result = build.slot(shape, made, home)
         else:
             result = _in_place(build, arguments, made, results) or build.result(index, made)
-        base, start = _aligned(result)
+        base, start = aligned(result)
         results.append(result)
         places.append(base)
         strides = result.layout.strides(shape)
@@ -98,12 +97,6 @@ def _of_channels(parts: Sequence[Node]) -> set[str]:
         for reference in (norm.mean, norm.variance, norm.scale, norm.shift)
     ]
     return {reference.name for reference in found if reference is not None}
-
-
-def _aligned(tensor: Tensor) -> tuple[Tensor, int]:
-    """The tensor from an aligned address on, and the index of its first element there."""
-    rest = tensor.offset % TENSOR_ALIGNMENT
-    return tensor._replace(offset=tensor.offset - rest), rest // ITEM_BYTES[tensor.dtype]
 
 
 def _layout(build: Builder, arguments: Fused, shape: tuple[int, ...]) -> Layout:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.gathering import new_rows, whole
+from golow.levels.vendor.cudnn.gathering import copy, new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import Lookup, View, elements, strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import Lookup, View, elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.graph import Ref
@@ -49,7 +49,7 @@ def scatter(build: Builder, arguments: Scatter) -> None:
     dtype = build.output().dtype
     x = build.wanted(arguments.x, Layout(dtype))
     result = build.result(0, Layout(dtype))
-    build.kernel(strided_copy(whole(x), whole(result), x.shape), [x], [result])
+    copy(build, x, whole(x), result, whole(result), x.shape)
     places, from_, to = (t.layout.strides(t.shape) for t in (index, source, result))
     if not isinstance(arguments.source, Ref):
         from_ = (0,) * len(index.shape)

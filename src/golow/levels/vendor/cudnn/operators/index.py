@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import new_rows, repeated, whole
-from golow.levels.vendor.cudnn.kernels.elements import Lookup, View, elements, strided_copy
+from golow.levels.vendor.cudnn.gathering import copy, new_rows, repeated, whole
+from golow.levels.vendor.cudnn.kernels.elements import Lookup, View, elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.graph import Ref
@@ -34,7 +34,7 @@ def index_put(build: Builder, arguments: IndexPut) -> None:
     dtype = build.output().dtype
     x, values = build.wanted(arguments.x, Layout(dtype)), build.rows(arguments.values)
     result = build.result(0, Layout(dtype))
-    build.kernel(strided_copy(whole(x), whole(result), x.shape), [x], [result])
+    copy(build, x, whole(x), result, whole(result), x.shape)
     shape = _shape_of_places(build, arguments.indices, x)
     tensors, views, lookups, target = _places(build, arguments.indices, result, shape)
     value = repeated(values, shape)

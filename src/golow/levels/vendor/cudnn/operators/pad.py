@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.kernels.elements import View, elements, strided_copy
+from golow.levels.vendor.cudnn.gathering import copy
+from golow.levels.vendor.cudnn.kernels.elements import View, elements
 from golow.levels.vendor.cudnn.kernels.pointwise import number
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation
@@ -38,8 +39,7 @@ def pad(build: Builder, arguments: Pad) -> None:
     ]
     if math.prod(sizes):
         here = View(tensor.dtype, source, starts[0])
-        kernel = strided_copy(here, View(tensor.dtype, target, starts[1]), sizes)
-        build.kernel(kernel, [tensor], [result])
+        copy(build, tensor, here, result, View(tensor.dtype, target, starts[1]), sizes)
     build.define(0, result)
 
 

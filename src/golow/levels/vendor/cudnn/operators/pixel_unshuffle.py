@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from golow.levels.vendor.cudnn.gathering import copy
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.elements import View, strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
@@ -29,7 +30,7 @@ def pixel_unshuffle(build: Builder, arguments: PixelUnshuffle) -> None:
     source = View(tensor.dtype, (n, c, h, w, factor * h, factor * w))
     target = View(tensor.dtype, (depth * area, block * area, factor * area, area, width, 1))
     shape = (images, depth // block, factor, factor, height, width)
-    build.kernel(strided_copy(source, target, shape), [tensor], [result])
+    copy(build, tensor, source, result, target, shape)
     build.define(0, result)
 
 

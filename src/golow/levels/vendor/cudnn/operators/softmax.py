@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.gathering import axis_last, new_rows, turned_back, whole
+from golow.levels.vendor.cudnn.gathering import axis_last, copy, new_rows, turned_back, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import strided_copy
 from golow.levels.vendor.cudnn.kernels.geometry import require_floating, require_positive
 from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
 from golow.levels.vendor.cudnn.layouts import Layout
@@ -76,8 +75,7 @@ def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]
 
 def _turn_back(build: Builder, turned: Tensor, axis: int) -> None:
     result = new_rows(build, turned.dtype)
-    kernel = strided_copy(turned_back(turned, axis), whole(result), result.shape)
-    build.kernel(kernel, [turned], [result], "turn")
+    copy(build, turned, turned_back(turned, axis), result, whole(result), result.shape, "turn")
     build.define(0, result)
 
 

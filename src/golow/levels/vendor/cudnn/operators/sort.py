@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import axis_last, new_rows, turned_back, whole
+from golow.levels.vendor.cudnn.gathering import axis_last, copy, new_rows, turned_back, whole
 from golow.levels.vendor.cudnn.kernels import lines
-from golow.levels.vendor.cudnn.kernels.elements import strided_copy
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.sort import ArgReduce, Sort
@@ -28,9 +27,7 @@ def sort(build: Builder, arguments: Sort) -> None:
         if build.is_read(index):
             result = new_rows(build, tensor.dtype, index)
             view = turned_back(tensor, arguments.axis)
-            build.kernel(
-                strided_copy(view, whole(result), result.shape), [tensor], [result], "turn"
-            )
+            copy(build, tensor, view, result, whole(result), result.shape, "turn")
             build.define(index, result)
 
 

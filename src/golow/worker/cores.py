@@ -1,11 +1,11 @@
-"""Which hardware threads belong to one physical core, the default number of threads of a level, and
-shares of the machine that do not split a core."""
+"""Which hardware threads belong to one physical core, the default number of threads of a level,
+those that a worker keeps to, and shares of the machine that do not split a core."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 
 
@@ -13,6 +13,19 @@ def default_threads(root: Path = Path("/")) -> int:
     """One per physical core of which this process may use a thread: PyTorch's own default
     (https://github.com/pytorch/pytorch/pull/125963)."""
     return len(physical_cores(sorted(os.sched_getaffinity(0)), root))
+
+
+def keep_to(count: int) -> None:
+    """Let this process, and the threads that it starts from now on, run on that many hardware
+    threads only: for a library whose threads cannot be counted otherwise."""
+    os.sched_setaffinity(0, spread(sorted(os.sched_getaffinity(0)), count))
+
+
+def spread(threads: Sequence[int], count: int, root: Path = Path("/")) -> list[int]:
+    """``count`` of these hardware threads: one of each physical core first, then its second; all of
+    them if there are fewer."""
+    cores = physical_cores(threads, root)
+    return [thread for row in zip_longest(*cores) for thread in row if thread is not None][:count]
 
 
 def shares(threads: Sequence[int], count: int, root: Path = Path("/")) -> list[tuple[int, ...]]:

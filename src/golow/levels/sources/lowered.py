@@ -1,0 +1,61 @@
+"""What a level that writes a source does before its worker starts: passes, refusals, and the folder
+of source and graph in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from golow.files import CACHE_HINT, write_whole, writing
+from golow.lower.graph import Graph, encode_graph
+from golow.record import Unsupported, Workload
+from golow.workload.bundle import Bundle
+
+GRAPH, SOURCE = "graph.json", "step.py"
+
+Source = Callable[[Graph, Workload], str]
+
+
+def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
+    """Return the passes to the vocabulary. In inference batch norms are folded; in training the
+    forward pass is left, because a framework makes its own gradients and update."""
+    from golow.levels.sources.forward import forward_of_training
+    from golow.lower.folding import fold_batch_norm
+    from golow.lower.fusion import fuse_padding
+    from golow.lower.passes import eliminate_dead_code
+    from golow.lower.vendor import CANONICAL
+
+    if workload.mode == "infer":
+        return (*CANONICAL, fuse_padding, fold_batch_norm, eliminate_dead_code)
+    return (forward_of_training, *CANONICAL, fuse_padding, eliminate_dead_code)
+
+
+def write_lowered(level: str, source: Source, key: str, bundle: Bundle, cache: Path) -> Path:
+    """Write source and lowered graph into the cache; return their folder. key: what a build depends
+    on further. Raises `Unsupported` for what the level cannot run."""
+    from golow.lower.passes import apply
+
+    if bundle.graph is None:
+        raise Unsupported(level, "the workload could not be captured as a graph")
+    graph = apply(bundle.graph, passes(bundle.workload))
+    text = source(graph, bundle.workload)
+    data = encode_graph(msgspec.structs.replace(graph, history=()))
+    whole = f"{key} {bundle.workload.threads}\n{text}"
+    folder = cache / level / hashlib.sha256(data + whole.encode()).hexdigest()[:32]
+    with writing(f"the cache {cache}", CACHE_HINT):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / GRAPH, data)
+        write_whole(folder / SOURCE, text.encode())
+    return folder
+
+
+def version_of(package: str) -> str:
+    """The version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:  # it can be imported, but has no metadata
+        return "unknown"

@@ -1,0 +1,102 @@
+"""How to get a level in a program of one's own: a command, or the lines to paste."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from textwrap import dedent
+
+from golow.comparison.again import again
+from golow.levels.libtorch.toolchain import CONFIGURE, MAKE_AND_RUN
+from golow.levels.torch.compile import MODES
+from golow.record import Workload
+from golow.report.audit.facts import alternative_of
+from golow.report.audit.setting import pasted
+from golow.report.page import blocks
+from golow.report.page.blocks import Block
+
+FOLDER = "program"
+WIDTH = 96  # characters of a line to paste
+PLAN = ("onednn", "cudnn", "jax")
+"""Levels that run what golow lowers."""
+
+CHANNELS_LAST = """
+    model = model.to(memory_format=torch.channels_last)
+    batch = batch.to(memory_format=torch.channels_last)
+    """
+TRACED = """
+    model = torch.jit.trace(model.eval(), batch, check_trace=False)
+    model = torch.jit.optimize_for_inference(torch.jit.freeze(model))
+    """
+TRACED_TO_TRAIN = "model = torch.jit.trace(model.train(), batch, check_trace=False)"
+REPLAYED = """
+    # after three iterations in a stream of their own, torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = step(batch)  # the whole iteration: inference, or a training step
+    batch.copy_(next_batch)  # the graph reads this tensor
+    graph.replay()
+    """
+ONNX = """
+    torch.onnx.export(model.eval(), (batch,), "model.onnx", dynamo=True)
+    session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+    result = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
+    """
+OPENVINO = """
+    shape = tuple(batch.shape)
+    converted = openvino.convert_model(model.eval(), example_input=batch, input=[shape])
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}  # else half precision where the processor has it
+    model = openvino.Core().compile_model(converted, "CPU", settings)
+    """
+
+
+def getting(workload: Workload, level: str) -> Iterator[Block]:
+    """The lines for the level of that name; none for one that is not golow's."""
+    name, *choices = level.split("+")
+    base, _, variant = name.partition(":")
+    said = "How to get it: in a program that has a model and a batch."
+    lines = dedent(_python(base, variant, workload.mode)).strip()
+    if base == "libtorch":
+        said = "How to get it: as a C++ project that needs no Python and no golow."
+        lines = _emitted(workload)
+    elif base in PLAN:
+        said = "How to get it: this prints all that the level runs, down to its plan or its source."
+        lines = again("lower", workload, "--level", name, "--show")
+    if lines:
+        yield blocks.paragraph(said)
+        yield blocks.code(lines)
+    found = [one for choice in choices if (one := alternative_of("", choice))]
+    chosen = dedent("\n".join(pasted(level, found, WIDTH)))
+    if chosen:
+        yield blocks.code(chosen)
+
+
+def _python(base: str, variant: str, mode: str) -> str:
+    """Lines of Python; empty where the module as it is is the level."""
+    if base in ("eager", "cudagraph") and variant == "channels_last":
+        return CHANNELS_LAST + (REPLAYED if base == "cudagraph" else "")
+    if base == "torchscript":
+        return TRACED if mode == "infer" else TRACED_TO_TRAIN
+    if base == "compile":
+        return _compiled(variant)
+    plain = {"cudagraph": REPLAYED, "onnxruntime": ONNX, "openvino": OPENVINO}
+    return plain.get(base, "")
+
+
+def _compiled(variant: str) -> str:
+    mode = f"mode={MODES[variant]!r}, " if variant in MODES else ""
+    call = f"model = torch.compile(model, {mode}dynamic=False)"
+    if "freezing" not in variant:
+        return call
+    # Weights are constants only where no gradient is asked for.
+    return (
+        "import torch._inductor.config\n"
+        "torch._inductor.config.freezing = True  # and call it in torch.inference_mode()\n"
+        f"{re.sub(r'model,', 'model.eval(),', call)}"
+    )
+
+
+def _emitted(workload: Workload) -> str:
+    """The commands that write the project, build it and run it; empty if no command names it."""
+    command = again("emit", workload, "--out", FOLDER)
+    return f"{command}\ncd {FOLDER}\n{CONFIGURE}\n{MAKE_AND_RUN}" if command else ""
