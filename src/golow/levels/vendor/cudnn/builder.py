@@ -233,6 +233,11 @@ class Builder(StepList):
         """Return the place of a value in the memory of a concatenation, if it has one."""
         return None if name in self._gradient_of else self._homes.get(name)
 
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Return how much of the tensor a step reads or writes: of all batches, one."""
+        batches = self._batches if self._buffers[tensor.buffer].place == "input" else 1
+        return super().bytes_of(tensor) // batches
+
     def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
         """Allocate memory that only the current node uses."""
         return self.new(f"{self.node.name}{SCRATCH}", (elements,), Layout(dtype))
@@ -401,7 +406,7 @@ class Builder(StepList):
         return tensor
 
     def _fetch(self, item: GraphInput, layout: Layout) -> Tensor:
-        """Add a step that takes the current batch from all batches in memory; it reads one."""
+        """Add a step that takes the current batch from all batches in memory."""
         value, source, position = item.value, self._all_batches(item), self.cell(POSITION)
         result = self.new(value.name, value.shape, layout)
         if layout.order == "channels_last":
@@ -410,8 +415,7 @@ class Builder(StepList):
             kernel = fetch_image(value.dtype, layout.dtype, *sizes)
         else:
             kernel = fetch_rows(value.dtype, layout.dtype, result.elements)
-        one = source._replace(shape=value.shape)
-        self.kernel(kernel, [one, position], [result], "fetch")
+        self.kernel(kernel, [source, position], [result], "fetch")
         return result
 
     def fetched_blocks(self, reference: Ref, channels: int) -> Tensor:
@@ -424,8 +428,7 @@ class Builder(StepList):
         images, planes, height, width = value.shape
         sizes = (images, planes, height, width, channels)
         kernel = fetch_blocks(value.dtype, layout.dtype, *sizes)
-        one = source._replace(shape=value.shape)
-        self.kernel(kernel, [one, self.cell(POSITION)], [result], "fetch")
+        self.kernel(kernel, [source, self.cell(POSITION)], [result], "fetch")
         return result
 
     def _all_batches(self, item: GraphInput) -> Tensor:

@@ -30,6 +30,14 @@ class StepList:
         """Allocate memory for the next step alone."""
         raise NotImplementedError
 
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Return the size of a tensor's elements, each once however often a view repeats it."""
+        elements = tensor.elements
+        if tensor.layout.order == "strided":
+            steps = zip(tensor.shape, tensor.layout.steps, strict=True)
+            elements = math.prod(size for size, step in steps if step)
+        return elements * ITEM_BYTES[tensor.dtype]
+
     def kernel(
         self,
         kernel: Kernel,
@@ -83,7 +91,7 @@ class StepList:
         place that has memory only for a time. moves: the places that it reads or writes as a
         whole, beside those tensors, one mention for each time."""
         self._calls.append(FlatCall(make, dtype, first, arguments))
-        operands = tuple(_operand(tensor) for tensor in reads)
+        operands = tuple(map(self._operand, reads))
         self._steps.append(Step(operation, ("",), "update", operands, (), places=tuple(moves)))
 
     def _add(
@@ -100,25 +108,16 @@ class StepList:
                 operation or self.node.op.split(".")[1],
                 (self.node.module, *self.node.absorbed),
                 self.node.phase,
-                tuple(_operand(tensor) for tensor in reads),
-                tuple(_operand(tensor) for tensor in writes),
+                tuple(map(self._operand, reads)),
+                tuple(map(self._operand, writes)),
                 implementation,
             )
         )
 
+    def _operand(self, tensor: Tensor) -> Operand:
+        layout = str(tensor.layout)
+        return Operand(tensor.buffer, tensor.shape, layout, self.bytes_of(tensor))
+
 
 def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
     return [tensor for tensor in tensors if tensor is not None]
-
-
-def _operand(tensor: Tensor) -> Operand:
-    return Operand(tensor.buffer, tensor.shape, str(tensor.layout), _bytes(tensor))
-
-
-def _bytes(tensor: Tensor) -> int:
-    """Size of its elements, each once however often a view repeats it."""
-    elements = tensor.elements
-    if tensor.layout.order == "strided":
-        steps = zip(tensor.shape, tensor.layout.steps, strict=True)
-        elements = math.prod(size for size, step in steps if step)
-    return elements * ITEM_BYTES[tensor.dtype]
