@@ -19,7 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from golow.levels.vendor.cudnn.device import Gpu, Region
+from golow.levels.nvidia.memory import Region
+from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, batch_norm
 from golow.levels.vendor.cudnn.kernels.batch_norm import Tiling
 from golow.levels.vendor.cudnn.kernels.blocks import RELU, Launches, ceiling

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from golow.levels.vendor.cudnn.device import Gpu, Pinned, Region, checked
+from golow.levels.nvidia.memory import Pinned, Region, checked
+from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.record import GolowError
 from unified_memory_report import BASELINE, Traffic

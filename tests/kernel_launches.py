@@ -32,7 +32,7 @@ def torch_type(name: str) -> torch.dtype:
 def run(gpu: Any, kernel: Kernel, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     """Launch on copies; inputs and outputs then hold what the device has. Outputs start as 0xff, so
     that an element left out is seen. A tensor without elements stands for an absent argument."""
-    from golow.levels.vendor.cudnn.device import Region
+    from golow.levels.nvidia.memory import Region
 
     tensors = (*inputs, *outputs)
     for tensor in outputs:

@@ -40,7 +40,7 @@ class Solver:
     def __init__(
         self, gpu: Any, lt: CublasLt, case: Case, *, in_place: bool = False, offset: int = 0
     ) -> None:
-        from golow.levels.vendor.cudnn.device import Region
+        from golow.levels.nvidia.memory import Region
 
         self.gpu, self.case, self.in_place = gpu, case, in_place
         self.matmul = Matmul(lt, case.problem)

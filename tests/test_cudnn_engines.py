@@ -18,7 +18,8 @@ if not probe().available:
 
 from cuda.bindings import driver
 
-from golow.levels.vendor.cudnn.device import Gpu, Region, checked
+from golow.levels.nvidia.memory import Region, checked
+from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engine, Engines, workspace_limit
 from golow.levels.vendor.cudnn.frontend import Frontend
 from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel

@@ -15,7 +15,8 @@ if not probe().available:
 
 from cuda.bindings import driver
 
-from golow.levels.vendor.cudnn.device import Gpu, checked
+from golow.levels.nvidia.memory import checked
+from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.kernels.delay import delay
 
 pytestmark = pytest.mark.gpu

@@ -249,7 +249,7 @@ def test_floats_are_rounded_to_tf32(gpu: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", TYPES)
 def test_engine_on_its_operands(gpu: Any, dtype: str) -> None:
-    from golow.levels.vendor.cudnn.device import Region
+    from golow.levels.nvidia.memory import Region
 
     asked = operation(
         bias=True, residual=True, clip=(0.0, 6.0), dtype=dtype, result=dtype,

@@ -1,23 +1,22 @@
-"""The GPU without a framework: stream, memory, compiled kernels, CUDA graphs and events, through
-NVIDIA's own Python bindings. Compiled kernels are cached on disk by source, architecture and
-compiler."""
+"""The GPU without a framework: a second stream, compiled kernels and CUDA graphs, by NVIDIA's
+own Python bindings. Compiled kernels are cached on disk by source, architecture and compiler."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import c_uint8
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 from cuda.bindings import driver, nvrtc
 from cuda.core import Device, LaunchConfig, ObjectCode, Program, ProgramOptions, launch
 from cuda.pathfinder import find_nvidia_header_directory
 
 from golow.cache import read_sealed, write_sealed
+from golow.levels.nvidia.memory import GpuError, Pinned, checked
+from golow.levels.nvidia.stream import Stream
 from golow.levels.vendor.cudnn.kernels import Kernel
 
 Graph = Any  # an instantiated CUDA graph, as the bindings return it
@@ -45,10 +44,6 @@ class Kernels(NamedTuple):
 
     code: bytes
     symbols: dict[str, bytes]
-
-
-class GpuError(RuntimeError):
-    """A call of the driver failed; the message has the call and the driver's error name."""
 
 
 def _reserve_stacks(size: int) -> None:
@@ -81,59 +76,19 @@ def _wait_for_ends(graph: Any) -> None:
     checked(driver.cuGraphAddDependencies(graph, *ends, None, len(early)), "cuGraphAddDependencies")
 
 
-def checked(answer: tuple[Any, ...], call: str) -> Any:
-    """Return what the driver returned beside its status. Raises `MemoryError` if the GPU is out of
-    memory, `GpuError` for other failures."""
-    status, *values = answer
-    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-        raise MemoryError(f"{call}: out of memory on the GPU")
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise GpuError(f"{call}: {status.name}")
-    return values[0] if len(values) == 1 else tuple(values)
-
-
-class Region:
-    """Device memory, initially zero and freed with the object; size in bytes."""
-
-    def __init__(self, size: int) -> None:
-        self.size = max(size, 256)
-        self.address = int(checked(driver.cuMemAlloc(self.size), "cuMemAlloc"))
-        checked(driver.cuMemsetD8(self.address, 0, self.size), "cuMemsetD8")
-        # `Gpu`'s streams do not wait for work outside them.
-        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
-
-    def __del__(self) -> None:
-        if address := getattr(self, "address", 0):
-            driver.cuMemFree(address)
-
-
-class Pinned:
-    """Pinned host memory, which the device copies while the host continues; size in bytes."""
-
-    def __init__(self, size: int) -> None:
-        self.address = int(checked(driver.cuMemHostAlloc(size, 0), "cuMemHostAlloc"))
-        self.bytes = np.ctypeslib.as_array((c_uint8 * size).from_address(self.address))
-
-    def __del__(self) -> None:
-        if address := getattr(self, "address", 0):
-            driver.cuMemFreeHost(address)
-
-
-class Gpu:
+class Gpu(Stream):
     """The first visible device, with two streams: the main stream, and a side stream for work that
     the main one need not wait for. cache: folder for compiled kernels. stack_bytes: what the
     context reserves for each thread; the driver gives more to a kernel that needs it."""
 
     def __init__(self, cache: Path, stack_bytes: int = 0) -> None:
-        self._device = Device(0)
-        self._device.set_current()
+        Device(0).set_current()
         _reserve_stacks(stack_bytes)
-        self._main, self._side = self._device.create_stream(), self._device.create_stream()
-        self.stream, self.side = int(self._main.handle), int(self._side.handle)
+        super().__init__()
+        self._side = self._device.create_stream()
+        self.side = int(self._side.handle)
         major, minor = self._device.compute_capability
         self.architecture = f"sm_{major}{minor}"
-        self.name = self._device.name
-        self.cache_bytes = int(self._device.properties.l2_cache_size)
         self._cache = cache
         self.notes: list[str] = []  # what of the cache was damaged
         self._functions: dict[tuple[str, str], Any] = {}
@@ -161,48 +116,10 @@ class Gpu:
         bandwidth = 2 * memory * bus / 8
         return 1e6 * max(transferred / bandwidth, flops / (2 * LANES * multiprocessors * clock))
 
-    # ------------------------------------------------------------ memory
-
-    def upload(self, address: int, array: np.ndarray) -> None:
-        """Copy an array to the device after all enqueued work; returns when it is there."""
-        data = np.ascontiguousarray(array)
-        place = data.ctypes.data
-        checked(driver.cuMemcpyHtoDAsync(address, place, data.nbytes, self.stream), "cuMemcpyHtoD")
-        self.synchronize()
-
     def upload_beside(self, address: int, pinned: Pinned, size: int) -> None:
         """Enqueue on the side stream a copy of the first bytes of pinned memory to the device."""
         answer = driver.cuMemcpyHtoDAsync(address, pinned.address, size, self.side)
         checked(answer, "cuMemcpyHtoDAsync")
-
-    def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """Copy from the device after all enqueued work is done."""
-        self.synchronize()
-        array = np.empty(tuple(shape), dtype)
-        checked(driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "cuMemcpyDtoH")
-        return array
-
-    def fill(self, address: int, size: int, byte: int = 0) -> None:
-        """Enqueue filling that many bytes."""
-        checked(driver.cuMemsetD8Async(address, byte, size, self.stream), "cuMemsetD8Async")
-
-    def copy(self, target: int, source: int, size: int) -> None:
-        """Enqueue a copy within the device; size in bytes."""
-        checked(driver.cuMemcpyDtoDAsync(target, source, size, self.stream), "cuMemcpyDtoDAsync")
-
-    def write_word(self, address: int, value: int) -> None:
-        """Enqueue writing a 32-bit word, without a kernel or a copy."""
-        checked(driver.cuStreamWriteValue32(self.stream, address, value, 0), "cuStreamWriteValue32")
-
-    def write_columns(self, address: int, pitch: int, columns: int, rows: int, value: int) -> None:
-        """Enqueue the writing of a 32-bit word into the first columns of every row; pitch: bytes
-        from row to row."""
-        answer = driver.cuMemsetD2D32Async(address, pitch, value, columns, rows, self.stream)
-        checked(answer, "cuMemsetD2D32Async")
-
-    def synchronize(self) -> None:
-        """Wait for all enqueued work."""
-        checked(driver.cuStreamSynchronize(self.stream), "cuStreamSynchronize")
 
     # ------------------------------------------------------------ kernels
 
@@ -261,28 +178,6 @@ class Gpu:
         """Enqueue a captured graph."""
         checked(driver.cuGraphLaunch(graph, self.stream), "cuGraphLaunch")
 
-    def event(self) -> Any:
-        """Create an event for timing."""
-        return checked(driver.cuEventCreate(0), "cuEventCreate")
-
-    def record(self, event: Any) -> None:
-        """Record the event on the main stream."""
-        checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
-
-    def forget(self, event: Any) -> None:
-        """Free an event after it has occurred."""
-        checked(driver.cuEventDestroy(event), "cuEventDestroy")
-
-    def marker(self) -> Any:
-        """Create an event for waiting only; the host's thread sleeps while it waits."""
-        flags = driver.CUevent_flags
-        sleeping = flags.CU_EVENT_BLOCKING_SYNC | flags.CU_EVENT_DISABLE_TIMING
-        return checked(driver.cuEventCreate(sleeping), "cuEventCreate")
-
-    def wait(self, event: Any) -> None:
-        """Wait for an event; returns at once if it was never recorded."""
-        checked(driver.cuEventSynchronize(event), "cuEventSynchronize")
-
     def record_beside(self, event: Any) -> None:
         """Record the event on the side stream."""
         checked(driver.cuEventRecord(event, self.side), "cuEventRecord")
@@ -321,11 +216,6 @@ class Gpu:
             self.forget(event)
         checked(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy")
         return min(times)
-
-    def elapsed_ns(self, first: Any, second: Any) -> int:
-        """Nanoseconds between two events that have occurred."""
-        elapsed: float = checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime")
-        return round(elapsed * 1e6)
 
 
 def compile_source(source: str, expressions: Sequence[str], architecture: str) -> ObjectCode:

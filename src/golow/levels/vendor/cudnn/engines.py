@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from golow.cache import read_sealed, write_sealed
+from golow.levels.nvidia.memory import Region
 from golow.levels.vendor.cudnn import own, small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
-from golow.levels.vendor.cudnn.device import Gpu, Region
+from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT

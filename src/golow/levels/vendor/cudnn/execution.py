@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from golow.levels.nvidia.memory import Region
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
 from golow.levels.vendor.cudnn.branches import joins, runs_beside
-from golow.levels.vendor.cudnn.device import Gpu, Graph, Region
+from golow.levels.vendor.cudnn.device import Gpu, Graph
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
 from golow.levels.vendor.cudnn.kernels.delay import delay

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.device import Gpu, Pinned, Region
+from golow.levels.nvidia.memory import Pinned, Region
+from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, unpacked

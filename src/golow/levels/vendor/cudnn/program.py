@@ -11,17 +11,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import chain
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from golow.levels.nvidia.stopwatch import Stopwatch
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import Read
 from golow.levels.vendor.cudnn import GRAPH
-from golow.levels.vendor.cudnn.device import Gpu, GpuError, Region
+from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.feeding import Collector, Intake
@@ -278,41 +277,6 @@ class CuDnn(PlanProgram):
         self.tail.take_state(self.execution)
         self.tail.run(0)
         self.execution.take_state(self.tail)
-
-
-class Stopwatch:
-    """Times iterations with pairs of events."""
-
-    def __init__(self, gpu: Gpu, iterations: int) -> None:
-        self._gpu = gpu
-        self._pairs: list[tuple[Any, Any]] = []
-        # Created one by one, so that on failure the existing ones are freed.
-        self._pairs += ((gpu.event(), gpu.event()) for _ in range(iterations))
-        self._flushed: Region | None = None
-
-    def flush(self) -> None:
-        """Enqueue clearing the L2 cache."""
-        size = 2 * self._gpu.cache_bytes
-        self._flushed = self._flushed or Region(size)
-        self._gpu.fill(self._flushed.address, size)
-
-    def start(self, index: int) -> None:
-        """Enqueue the start event of an iteration."""
-        self._gpu.record(self._pairs[index][0])
-
-    def stop(self, index: int) -> None:
-        """Enqueue its end event."""
-        self._gpu.record(self._pairs[index][1])
-
-    def nanoseconds(self) -> tuple[int, ...]:
-        """Return the time of each iteration, after all events have occurred."""
-        self._gpu.synchronize()
-        return tuple(self._gpu.elapsed_ns(*pair) for pair in self._pairs)
-
-    def __del__(self) -> None:
-        for event in chain(*self._pairs):
-            with suppress(GpuError):  # at exit, the driver may already be gone
-                self._gpu.forget(event)
 
 
 if __name__ == "__main__":

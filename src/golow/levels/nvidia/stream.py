@@ -1,0 +1,92 @@
+"""A stream of the first visible GPU: what is enqueued on it, and its events for timing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import Device
+
+from golow.levels.nvidia.memory import checked
+
+
+class Stream:
+    """A stream of the first visible device, which becomes the current one. Addresses are the
+    device's; everything is enqueued, unless it says that it waits."""
+
+    def __init__(self) -> None:
+        self._device = Device(0)
+        self._device.set_current()
+        self._main = self._device.create_stream()
+        self.stream = int(self._main.handle)
+        self.name = self._device.name
+        self.cache_bytes = int(self._device.properties.l2_cache_size)
+
+    # ------------------------------------------------------------ memory
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """Copy an array to the device after all enqueued work; returns when it is there."""
+        data = np.ascontiguousarray(array)
+        place = data.ctypes.data
+        checked(driver.cuMemcpyHtoDAsync(address, place, data.nbytes, self.stream), "cuMemcpyHtoD")
+        self.synchronize()
+
+    def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """Copy from the device after all enqueued work is done."""
+        self.synchronize()
+        array = np.empty(tuple(shape), dtype)
+        checked(driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "cuMemcpyDtoH")
+        return array
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Enqueue filling that many bytes."""
+        checked(driver.cuMemsetD8Async(address, byte, size, self.stream), "cuMemsetD8Async")
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueue a copy within the device; size in bytes."""
+        checked(driver.cuMemcpyDtoDAsync(target, source, size, self.stream), "cuMemcpyDtoDAsync")
+
+    def write_word(self, address: int, value: int) -> None:
+        """Enqueue writing a 32-bit word, without a kernel or a copy."""
+        checked(driver.cuStreamWriteValue32(self.stream, address, value, 0), "cuStreamWriteValue32")
+
+    def write_columns(self, address: int, pitch: int, columns: int, rows: int, value: int) -> None:
+        """Enqueue the writing of a 32-bit word into the first columns of every row; pitch: bytes
+        from row to row."""
+        answer = driver.cuMemsetD2D32Async(address, pitch, value, columns, rows, self.stream)
+        checked(answer, "cuMemsetD2D32Async")
+
+    def synchronize(self) -> None:
+        """Wait for all enqueued work."""
+        checked(driver.cuStreamSynchronize(self.stream), "cuStreamSynchronize")
+
+    # ------------------------------------------------------------ events
+
+    def event(self) -> Any:
+        """Create an event for timing."""
+        return checked(driver.cuEventCreate(0), "cuEventCreate")
+
+    def record(self, event: Any) -> None:
+        """Record the event."""
+        checked(driver.cuEventRecord(event, self.stream), "cuEventRecord")
+
+    def forget(self, event: Any) -> None:
+        """Free an event after it has occurred."""
+        checked(driver.cuEventDestroy(event), "cuEventDestroy")
+
+    def marker(self) -> Any:
+        """Create an event for waiting only; the host's thread sleeps while it waits."""
+        flags = driver.CUevent_flags
+        sleeping = flags.CU_EVENT_BLOCKING_SYNC | flags.CU_EVENT_DISABLE_TIMING
+        return checked(driver.cuEventCreate(sleeping), "cuEventCreate")
+
+    def wait(self, event: Any) -> None:
+        """Wait for an event; returns at once if it was never recorded."""
+        checked(driver.cuEventSynchronize(event), "cuEventSynchronize")
+
+    def elapsed_ns(self, first: Any, second: Any) -> int:
+        """Nanoseconds between two events that have occurred."""
+        elapsed: float = checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime")
+        return round(elapsed * 1e6)
