@@ -44,10 +44,11 @@ class StepList:
         reads: Sequence[Tensor | None],
         writes: Sequence[Tensor | None],
         operation: str = "",
+        names: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Add a kernel as a step; its pointers are what it reads, then what it writes. None is
-        absent."""
-        call = KernelCall(kernel, (*reads, *writes))
+        absent. names: as in `KernelCall`."""
+        call = KernelCall(kernel, (*reads, *writes), tuple(names))
         self._add(call, _present(reads), _present(writes), operation, kernel.expression)
 
     def kernels(
