@@ -37,6 +37,7 @@ LEVELS = {
     "torchscript": ("#56B4E9", "s"),
     "compile": ("#E69F00", "^"),
     "cudagraph": ("#CC79A7", "D"),
+    "aotinductor": ("#A65628", "d"),
     "libtorch": ("#0072B2", "v"),
     "onednn": ("#D55E00", "X"),
     "cudnn": ("#D55E00", "X"),
@@ -44,12 +45,13 @@ LEVELS = {
     "openvino": ("#882255", "*"),
     "jax": ("#999933", "H"),
 }
-OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "d", "8")
+OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "8")
 VARIANTS: dict[str, Line] = {
     "channels_last": (0, (5, 2)),
     "freezing": (0, (5, 2)),
     "autotune": (0, (5, 2)),
     "max-autotune": (0, (3, 1, 1, 1)),
+    "cudagraph": (0, (1, 1)),
     "cudagraphs": (0, (1, 1)),
     "freezing-cudagraphs": (0, (3, 1, 1, 1, 1, 1)),
 }
@@ -80,6 +82,8 @@ METADATA: dict[Format, dict[str, Any]] = {
     "png": {},
     "pdf": {"CreationDate": None},
 }
+# The field of the file that has the whole caption.
+DESCRIPTION: dict[Format, str] = {"svg": "Description", "png": "Description", "pdf": "Subject"}
 
 CAPTION_SIZE = 6.5
 # Text sizes in inches: a figure grows by its caption and legend, so that panels keep their size.
@@ -190,9 +194,33 @@ def level_handle(level: str) -> Line2D:
 
 def caption(figure: Figure, paragraphs: Sequence[str]) -> None:
     """The paragraphs below the panels, wrapped to the figure's width."""
-    width = int(figure.get_figwidth() / CAPTION_CHARACTER)
-    wrapper = textwrap.TextWrapper(width, break_on_hyphens=False)
-    lines = [line for text in paragraphs for line in wrapper.wrap(text)]
+    wrapper = textwrap.TextWrapper(_caption_width(figure), break_on_hyphens=False)
+    _write_below(figure, [line for text in paragraphs for line in wrapper.wrap(text)])
+    _describe(figure, paragraphs)
+
+
+def short_caption(figure: Figure, lines: Sequence[str], details: Sequence[str]) -> None:
+    """The lines below the panels, each cut where the figure ends; they and the details are whole in
+    the metadata of the figure's file."""
+    width = _caption_width(figure)
+    _write_below(figure, [textwrap.shorten(line, width, placeholder=" ...") for line in lines])
+    _describe(figure, [*lines, *details])
+
+
+def description(figure: Figure) -> str:
+    """The whole caption, a paragraph per line."""
+    return str(figure.get_label())
+
+
+def _describe(figure: Figure, paragraphs: Sequence[str]) -> None:
+    figure.set_label("\n".join(paragraphs))  # nothing draws it
+
+
+def _caption_width(figure: Figure) -> int:
+    return int(figure.get_figwidth() / CAPTION_CHARACTER)
+
+
+def _write_below(figure: Figure, lines: Sequence[str]) -> None:
     _grow(figure, CAPTION_LINE * len(lines))
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=CAPTION_SIZE, linespacing=1.35)
 
@@ -213,7 +241,8 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[Forma
         if kind not in METADATA:
             raise GolowError(f"figures cannot be written as {kind}", f"use {', '.join(METADATA)}.")
         data = io.BytesIO()
-        figure.savefig(data, format=kind, metadata=METADATA[kind])
+        described = {DESCRIPTION[kind]: description(figure)} if description(figure) else {}
+        figure.savefig(data, format=kind, metadata={**METADATA[kind], **described})
         path = folder / f"{file_name(name)}.{kind}"
         write_file(path, data.getvalue())
         files.append(path)
