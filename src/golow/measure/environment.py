@@ -47,6 +47,8 @@ PACKAGES = (
 )
 
 GPU_PACKAGES = (
+    "onnxruntime-gpu",
+    "tensorrt-cu13",
     "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",

@@ -42,9 +42,10 @@ LEVELS = {
     "cudnn": ("#D55E00", "X"),
     "onnxruntime": ("#009E73", "P"),
     "openvino": ("#882255", "*"),
+    "tensorrt": ("#117733", "p"),
     "jax": ("#999933", "H"),
 }
-OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "p", "h", "d", "8")
+OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "d", "8")
 VARIANTS: dict[str, Line] = {
     "channels_last": (0, (5, 2)),
     "freezing": (0, (5, 2)),

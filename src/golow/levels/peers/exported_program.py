@@ -50,6 +50,24 @@ def probe(packages: tuple[str, ...], extra: str) -> Probe:
     )
 
 
+def probe_distributions(distributions: tuple[str, ...], extra: str) -> Probe:
+    """These distributions must be installed; none of them is imported."""
+    for name in distributions:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            return Probe(False, f"{name} is not installed", f"pip install 'golow[{extra}]'")
+    return Probe(True)
+
+
+def require_float32(bundle: Bundle, level: str) -> None:
+    """Raise `Unsupported` for half precision: models are exported in float32."""
+    precision = bundle.workload.precision
+    if precision in ("bf16", "fp16"):
+        reason = f"it exports the model in float32, not in {precision}"
+        raise Unsupported(level, f"{reason}; use --precision default, tf32 or ieee")
+
+
 def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) -> Launch:
     """The launch of the level's worker on its exported model, from the cache or newly exported.
 
