@@ -1,6 +1,7 @@
-"""Small networks of the tests, named as users name theirs: ``tests/networks.py:Network``."""
+"""Small networks of the tests, named as users name theirs: ``tests/networks.py:Network``.
 
-from __future__ import annotations
+Annotations are not postponed here: `torch.jit.script` reads them, and takes no text.
+"""
 
 import time
 from typing import Any
@@ -10,6 +11,12 @@ from torch import Tensor, nn
 
 INPUT = (3, 16, 16)  # one sample of Network
 FEATURES = 16  # one sample of Linear
+
+
+@torch.jit.ignore
+def say_that_it_works() -> None:
+    """Print at once, also from a script: a script's own `print` cannot flush."""
+    print("a network is at work", flush=True)
 
 
 class Network(nn.Module):
@@ -27,7 +34,7 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[batch, 3, height, width] -> [batch, 10]"""
         if not torch.compiler.is_compiling():
-            print("a network is at work", flush=True)
+            say_that_it_works()
         x = torch.relu(self.bn1(self.conv1(x)))
         x = torch.relu(self.bn2(self.conv2(x)))
         return self.fc(x.mean((2, 3)))

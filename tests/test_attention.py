@@ -19,6 +19,7 @@ from golow.levels.vendor.cudnn.products import AttentionProblem
 from golow.lower.attention import keep_attention
 from golow.lower.graph import Graph
 from golow.lower.operators.attention import Attention, AttentionBackward
+from golow.lower.operators.expand import Expand
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from heads import Heads
@@ -73,6 +74,49 @@ def test_attention_is_one_operator(mode: Mode, causal: bool, groups: int) -> Non
     assert count(graph, Attention) == 1
     assert count(graph, AttentionBackward) == (mode == "train")
     assert_close(case.run(graph), case.run(case.graph), "kept")
+
+
+MASKS = ["padding", "rows", "numbers"]
+
+
+def masked(mask: str, mode: Mode) -> Case:
+    torch.manual_seed(0)
+    return Case(Heads(mask=mask), torch.randn(2, 8, 16), mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_mask_is_added_to_the_scores(mode: Mode, mask: str) -> None:
+    """A row that sees nothing gives zero and has no gradient, as in PyTorch."""
+    case = masked(mask, mode)
+    graph = kept(case)
+    assert count(graph, Attention) == 1
+    assert count(graph, AttentionBackward) == (mode == "train")
+    assert_close(case.run(graph), case.run(case.graph), "kept")
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_value_of_masked_attention_is_where_the_plan_says(mode: Mode, mask: str) -> None:
+    graph = lowered_whole(masked(mask, mode))
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+
+
+class Twice(nn.Module):
+    """Two layers of attention with the same mask."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.ones(8, 8).tril().bool()
+        for _ in range(2):
+            x = functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        return x
+
+
+def test_layers_share_what_their_mask_becomes() -> None:
+    graph = kept(Case(Twice(), torch.randn(2, 3, 8, 16)))
+    assert count(graph, Attention) == 2
+    assert count(graph, Expand) == 1
 
 
 @pytest.mark.parametrize("kind", ["mask", "narrow", "wide", "three axes"])

@@ -35,6 +35,9 @@ HEADS = {
     "one for all": Heads(groups=1, width=64),
     "wide": Heads(width=128),
     "other length": Heads(seen=3, width=24),
+    "padded": Heads(mask="padding"),
+    "a hidden row": Heads(mask="rows", groups=2),
+    "distances": Heads(mask="numbers"),
 }
 
 

@@ -168,42 +168,6 @@ def test_an_example_in_a_page_runs(code: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-REFUSED = """
-import torch
-from golow.levels.torch.scripted import program
-class Refused(torch.nn.Module):
-    def forward(self, x):
-        return {str(i): x for i in range(3)}[str(x.shape)]
-program("").lower(Refused(), ())
-"""
-
-
-def test_the_example_level_runs(tmp_path: Path) -> None:
-    """The file and the row of docs/adding_a_level.md, in a copy of the package."""
-    package = tmp_path / "golow"
-    shutil.copytree(SOURCES, package, ignore=shutil.ignore_patterns("__pycache__"))
-    [(name, code)] = FILE.findall((ROOT / "docs" / "adding_a_level.md").read_text())
-    (package / name).write_text(code)
-    ladder = package / "levels" / "ladder.py"
-    text = ladder.read_text()
-    assert "scripted" not in text
-    row = "    torchscript.LEVEL,\n"
-    ladder.write_text(
-        text.replace(row, f"{row}    scripted.LEVEL,\n").replace(
-            "LADDER:", "from golow.levels.torch import scripted\n\nLADDER:", 1
-        )
-    )
-    command = [sys.executable, "-c", "from golow.cli import main; main()", "compare"]
-    options = ["--levels", "scripted", "--threads", "1", "--time-limit", "0.3"]
-
-    trained = run([*command, "mnist_cnn", "--mode", "train", *options], tmp_path, tmp_path)
-    assert trained.returncode == 0, trained.stderr + trained.stdout
-    assert re.search(r"^ scripted +match", trained.stdout, re.MULTILINE), trained.stdout
-
-    refused = run([sys.executable, "-c", REFUSED], tmp_path, tmp_path)
-    assert "scripted does not support this workload: torch.jit.script refuses it" in refused.stderr
-
-
 # ---------------------------------------------------------------- the example operator
 
 

@@ -16,7 +16,7 @@ SOURCES = Path(golow.__file__).parent
 ROWS = [
     {"record"},
     {"files", "observer", "spreadsheet"},
-    {"cache", "scratch"},
+    {"cache", "lock", "scratch"},
     {"models", "data"},
     {"lower"},
     {"workload"},

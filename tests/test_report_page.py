@@ -228,7 +228,7 @@ def test_a_filter_leaves_the_rows_with_all_words(window: Browser, tmp_path: Path
         "const box = document.querySelector('input[type=search]'); box.value = '777 forward';"
         "box.dispatchEvent(new Event('input'))"
     )
-    assert window.run(rows) == 1
+    assert window.run(rows) == 3  # its name has two points: the layer, and the two that it is in
 
 
 @in_a_browser

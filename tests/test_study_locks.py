@@ -45,7 +45,8 @@ def test_a_lock_has_one_holder_and_his_name(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_dead_holder_is_free(tmp_path: Path) -> None:
     def hold() -> None:
-        DeviceLock("GPU-1", tmp_path).acquire("dead")
+        lock = DeviceLock("GPU-1", tmp_path)
+        lock.acquire("dead")
         threading.Event().wait()
 
     holder = FORK.Process(target=hold)

@@ -1,9 +1,9 @@
 """Temporary folders that do not outlive golow, whatever ends it.
 
 Beside a folder ``golow-XXXXXXXX`` in the temporary directory is ``golow-XXXXXXXX.scratch-lock``, a
-file that the folder's owner has locked (flock). The lock is the kernel's: it ends with its owner,
-also by ``kill -9``. A folder whose lock is free is abandoned: the next scratch folder that the same
-user's golow makes removes it.
+file that the folder's owner has locked (filelock). The lock is the kernel's: it ends with its
+owner, also by ``kill -9``. A folder whose lock is free is abandoned: the next scratch folder that
+the same user's golow makes removes it.
 
 The lock file comes first and goes last, so that at no moment there is a folder without one.
 """
@@ -11,7 +11,6 @@ The lock file comes first and goes last, so that at no moment there is a folder 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import shutil
 import signal
@@ -22,12 +21,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from golow.files import writing
 
 HINT = "free some space, or name another folder: TMPDIR=/large/disk golow ..."
 PREFIX, LOCK, GOING = "golow-", ".scratch-lock", ".going"
 
-_own: dict[Path, int] = {}  # the folders of this process, and the descriptors of their locks
+_own: dict[Path, FileLock] = {}  # the folders of this process, and their locks
 
 
 @contextmanager
@@ -49,13 +50,13 @@ def scratch_folder() -> Iterator[Path]:
 def remove_abandoned() -> None:
     """Remove the folders of this user whose owners have ended without removing them."""
     for file in Path(tempfile.gettempdir()).glob(f"{PREFIX}*{LOCK}"):
-        handle = _free_lock(file)
-        if handle is not None:
+        lock = _taken(file)
+        if lock is not None:
             try:
                 if _is_own(file.with_suffix("")):
                     _delete(file)
             finally:
-                os.close(handle)
+                lock.release()
 
 
 @atexit.register
@@ -72,43 +73,40 @@ def remove_own() -> None:
 def _created() -> Path:
     with _uninterrupted(), writing(tempfile.gettempdir(), HINT):
         while True:
-            handle, name = tempfile.mkstemp(prefix=PREFIX, suffix=LOCK)  # closed on exec
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink:
-                break
-            os.close(handle)  # another start took it for abandoned before it was locked
+            handle, name = tempfile.mkstemp(prefix=PREFIX, suffix=LOCK)
+            os.close(handle)
+            lock = _taken(Path(name))
+            if lock is not None:
+                break  # else another start took it for abandoned before it was locked
         folder = Path(name).with_suffix("")
         try:
             folder.mkdir(mode=0o700)
         except OSError:
             Path(name).unlink()
-            os.close(handle)
+            lock.release()
             raise
-        _own[folder] = handle
+        _own[folder] = lock
         return folder
 
 
 def _remove(folder: Path) -> None:
     with _uninterrupted():
-        handle = _own.pop(folder, None)
-        if handle is not None:
+        lock = _own.pop(folder, None)
+        if lock is not None:
             _delete(folder.with_suffix(LOCK))
-            os.close(handle)
+            lock.release()
 
 
-def _free_lock(file: Path) -> int | None:
-    """A descriptor that holds the lock; None if somebody else holds it, or if the file is not one
-    that this user's golow has made."""
-    try:
-        handle = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    status = os.fstat(handle)
-    if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-    os.close(handle)
+def _taken(file: Path) -> FileLock | None:
+    """The lock, which is held now; None if somebody else holds it, or if the file is not one that
+    this user's golow has made."""
+    with suppress(OSError, Timeout):
+        status = file.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+            # A thread other than the one that took it may remove the folder.
+            lock = FileLock(file, timeout=0, thread_local=False)
+            lock.acquire()
+            return lock
     return None
 
 
@@ -155,9 +153,7 @@ def _uninterrupted() -> Iterator[None]:
 
 def _forget() -> None:
     """In a forked child: the folders are the parent's, and their locks must end with the parent."""
-    for handle in _own.values():
-        os.close(handle)
-    _own.clear()
+    _own.clear()  # filelock itself has let go of them: its hook was registered before
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -101,10 +101,19 @@ def render_layers(
 
 
 def layer_columns(runs: Sequence[Divided]) -> list[Column]:
-    """The runs that have times by layer, all grouped to the same depth of paths."""
-    measured = [run for run in runs if run.layers]
-    depth = _depth([step.modules[0] for run in measured for step in run.layers])
-    return [_column(run, depth) for run in measured]
+    """The runs that have times by layer, all grouped to the same depth of paths, that of a readable
+    table."""
+    return columns_at(runs, readable_depth(runs))
+
+
+def columns_at(runs: Sequence[Divided], depth: int) -> list[Column]:
+    """The same, with paths of that many components; 0 leaves a row a phase."""
+    return [_column(run, depth) for run in runs if run.layers]
+
+
+def deepest(runs: Sequence[Divided]) -> int:
+    """Components of the longest path."""
+    return max((path.count(".") + 1 for path in _paths(runs)), default=1)
 
 
 def layer_rows(columns: Sequence[Column]) -> list[Row]:
@@ -120,16 +129,21 @@ def layer_rows(columns: Sequence[Column]) -> list[Row]:
     return sorted(merged, key=lambda row: PHASES.index(row.phase))
 
 
-def _depth(paths: Sequence[str]) -> int:
+def readable_depth(runs: Sequence[Divided]) -> int:
     """Components of a path to keep: as many as leave a readable table."""
-    deepest = max((path.count(".") + 1 for path in paths), default=1)
-    for depth in range(deepest, 1, -1):
-        if len({_group(path, depth) for path in paths}) <= MOST_LAYERS:
+    paths = _paths(runs)
+    for depth in range(deepest(runs), 1, -1):
+        if len({group(path, depth) for path in paths}) <= MOST_LAYERS:
             return depth
     return 1
 
 
-def _group(path: str, depth: int) -> str:
+def _paths(runs: Sequence[Divided]) -> list[str]:
+    return [step.modules[0] for run in runs for step in run.layers]
+
+
+def group(path: str, depth: int) -> str:
+    """The first components of a path."""
     return ".".join(path.split(".")[:depth])
 
 
@@ -139,7 +153,7 @@ def _column(run: Divided, depth: int) -> Column:
     covered: dict[Row, Row] = {}
     kernels: dict[Row, float] = {}
     for step in run.layers:
-        first, *others = (Row(_group(path, depth), step.phase) for path in step.modules)
+        first, *others = (Row(group(path, depth), step.phase) for path in step.modules)
         steps.setdefault(first, []).append(step)
         for other in others:
             covered.setdefault(other, first)

@@ -1,19 +1,19 @@
 """A lock that allows one study at a time on a device and names its holder.
 
-The lock is the kernel's (flock on a file in golow's cache), so it ends with the process that holds
-it, however that ends. The file's text tells waiting studies who holds it.
+The lock is the kernel's (filelock, on a file in golow's cache), so it ends with the process that
+holds it, however that ends. The file's text tells waiting studies who holds it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from golow.record import GolowError, Record
 
@@ -38,7 +38,9 @@ class DeviceLock:
     def __init__(self, device: str, cache: Path) -> None:
         self.device = device
         self.file = cache / "locks" / f"{device}.lock"
-        self._handle: int | None = None
+        # Without flock it would write into the file itself, which is the holder's; then there is no
+        # lock. A thread other than the one that took it may release it.
+        self._lock = FileLock(self.file, timeout=0, thread_local=False, fallback_to_soft=False)
 
     def __enter__(self) -> Self:
         return self
@@ -49,28 +51,24 @@ class DeviceLock:
     @property
     def held(self) -> bool:
         """Whether this object holds the lock."""
-        return self._handle is not None
+        return self._lock.is_locked
 
     def acquire(self, name: str) -> bool:
         """Take the lock if it is free; does not wait. name: of the study."""
-        if self._handle is not None:
+        if self.held:
             return True
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._lock.acquire()
+        except Timeout:
+            return False
         except OSError as error:
             raise GolowError(
                 f"{self.file} cannot be opened: {error.strerror}",
                 "it records who measures on a device; set GOLOW_CACHE to use another folder.",
             ) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return False
-        self._handle = handle
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
-        _write(handle, msgspec.json.encode(Holder(name=name, process=os.getpid(), since=since)))
+        self._write(msgspec.json.encode(Holder(name=name, process=os.getpid(), since=since)))
         return True
 
     def holder(self) -> str:
@@ -82,14 +80,11 @@ class DeviceLock:
 
     def release(self) -> None:
         """Release the lock."""
-        if self._handle is not None:
-            _write(self._handle, b"")
-            os.close(self._handle)
-            self._handle = None
+        if self.held:
+            self._write(b"")
+            self._lock.release()
 
-
-def _write(handle: int, text: bytes) -> None:
-    """Write the file's text, which is only for people: a full disk must not cost the lock."""
-    with contextlib.suppress(OSError):
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, text, 0)
+    def _write(self, text: bytes) -> None:
+        """Write the file's text, which is only for people: a full disk must not cost the lock."""
+        with contextlib.suppress(OSError):
+            self.file.write_bytes(text)

@@ -9,13 +9,11 @@ different folders.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,12 +24,15 @@ import msgspec
 
 from golow.comparison import store
 from golow.files import is_file, read_json, read_text, write_whole, writing
+from golow.lock import held
 from golow.measure.environment import unlike
 from golow.measure.words import LEAST_ROUNDS
 from golow.record import Comparison, Device, Environment, GolowError, encode
 from golow.study.record import FORMAT_VERSION, CellRecord, Study
 
-PATIENCE = 1.0  # seconds to wait for the lock of a study
+# Seconds to wait for the lock of a study: a process that a killed study was about to start may
+# still hold it for a moment.
+PATIENCE = 1.0
 DIGEST_LENGTH = 8  # hexadecimal digits in the name of an environment's folder
 
 
@@ -69,13 +70,8 @@ class StudyFolder:
         what an earlier run left unfinished."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
-        with file:
-            if not _locked(file.fileno()):
-                raise GolowError(
-                    f"another golow is running the study in {self.path}",
-                    "wait until it is done, or end it.",
-                )
+        taken = f"another golow is running the study in {self.path}"
+        with held(self.path, taken, self._hint, PATIENCE):
             self._tidy()
             try:
                 yield
@@ -169,9 +165,12 @@ class StudyFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        hint = f"free some space, then run golow study resume {self.path.name}."
-        with writing(self.path, hint):
+        with writing(self.path, self._hint):
             yield
+
+    @property
+    def _hint(self) -> str:
+        return f"free some space, then run golow study resume {self.path.name}."
 
 
 def to_toml(study: Study) -> str:
@@ -188,21 +187,6 @@ def _lines(fields: dict[str, Any]) -> list[str]:
         for name, value in fields.items()
         if value not in (None, [])
     ]
-
-
-def _locked(handle: int) -> bool:
-    """Take the lock of a study's folder. Wait a moment if needed: a process that a killed study was
-    about to start may still hold it."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        else:
-            return True
 
 
 def _moved_into(place: Path, record: CellRecord, draft: Path) -> CellRecord:

@@ -15,7 +15,6 @@ state is removed last, so a kill loses only the epoch in progress.
 
 from __future__ import annotations
 
-import fcntl
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from safetensors.numpy import save
 
 from golow.comparison.store import with_errors
 from golow.files import is_file, move_into_place, read_json, write_whole, writing
+from golow.lock import held as folder_held
 from golow.record import GolowError, Record, encode
 from golow.training.record import (
     FORMAT_VERSION,
@@ -229,15 +229,7 @@ def run_folder(training: Path, level: str, initialisation: str, seed: int) -> Ru
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Lock the folder for this process; the lock is released however the block ends."""
-    with _writing(folder):
-        file = (folder / ".lock").open("w")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise GolowError(
-                f"another golow is training in {folder}", "wait until it is done, or end it."
-            ) from error
+    with folder_held(folder, f"another golow is training in {folder}", _hint(folder)):
         yield
 
 
@@ -262,6 +254,9 @@ def _decoded(file: Path, data: dict[str, Any], kind: type[Kind]) -> Kind:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    hint = f"free some space; golow train --resume {folder} continues after the last whole epoch."
-    with writing(folder, hint):
+    with writing(folder, _hint(folder)):
         yield
+
+
+def _hint(folder: Path) -> str:
+    return f"free some space; golow train --resume {folder} continues after the last whole epoch."

@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 
 
 class Attention(Operator, frozen=True, kw_only=True):
-    """softmax(scale * query key^T) value, and the logarithm of each row's sum of exponentials.
+    """softmax(scale * query key^T + added) value, and the logarithm of each row's sum of
+    exponentials.
 
     query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G; the
     results are [B, H, L, D] and [B, H, L]. causal: row i sees the first i + 1 keys. scale: None is
-    1 / sqrt(E).
+    1 / sqrt(E). added: None, or four axes that broadcast to [B, H, L, S].
     """
 
     query: Ref
     key: Ref
     value: Ref
+    added: Ref | None
     causal: bool
     scale: float | None
 
@@ -32,11 +34,18 @@ class Attention(Operator, frozen=True, kw_only=True):
 
     @staticmethod
     def meaning(
-        query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float | None
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        added: Tensor | None,
+        causal: bool,
+        scale: float | None,
     ) -> tuple[Any, ...]:
         from golow.lower.decompositions.attention import flash_forward
 
-        result: tuple[Any, ...] = flash_forward(query, key, value, 0.0, causal, scale=scale)
+        result: tuple[Any, ...] = flash_forward(
+            query, key, value, 0.0, causal, attn_mask=added, scale=scale
+        )
         return result
 
 
@@ -51,6 +60,7 @@ class AttentionBackward(Operator, frozen=True, kw_only=True):
     value: Ref
     output: Ref
     logarithm: Ref
+    added: Ref | None
     causal: bool
     scale: float | None
 
@@ -66,12 +76,22 @@ class AttentionBackward(Operator, frozen=True, kw_only=True):
         value: Tensor,
         output: Tensor,
         logarithm: Tensor,
+        added: Tensor | None,
         causal: bool,
         scale: float | None,
     ) -> tuple[Any, ...]:
         from golow.lower.decompositions.attention import flash_backward
 
         result: tuple[Any, ...] = flash_backward(
-            gradient, query, key, value, output, logarithm, 0.0, causal, scale=scale
+            gradient,
+            query,
+            key,
+            value,
+            output,
+            logarithm,
+            0.0,
+            causal,
+            attn_mask=added,
+            scale=scale,
         )
         return result

@@ -58,9 +58,9 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Block:
     return {"kind": "facts", "pairs": [[visible(name), visible(text)] for name, text in pairs]}
 
 
-def column(title: str, *, number: bool = True) -> dict[str, Any]:
-    """number: aligned to the right and sorted by number."""
-    return {"title": visible(title), "number": number}
+def column(title: str, *, number: bool = True, key: str = "") -> dict[str, Any]:
+    """number: aligned to the right and sorted by number. key: the colour that stands for it."""
+    return {"title": visible(title), "number": number, "key": key}
 
 
 def cell(text: str, order: float | None = None, **more: Any) -> dict[str, Any]:
@@ -91,6 +91,19 @@ def table(
     }
 
 
+def tree(
+    caption: str,
+    columns: Sequence[dict[str, Any]],
+    rows: Iterable[Sequence[dict[str, Any]]],
+    parents: Sequence[int | None],
+    opened: Iterable[int],
+) -> Block:
+    """A table whose rows hang below one another. parents: the number of each row's parent, None for
+    a root. opened: the numbers of the rows that are open at first."""
+    hanging = {"parents": list(parents), "opened": list(opened), "filtered": True}
+    return {**table(caption, columns, rows), **hanging}
+
+
 def table_of(shown: Table, caption: str) -> Block:
     """A table of the terminal, with its cells' texts as they are there."""
     columns = [
@@ -111,6 +124,11 @@ def order_of(text: str) -> float | None:
 def side_by_side(parts: Iterable[Block]) -> Block:
     """Blocks beside one another, as far as there is room."""
     return {"kind": "beside", "blocks": list(parts)}
+
+
+def folded(title: str, parts: Iterable[Block]) -> Block:
+    """Blocks that are shown when the title is clicked, and on paper."""
+    return {"kind": "folded", "title": visible(title), "blocks": list(parts)}
 
 
 def chart(
@@ -148,6 +166,58 @@ def line(
         "marked": {str(number): visible(why) for number, why in marked.items()},
         "plain": plain,
     }
+
+
+def dots(
+    name: str,
+    points: Iterable[tuple[float, float]],
+    sizes: Iterable[float],
+    texts: Iterable[str],
+    marked: Mapping[int, str] = {},
+) -> dict[str, Any]:
+    """Dots without a line. sizes: their radius in pixels. texts: what each says. marked: as of a
+    line."""
+    made = line(name, points, marked=marked)
+    return {**made, "sizes": list(sizes), "texts": [visible(text) for text in texts]}
+
+
+def area(
+    title: str,
+    axes: tuple[str, str],
+    moments: Iterable[float],
+    parts: Iterable[tuple[str, str, Iterable[float]]],
+    *,
+    mark: tuple[float, float, str] | None = None,
+    limit: tuple[float, str] | None = None,
+) -> Block:
+    """Parts on top of one another; each value holds from its moment on. axes: across, up. parts:
+    name, colour, values. mark: a point with its text. limit: a dashed height with its text."""
+    return {
+        "kind": "area",
+        "title": visible(title),
+        "across": visible(axes[0]),
+        "up": visible(axes[1]),
+        "moments": list(moments),
+        "parts": [
+            {"name": visible(name), "colour": colour, "values": list(values)}
+            for name, colour, values in parts
+        ],
+        "mark": mark,
+        "limit": limit,
+    }
+
+
+def flame(title: str, rows: Iterable[Iterable[tuple[float, float, str, str]]]) -> Block:
+    """Boxes below one another, the outermost first: each from a share of the width to another one,
+    with its colour and its text."""
+    shown = [
+        [
+            {"from": a, "to": b, "colour": colour, "text": visible(text)}
+            for a, b, colour, text in row
+        ]
+        for row in rows
+    ]
+    return {"kind": "flame", "title": visible(title), "rows": shown}
 
 
 def level_colour(level: str) -> str:

@@ -1,17 +1,21 @@
-"""A profile as sections: what a step's time goes to, its layers across levels, its operators and
-kernels, what to do about it."""
+"""A profile as sections: what a step's time goes to and what to do about it, its layers across
+levels, the roofline, operators and kernels, memory over the step, and the way down of a layer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
 
+from golow.profiling.idle import CAUSES
 from golow.profiling.record import LevelProfile, Profile
-from golow.report.layers import Row, layer_columns, layer_rows
-from golow.report.page import blocks
+from golow.profiling.roofline import step_rate
+from golow.profiling.summary import ROLES
+from golow.report.page import blocks, layer_tree, memory, roofline, way_down
 from golow.report.page.blocks import Block
 from golow.report.profiling.advice import TEXTS
 from golow.report.profiling.figures import ROLE_COLOURS
-from golow.report.units import bytes_text, count_text, seconds_text, share_text
+from golow.report.profiling.table import GPU_ROWS
+from golow.report.units import bytes_text, count_text, decimal_text, seconds_text, share_text
 
 OTHER = "#9aa3ad"
 
@@ -24,9 +28,19 @@ def sections(found: Sequence[Profile], name: str) -> list[Block]:
         own = f"{name}-{number}"
         made.append(blocks.section(f"{own}-why", f"Where the time goes{of}", _summary(profile)))
         if any(level.layers for level in profile.levels):
-            made.append(blocks.section(f"{own}-layers", f"By layer{of}", _layers(profile)))
+            title = f"By layer{of}"
+            made.append(blocks.section(f"{own}-layers", title, layer_tree.blocks_of(profile)))
+        if any(level.layers for level in profile.levels):
+            title = f"Roofline{of}"
+            made.append(blocks.section(f"{own}-roofline", title, roofline.blocks_of(profile)))
         if any(level.operators or level.kernels for level in profile.levels):
             made.append(blocks.section(f"{own}-parts", f"Operators{of}", _parts(profile)))
+        if any(level.memory for level in profile.levels):
+            title = f"Memory of a step{of}"
+            made.append(blocks.section(f"{own}-memory", title, memory.blocks_of(profile)))
+        for place, way in enumerate(profile.ways):
+            title = f"The way down of {way.layer}{of}"
+            made.append(blocks.section(f"{own}-way-{place}", title, way_down.blocks_of(way)))
     return made
 
 
@@ -38,16 +52,57 @@ def _summary(found: Profile) -> Iterator[Block]:
                 yield blocks.code(finding.command)
     profiled = [level for level in found.levels if level.summary]
     longest = max((_seconds(level) for level in profiled), default=1.0)
-    roles = list(dict.fromkeys(part.role for level in profiled for part in level.summary))
+    used = {part.role for level in profiled for part in level.summary}
+    roles = [role for role in ROLES if role in used]
     columns = [blocks.column("level", number=False), blocks.column("a profiled step", number=False)]
-    columns += [blocks.column(title) for title in ("profiled", "without profiler", *roles)]
-    rows = [_summary_row(level, roles, longest) for level in profiled]
+    columns += [blocks.column(title) for title in ("profiled", "without profiler")]
+    columns += [blocks.column(role, key=ROLE_COLOURS.get(role, OTHER)) for role in roles]
+    more = _more_figures(found, profiled)
+    columns += map(blocks.column, more)
+    rows = [
+        [
+            *_summary_row(level, roles, longest),
+            *(blocks.cell(*figure(level)) for figure in more.values()),
+        ]
+        for level in profiled
+    ]
     if rows:
         yield blocks.table("What a step's time goes to", columns, rows)
     for level in found.levels:
         if not level.summary:
             why = level.missing or f"{level.verdict}: {level.reason}"
             yield blocks.paragraph(f"{level.level} has no profile: {why}", style="note")
+
+
+Figure = Callable[[LevelProfile], tuple[str, float | None]]
+
+
+def _more_figures(found: Profile, levels: Sequence[LevelProfile]) -> dict[str, Figure]:
+    """What else the terminal's summary has of these levels, as far as any has it: why the GPU was
+    idle, how it was used, and the arithmetic of the step."""
+    possible: dict[str, Figure] = {}
+    for cause in CAUSES:
+        possible[f"GPU idle: {cause}"] = lambda level, cause=cause: _as_share(  # type: ignore[misc]
+            next((part.share for part in level.idle if part.role == cause), None)
+        )
+    for name, figure in GPU_ROWS.items():
+        possible[name] = lambda level, figure=figure: _as_share(  # type: ignore[misc]
+            figure(level.gpu) if level.gpu else None
+        )
+    possible["arithmetic of the step"] = lambda level: _as_rate(step_rate(found, level))
+    return {
+        name: figure
+        for name, figure in possible.items()
+        if any(figure(level)[1] is not None for level in levels)
+    }
+
+
+def _as_share(share: float | None) -> tuple[str, float | None]:
+    return share_text(share), share
+
+
+def _as_rate(rate: float | None) -> tuple[str, float | None]:
+    return decimal_text(rate, "FLOP/s"), rate
 
 
 def _seconds(level: LevelProfile) -> float:
@@ -75,53 +130,39 @@ def _summary_row(level: LevelProfile, roles: Sequence[str], longest: float) -> l
     ]
 
 
-def _layers(found: Profile) -> Iterator[Block]:
-    yield blocks.paragraph(
-        "The same layer stands in one row at every level, and all bars have one scale. An empty "
-        "cell runs as one step with an earlier layer, or is not in that level.",
-        style="note",
-    )
-    columns = layer_columns(found.levels)
-    longest = max((one for c in columns for one in c.seconds.values()), default=0.0) or 1.0
-    heads = [blocks.column("layer", number=False), blocks.column("phase", number=False)]
-    for one in columns:
-        heads += [blocks.column(one.level, number=False), blocks.column("time")]
-
-    def cells(row: Row) -> list[Block]:
-        made = [blocks.cell(row.module or "(top)"), blocks.cell(row.phase)]
-        for one in columns:
-            made += _layer_cells(one.seconds.get(row), longest, blocks.level_colour(one.level))
-        return made
-
-    yield blocks.table("Seconds of each layer", heads, map(cells, layer_rows(columns)))
-
-
-def _layer_cells(seconds: float | None, longest: float, colour: str) -> list[Block]:
-    if seconds is None:
-        return [blocks.cell(""), blocks.cell("")]
-    share, text = seconds / longest, seconds_text(seconds)
-    bar = {"value": share, "low": share, "high": share, "text": text}
-    return [blocks.cell("", seconds, bar=bar, colour=colour), blocks.cell(text, seconds)]
-
-
 def _parts(found: Profile) -> Iterator[Block]:
     for level in found.levels:
         if level.operators:
             yield _operators(level)
         if level.kernels:
-            columns = [
-                blocks.column("kernel", number=False),
-                *map(blocks.column, ("calls", "time")),
-            ]
-            rows = [
-                [
-                    blocks.cell(one.name),
-                    blocks.cell(count_text(one.calls), one.calls),
-                    blocks.cell(seconds_text(one.seconds), one.seconds),
-                ]
-                for one in level.kernels
-            ]
-            yield blocks.table(f"{level.level}: kernels of a step", columns, rows)
+            yield _kernels(level)
+
+
+def _kernels(level: LevelProfile) -> Block:
+    """Under their whole names, as the record has them."""
+    titles = ("time", "share of the step", "calls", "grid", "block", "occupancy")
+    columns = [blocks.column("kernel", number=False), *map(blocks.column, titles)]
+    columns += [blocks.column(title, number=False) for title in ("tensor cores", "operator")]
+    columns += [blocks.column(title, number=False) for title in ("layer", "phase")]
+    rows = [
+        [
+            blocks.cell(one.name),
+            blocks.cell(seconds_text(one.seconds), one.seconds),
+            _share_cell(one.seconds / level.profiled if level.profiled else None),
+            blocks.cell(count_text(one.calls), one.calls),
+            blocks.cell("x".join(map(str, one.grid)), prod(one.grid)),
+            blocks.cell("x".join(map(str, one.block)), prod(one.block)),
+            _share_cell(one.occupancy),
+            blocks.cell("yes" if one.tensor_cores else ""),
+            *map(blocks.cell, (one.operator, one.layer, one.phase)),
+        ]
+        for one in level.kernels
+    ]
+    return blocks.table(f"{level.level}: kernels of a step", columns, rows, filtered=True)
+
+
+def _share_cell(share: float | None) -> Block:
+    return blocks.cell(share_text(share), share)
 
 
 def _operators(level: LevelProfile) -> Block:
@@ -138,4 +179,4 @@ def _operators(level: LevelProfile) -> Block:
         ]
         for one in sorted(level.operators, key=lambda one: -one.self_host - one.self_device)
     ]
-    return blocks.table(f"{level.level}: operators of a step", columns, rows)
+    return blocks.table(f"{level.level}: operators of a step", columns, rows, filtered=True)

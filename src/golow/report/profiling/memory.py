@@ -21,7 +21,7 @@ def render_memory(levels: Sequence[LevelProfile], top: int, console: Console) ->
     console.print()
     if found:
         console.print(Text("Memory of a step, at its peak", style="bold"))
-        console.print(_peak_table(found))
+        console.print(peak_table(found))
     for level in levels:
         if level.memory is None:
             reason = level.memory_missing or "not recorded"
@@ -29,13 +29,13 @@ def render_memory(levels: Sequence[LevelProfile], top: int, console: Console) ->
     for name, memory in found:
         console.print()
         console.print(Text(f"{name}: largest of {len(memory.blocks)} blocks", style="bold"))
-        console.print(_block_table(memory, top))
+        console.print(block_table(memory, top))
 
 
 # ---------------------------------------------------------------- peaks
 
 
-def _peak_table(found: Sequence[tuple[str, MemoryProfile]]) -> Table:
+def peak_table(found: Sequence[tuple[str, MemoryProfile]]) -> Table:
     """A row a category, then allocated and reserved bytes, and the moment of the peak."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", max_width=17)
@@ -74,7 +74,8 @@ def _during(memory: MemoryProfile) -> tuple[str, str]:
 # ---------------------------------------------------------------- the largest blocks
 
 
-def _block_table(memory: MemoryProfile, top: int) -> Table:
+def block_table(memory: MemoryProfile, top: int) -> Table:
+    """The largest blocks of a level."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("category", no_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from golow.profiling.arena import ARENA
 from golow.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
@@ -62,19 +62,47 @@ def memory_figures(profiles: Sequence[Profile]) -> dict[str, Figure]:
 # ---------------------------------------------------------------- memory over time
 
 
-@drawing()
-def memory_over_time(level: str, memory: MemoryProfile, workload: Workload) -> Figure:
-    """Bytes of every category over the step, on top of one another, with the peak."""
-    figure = new_figure(6.4, 3.2)
-    panel = figure.subplots()
+class Held(NamedTuple):
+    """Memory over a step, in the units that its axes name: the moments at which it changes, what
+    each category holds from then on, the peak, and what is reserved, None if that is not known."""
+
+    across: str
+    up: str
+    moments: list[float]
+    categories: dict[str, list[float]]
+    peak: tuple[float, float]
+    reserved: float | None
+
+
+def held_over_time(memory: MemoryProfile) -> Held:
+    """What a figure of the memory of a level shows; categories that hold nothing are left out."""
     points = list(timeline(memory.blocks, memory.length))
     points.append((memory.length, points[-1][1]))
     unit, size = _bytes_unit(max(memory.peak.bytes, memory.reserved or 0))
     label, scale = _time_axis(memory)
     shown = [name for name in CATEGORIES if any(held[name] for _, held in points)]
+    return Held(
+        across=label,
+        up=f"memory ({unit})",
+        moments=[_at(memory, moment) / scale for moment, _ in points],
+        categories={name: [held[name] / size for _, held in points] for name in shown},
+        peak=(_at(memory, memory.peak.moment) / scale, memory.peak.bytes / size),
+        reserved=memory.reserved / size if memory.reserved else None,
+    )
+
+
+@drawing()
+def memory_over_time(level: str, memory: MemoryProfile, workload: Workload) -> Figure:
+    """Bytes of every category over the step, on top of one another, with the peak."""
+    figure = new_figure(6.4, 3.2)
+    panel = figure.subplots()
+    held = held_over_time(memory)
+    _, size = _bytes_unit(max(memory.peak.bytes, memory.reserved or 0))
+    _, scale = _time_axis(memory)
+    shown = list(held.categories)
     panel.stackplot(
-        [_at(memory, moment) / scale for moment, _ in points],
-        [[held[name] / size for _, held in points] for name in shown],
+        held.moments,
+        list(held.categories.values()),
         colors=[COLOURS[name] for name in shown],
         step="post",
         linewidth=0,
@@ -84,7 +112,7 @@ def memory_over_time(level: str, memory: MemoryProfile, workload: Workload) -> F
     if memory.reserved:
         highest = max(highest, memory.reserved)
         panel.axhline(memory.reserved / size, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
-    panel.set(xlabel=label, ylabel=f"memory ({unit})", ylim=(0, ROOM * highest / size))
+    panel.set(xlabel=held.across, ylabel=held.up, ylim=(0, ROOM * highest / size))
     panel.set_xlim(0, _at(memory, memory.length) / scale)
     _mark_phases(panel, memory, scale)
     legend_of(figure, _handles(shown))

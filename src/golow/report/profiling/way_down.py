@@ -36,7 +36,7 @@ def render_ways(profile: Profile, top: int, console: Console) -> None:
         console.print(Text(title, style="bold"))
         counted = [level for level in way.levels if not level.missing]
         if counted:
-            console.print(_table(counted))
+            console.print(way_table(counted))
             console.print(Text(NOTE, style="dim"))
         _print_missing(way, console)
         for level in counted:
@@ -79,7 +79,8 @@ ROWS: dict[str, Callable[[LevelWay], str]] = {
 }
 
 
-def _table(levels: Sequence[LevelWay]) -> Table:
+def way_table(levels: Sequence[LevelWay]) -> Table:
+    """A row a figure, a column a level."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("one call of the layer")
     for level in levels:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from golow.levels.vendor.cudnn.counters import counters
-from golow.levels.vendor.cudnn.gathering import copy
+from golow.levels.vendor.cudnn.folding import Folded, folded
+from golow.levels.vendor.cudnn.gathering import copy, unfold
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.counting import count
 from golow.levels.vendor.cudnn.kernels.elements import View
@@ -65,6 +66,7 @@ class Builder(StepList):
         self._notes: dict[tuple[str, type], object] = {}
         self._constants: dict[str, Operator] = {}
         self._values: dict[str, list[Tensor]] = {}
+        self._folded: dict[str, Folded] = {}  # not copied so far
         self._buffers: list[Buffer] = []
         self._fills: list[Fill] = []
         self._cells: dict[Cell, Tensor] = {}
@@ -152,6 +154,7 @@ class Builder(StepList):
     def view(self, reference: Ref) -> Tensor:
         """Return a value as it was made, which may be a view with any strides; one from outside the
         graph in the computing type."""
+        self._unfold(reference)
         if reference.name not in self._values:
             value = self._all_values[reference.name]
             item = self._sources.get(reference.name)
@@ -167,6 +170,7 @@ class Builder(StepList):
     def wanted(self, reference: Ref, layout: Layout) -> Tensor:
         """Return a value in this layout, copied if needed (once for all its readers)."""
         name = reference.name
+        self._unfold(reference)
         made = self._values.setdefault(name, [])
         for tensor in made:
             if same_memory(tensor.shape, tensor.layout, layout) and is_aligned(tensor):
@@ -261,6 +265,31 @@ class Builder(StepList):
         if self._buffers[tensor.buffer].place in ("state", "counter"):
             seen = self.copied(seen, dense(layout, shape))
         self.define(0, seen)
+
+    def folded(self, reference: Ref) -> Folded:
+        """Return a value as it was made, in the parts of its axes."""
+        return self._folded.get(reference.name) or folded(self.view(reference))
+
+    def fold(self, view: Folded) -> None:
+        """Define the current node's value as a view. It is copied if a reader needs one stride for
+        each axis and it has none, and if training changes its memory."""
+        value, strides = self.output(), view.strides
+        tensor = view.tensor
+        if strides is not None:
+            layout = layout_of(tensor.dtype, value.shape, strides)
+            self.define(0, tensor._replace(shape=value.shape, layout=layout))
+        else:
+            self._folded[value.name] = view
+        if self._buffers[tensor.buffer].place in ("state", "counter"):
+            made = self.view(Ref(name=value.name))
+            if made.buffer == tensor.buffer:
+                self.define(0, self.copied(made, dense(made.layout, made.shape)))
+
+    def _unfold(self, reference: Ref) -> None:
+        view = self._folded.pop(reference.name, None)
+        if view is not None:
+            shape = self.value(reference).shape
+            self._values[reference.name] = [unfold(self, reference.name, view, shape)]
 
     def define(self, index: int, tensor: Tensor) -> None:
         """Make this tensor the current node's value of that index."""

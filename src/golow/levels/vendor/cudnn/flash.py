@@ -10,15 +10,16 @@ import cudnn
 from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
 
 # Identifiers of the operands in an operation graph.
-QUERY, KEY, VALUE, OUTPUT, GRADIENT, ROWS, OF_QUERY, OF_KEY, OF_VALUE = range(1, 10)
+QUERY, KEY, VALUE, OUTPUT, GRADIENT, ROWS, OF_QUERY, OF_KEY, OF_VALUE, ADDED = range(1, 11)
 FLOAT = cudnn.data_type.FLOAT
 
 
 def attention_operands(problem: AttentionProblem) -> tuple[int, ...]:
     """The operands' identifiers, in the order of `AttentionProblem`."""
+    inputs = (QUERY, KEY, VALUE, *((ADDED,) if problem.added else ()))
     if problem.gradient is not None:
-        return QUERY, KEY, VALUE, OUTPUT, GRADIENT, ROWS, OF_QUERY, OF_KEY, OF_VALUE
-    return (QUERY, KEY, VALUE, OUTPUT, *((ROWS,) if problem.keeps else ()))
+        return (*inputs, OUTPUT, GRADIENT, ROWS, OF_QUERY, OF_KEY, OF_VALUE)
+    return (*inputs, OUTPUT, *((ROWS,) if problem.keeps else ()))
 
 
 def describe_attention(graph: Any, problem: AttentionProblem) -> None:
@@ -34,6 +35,7 @@ def describe_attention(graph: Any, problem: AttentionProblem) -> None:
         "k": read(problem.key, KEY),
         "v": read(problem.value, VALUE),
         "attn_scale": problem.scale,
+        "bias": read(problem.added, ADDED) if problem.added else None,
         "diagonal_band_right_bound": 0 if problem.causal else None,
     }
     if problem.gradient is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from golow.levels.vendor.cudnn.folding import Folded
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
 from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.layouts import Layout
@@ -27,6 +28,16 @@ def copy(
     (base, first), (there, start) = aligned(source), aligned(target)
     seen, place = seen._replace(start=seen.start + first), place._replace(start=place.start + start)
     build.kernel(strided_copy(seen, place, shape), [base], [there], operation)
+
+
+def unfold(build: Builder, name: str, view: Folded, shape: Sequence[int]) -> Tensor:
+    """A row-major copy of a view whose axes have several parts."""
+    result = build.new(name, tuple(shape), Layout(view.tensor.dtype))
+    sizes = [part.size for part in view.parts]
+    source = View(result.dtype, tuple(part.step for part in view.parts))
+    target = View(result.dtype, result.layout.strides(sizes))
+    copy(build, view.tensor, source, result, target, sizes, "reshape")
+    return result
 
 
 def gather(build: Builder, tensor: Tensor, strides: Sequence[int], start: int = 0) -> None:

@@ -88,29 +88,15 @@ def dense(layout: Layout, shape: Sequence[int]) -> Layout:
     return Layout(layout.dtype)
 
 
-def reshaped(
-    shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
-) -> tuple[int, ...] | None:
-    """Strides with which the same memory has another shape, elements in the same order; None if it
-    has none, so that they must be copied."""
-    axes = [(size, step) for size, step in zip(shape, strides, strict=True) if size != 1]
-    found: list[int] = []
-    for size in reversed(wanted):
-        if size == 1:
-            found.append(found[-1] * wanted[len(wanted) - len(found)] if found else 1)
-            continue
-        length, step = axes.pop() if axes else (1, 1)
-        while length % size and axes:
-            outer, outer_step = axes.pop()
-            if outer_step != length * step:
-                return None
-            length *= outer
-        if length % size:
-            return None
-        if length > size:
-            axes.append((length // size, size * step))
-        found.append(step)
-    return tuple(reversed(found))
+def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
+    """Whether its elements lie side by side without gaps, in any order of the axes."""
+    axes = sorted((s, n) for n, s in zip(shape, layout.strides(shape), strict=True) if n > 1)
+    step = 1
+    for stride, size in axes:
+        if stride != step:
+            return False
+        step *= size
+    return True
 
 
 def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:

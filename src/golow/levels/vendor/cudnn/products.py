@@ -99,12 +99,12 @@ class Placed(NamedTuple):
 class AttentionProblem(Record, frozen=True, kw_only=True):
     """Attention of 16-bit tensors in one direction.
 
-    scale: of the scores. keeps: whether the forward direction also writes the logarithms of the
-    rows' sums, float32 [B, H, L]. The gradients lie like query, key and value; gradient: where the
-    output's lies.
+    scale: of the scores; added: to them. keeps: whether the forward direction also writes the
+    logarithms of the rows' sums, float32 [B, H, L]. The gradients lie like query, key and value;
+    gradient: where the output's lies.
 
-    Operands, in this order. Forward: query, key, value -> output[, logarithms]. Backward: query,
-    key, value, output, gradient, logarithms -> gradients of query, key and value.
+    Operands, in this order. Forward: query, key, value[, added] -> output[, logarithms]. Backward:
+    query, key, value[, added], output, gradient, logarithms -> gradients of query, key and value.
     """
 
     query: Placed
@@ -115,6 +115,7 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
     causal: bool
     scale: float
     keeps: bool = False
+    added: Placed | None = None
     gradient: Placed | None = None
     of_query: Placed | None = None
     of_key: Placed | None = None
@@ -130,7 +131,7 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
     def operand_bytes(self) -> tuple[int, ...]:
         """Sizes of the operands in their order, in bytes, including gaps."""
         rows = 4 * self.rows.extent
-        inputs = self._bytes(self.query, self.key, self.value)
+        inputs = self._bytes(self.query, self.key, self.value, self.added)
         output = self._bytes(self.output)
         if self.gradient is not None:
             gradients = self._bytes(self.of_query, self.of_key, self.of_value)

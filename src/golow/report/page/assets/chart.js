@@ -28,18 +28,25 @@ function linesElement(block, lines) {
   const up = scaleOf(ys, frame.high - frame.bottom, frame.top, block.logUp, block.fromZero);
   const label = `${block.title}: ${lines.map((line) => line.name).join(", ")}`;
   const made = drawn("svg", { class: block.small ? "chart small" : "chart", viewBox: `0 0 ${frame.wide} ${frame.high}`, role: "img", "aria-label": label });
-  for (const tick of up.ticks) {
-    made.append(drawn("path", { class: "grid", d: `M${frame.left} ${up.at(tick)}H${frame.wide - frame.right}` }));
-    made.append(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, tickText(tick)));
-  }
-  for (const tick of across.ticks) {
-    made.append(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
-  }
-  made.append(drawn("text", { x: frame.wide - frame.right, y: frame.high - 6, "text-anchor": "end" }, block.across));
-  made.append(drawn("text", { x: 12, y: frame.high / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${frame.high / 2})` }, block.up));
+  made.append(...frameElements(frame, across, up, block));
   // Earlier lines are wider, so that one that lies below another is still seen.
   lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * (lines.length - 1 - number)))));
   if (block.mark) made.append(drawn("path", { d: `M${across.at(block.mark)} ${frame.top}V${frame.high - frame.bottom}`, stroke: "currentColor", "stroke-dasharray": "3 3" }));
+  return made;
+}
+
+// The grid, the ticks' numbers, and what the axes are.
+function frameElements(frame, across, up, block) {
+  const made = [];
+  for (const tick of up.ticks) {
+    made.push(drawn("path", { class: "grid", d: `M${frame.left} ${up.at(tick)}H${frame.wide - frame.right}` }));
+    made.push(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, tickText(tick)));
+  }
+  for (const tick of across.ticks) {
+    made.push(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
+  }
+  made.push(drawn("text", { x: frame.wide - frame.right, y: frame.high - 6, "text-anchor": "end" }, block.across));
+  made.push(drawn("text", { x: 12, y: frame.high / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${frame.high / 2})` }, block.up));
   return made;
 }
 
@@ -50,6 +57,7 @@ function lineElements(line, across, up, width) {
     const edge = [...line.band.map((part) => at(part[0], part[1])), ...[...line.band].reverse().map((part) => at(part[0], part[2]))];
     made.push(drawn("path", { d: `M${edge.join("L")}Z`, fill: line.colour, "fill-opacity": 0.14 }));
   }
+  if (line.sizes) return dotElements(line, across, up);
   const path = { d: `M${line.points.map((point) => at(...point)).join("L")}`, stroke: line.colour, fill: "none", "stroke-width": line.plain ? 1.8 : width };
   if (line.points.length) made.push(drawn("path", line.dashed ? { ...path, "stroke-dasharray": "6 3" } : path));
   if (!line.plain) {
@@ -62,6 +70,15 @@ function lineElements(line, across, up, width) {
     });
   }
   return made;
+}
+
+function dotElements(line, across, up) {
+  return line.points.map(([x, y], number) => {
+    const fill = line.marked[number] ? { fill: "none" } : { fill: line.colour, "fill-opacity": 0.6 };
+    const dot = drawn("circle", { cx: across.at(x).toFixed(1), cy: up.at(y).toFixed(1), r: line.sizes[number].toFixed(1), stroke: line.colour, ...fill });
+    dot.append(drawn("title", {}, line.texts[number]));
+    return dot;
+  });
 }
 
 // A dot; one that is marked is hollow, and square if something was throttled.
@@ -91,13 +108,23 @@ function roundTicks(low, high) {
   return ticks;
 }
 
+// Powers of ten; where there are fewer than three, also 2 and 5 times them.
 function decades(low, high) {
   const ticks = [];
-  for (let power = Math.ceil(Math.log10(low) - 1e-9); power <= Math.log10(high) + 1e-9; power += 1) ticks.push(10 ** power);
+  for (const factors of [[1], [1, 2, 5]]) {
+    ticks.length = 0;
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high) + 1e-9; power += 1) {
+      ticks.push(...factors.map((factor) => factor * 10 ** power).filter((tick) => tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)));
+    }
+    if (ticks.length >= 3) break;
+  }
   return ticks;
 }
 
 function tickText(value) {
   const size = Math.abs(value);
-  return size !== 0 && (size >= 1e5 || size < 1e-3) ? value.toExponential(0) : String(Number(value.toPrecision(4)));
+  for (const [prefix, factor] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    if (size >= 1e5 && size >= factor) return `${Number((value / factor).toPrecision(4))} ${prefix}`;
+  }
+  return size !== 0 && size < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(4)));
 }

@@ -5,7 +5,10 @@ const BLOCKS = {
   facts: (block) => element("dl", {}, ...block.pairs.filter((pair) => pair[1]).flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])),
   table: tableBlock,
   chart: chartBlock,
+  area: areaBlock,
+  flame: flameBlock,
   slider: sliderBlock,
+  folded: (block) => element("details", {}, element("summary", {}, block.title), ...block.blocks.map(blockElement)),
   beside: (block) => element("div", { class: "beside" }, ...block.blocks.map(blockElement)),
 };
 
@@ -33,4 +36,5 @@ document.getElementById("title").textContent = view.title;
 document.getElementById("nav").append(...view.sections.map((section) => element("a", { href: `#${section.id}` }, section.title)));
 document.getElementById("main").replaceChildren(...view.sections.map(sectionElement), peekPlace);
 document.getElementById("save").addEventListener("click", saveRecord);
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 document.documentElement.dataset.ready = "yes";

@@ -1,11 +1,12 @@
-// Tables: sorted by a click on a title, filtered by words, with rows that open.
+// Tables: sorted by a click on a title, filtered by words, with rows that open: to what stands
+// behind them, or, in a tree, to the rows below them.
 const PAGE_ROWS = 200; // more are shown when asked for, so that a table of any length opens at once
 
 function tableBlock(block) {
-  const state = { column: -1, falling: false, words: "", all: false, open: new Set() };
+  const state = { column: -1, falling: false, words: "", all: false, open: new Set(block.opened) };
   const body = element("tbody");
   const heads = block.columns.map((column, number) => {
-    const button = element("button", { type: "button" }, column.title);
+    const button = element("button", { type: "button", ...(column.title ? {} : { "aria-label": "what" }) }, ...(column.key ? [keyOf(column.key)] : []), column.title);
     button.addEventListener("click", () => {
       state.falling = state.column === number && !state.falling;
       state.column = number;
@@ -15,12 +16,30 @@ function tableBlock(block) {
   });
   const count = element("span", { role: "status" });
   const rows = block.rows.map((cells, number) => ({ cells, number, text: cells.map((c) => c.text).join("\n").toLowerCase() }));
+  const below = new Map(); // a tree's rows, by the number of their parent
+  (block.parents || rows.map(() => null)).forEach((parent, number) => {
+    if (!below.has(parent)) below.set(parent, []);
+    below.get(parent).push(rows[number]);
+  });
   const more = element("button", { type: "button" }, "Show all rows");
   more.addEventListener("click", () => { state.all = true; show(); });
 
+  function inOrder(some) {
+    if (state.column < 0) return some;
+    return [...some].sort((a, b) => ordered(a.cells[state.column], b.cells[state.column], state.falling));
+  }
+
+  // The rows below a parent and, of those that are open, what is below them.
+  function opened(parent, depth) {
+    return inOrder(below.get(parent) || []).flatMap((row) => {
+      row.depth = depth;
+      return [row, ...(below.has(row.number) && state.open.has(row.number) ? opened(row.number, depth + 1) : [])];
+    });
+  }
+
   function show() {
-    const found = rows.filter((row) => state.words.split(/\s+/).every((word) => row.text.includes(word)));
-    if (state.column >= 0) found.sort((a, b) => ordered(a.cells[state.column], b.cells[state.column], state.falling));
+    const words = state.words.split(/\s+/).filter(Boolean);
+    const found = words.length ? inOrder(rows.filter((row) => words.every((word) => row.text.includes(word)))) : opened(null, 0);
     const shown = state.all ? found : found.slice(0, PAGE_ROWS);
     body.replaceChildren(...shown.flatMap((row) => rowElements(row)));
     heads.forEach((head, number) => {
@@ -35,17 +54,18 @@ function tableBlock(block) {
     const detail = block.details[row.number] || [];
     const cells = row.cells.map((cell, place) => cellElement(cell, block.columns[place], place === 0));
     const made = [element("tr", {}, ...cells)];
-    if (!detail.length) return made;
-    const opener = element("button", { type: "button", class: "opener", "aria-expanded": state.open.has(row.number) });
+    if (row.depth && !state.words) cells[0].style.paddingLeft = `${0.75 + row.depth * 1.1}rem`;
+    if (!detail.length && !below.has(row.number)) return made;
+    const opener = element("button", { type: "button", class: "opener", "aria-expanded": state.open.has(row.number), "data-row": row.number });
     opener.append(cells[0].lastChild);
     cells[0].append(opener);
     opener.addEventListener("click", () => {
       if (!state.open.delete(row.number)) state.open.add(row.number);
       show();
-      const again = [...body.querySelectorAll(".opener")].find((one) => one.textContent === opener.textContent);
+      const again = body.querySelector(`.opener[data-row="${row.number}"]`);
       if (again) again.focus();
     });
-    if (state.open.has(row.number)) {
+    if (detail.length && state.open.has(row.number)) {
       made.push(element("tr", { class: "details" }, element("td", { colspan: row.cells.length }, element("div", { class: "opened" }, ...detail.map(blockElement)))));
     }
     return made;
@@ -76,7 +96,7 @@ function cellElement(cell, column, first) {
   if (first) made.setAttribute("scope", "row");
   if (cell.bar) {
     const bar = barElement(cell.bar, cell.colour);
-    made.append(cell.peek ? peekElement(bar, cell.peek) : bar);
+    made.append(cell.peek ? peekElement(bar, cell.peek) : bar, cell.text);
     return made;
   }
   if (cell.stack) { made.append(stackElement(cell.stack)); return made; }

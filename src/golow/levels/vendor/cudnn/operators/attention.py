@@ -24,6 +24,7 @@ def attention(build: Builder, arguments: Attention) -> None:
     query, key, value = (
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
+    added = _added(build, arguments.added)
     output = _joined(build, 0, (*query.shape[:3], value.shape[3]))
     written, keeps = [output], build.is_read(1)
     if keeps:
@@ -37,8 +38,9 @@ def attention(build: Builder, arguments: Attention) -> None:
         causal=arguments.causal,
         scale=_scale(arguments, query),
         keeps=keeps,
+        added=_placed(added[0]) if added else None,
     )
-    build.engine(build.engine_for(problem), [query, key, value], written)
+    build.engine(build.engine_for(problem), [query, key, value, *added], written)
     for index, tensor in enumerate(written):
         build.define(index, tensor)
 
@@ -49,7 +51,7 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
     output, gradient = _heads(build, arguments.output), _heads(build, arguments.gradient)
-    logarithm = build.rows(arguments.logarithm)
+    logarithm, added = build.rows(arguments.logarithm), _added(build, arguments.added)
     made = [_joined(build, i, t.shape) for i, t in enumerate((query, key, value))]
     problem = AttentionProblem(
         query=_placed(query),
@@ -59,23 +61,25 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         dtype=build.types.computed,
         causal=arguments.causal,
         scale=_scale(arguments, query),
+        added=_placed(added[0]) if added else None,
         gradient=_placed(gradient),
         of_query=_placed(made[0]),
         of_key=_placed(made[1]),
         of_value=_placed(made[2]),
     )
-    read = [query, key, value, output, gradient, logarithm]
+    read = [query, key, value, *added, output, gradient, logarithm]
     build.engine(build.engine_for(problem), read, made)
     for index, tensor in enumerate(made):
         build.define(index, tensor)
 
 
+def _added(build: Builder, reference: Ref | None) -> list[Tensor]:
+    """What is added to the scores, if anything is."""
+    return [] if reference is None else [build.wanted(reference, Layout(build.types.computed))]
+
+
 def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
     return 1 / math.sqrt(query.shape[-1]) if arguments.scale is None else arguments.scale
-
-
-def _inputs(build: Builder, arguments: Attention | AttentionBackward) -> list[Tensor]:
-    return [_heads(build, each) for each in (arguments.query, arguments.key, arguments.value)]
 
 
 def _heads(build: Builder, reference: Ref) -> Tensor:

@@ -11,7 +11,7 @@ from golow.levels.vendor.cudnn.gathering import repeated
 from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused, input_name
 from golow.levels.vendor.cudnn.kernels.pointwise import number
-from golow.levels.vendor.cudnn.layouts import Layout, dense
+from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory
 from golow.levels.vendor.cudnn.operators.pointwise import (
     FLOATING,
     computing_type,
@@ -101,9 +101,13 @@ def _of_channels(parts: Sequence[Node]) -> set[str]:
 
 def _layout(build: Builder, arguments: Fused, shape: tuple[int, ...]) -> Layout:
     """The layout of most inputs of the results' shape, so that they are read side by side."""
+
+    def order(layout: Layout) -> Layout:
+        return layout if fills_memory(layout, shape) else dense(layout, shape)
+
     made = [build.view(reference) for reference in arguments.inputs]
-    wide = [dense(t.layout, shape) for t in made if t.shape == shape and t.dtype in FLOATING]
-    wide = wide or [dense(t.layout, shape) for t in made if t.shape == shape]
+    wide = [order(t.layout) for t in made if t.shape == shape and t.dtype in FLOATING]
+    wide = wide or [order(t.layout) for t in made if t.shape == shape]
     orders = [layout._replace(dtype="", channels=0) for layout in wide]
     if not orders:
         return Layout("")

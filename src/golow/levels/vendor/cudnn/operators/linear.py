@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.elementwise import activated
+from golow.levels.vendor.cudnn.folding import Folded, of_rows, rows_in_memory
 from golow.levels.vendor.cudnn.formulas import clip_of
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
+from golow.levels.vendor.cudnn.steps import is_aligned
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
+from golow.lower.graph import Ref
 from golow.lower.operators.linear import Linear
 
 if TYPE_CHECKING:
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def linear(build: Builder, arguments: Linear) -> None:
-    """Add one product with bias, residual and relu; leading dimensions of x count as rows."""
+    """Add one product with bias, residual and relu; leading dimensions of x count as rows. It does
+    not depend on their order: rows that lie one after the other are taken as they lie."""
     shape, layout = build.output().shape, Layout(build.types.computed)
     outputs, features = build.value(arguments.weight).shape
     clip = clip_of(arguments.activation)
@@ -37,13 +41,28 @@ def linear(build: Builder, arguments: Linear) -> None:
         relu=clip == RELU,
         alignment=TENSOR_ALIGNMENT,
     )
-    operands = (arguments.x, arguments.weight, arguments.bias, arguments.residual)
+    view = None if problem.residual else _as_it_lies(build, arguments.x, layout)
+    x = build.wanted(arguments.x, layout) if view is None else view.tensor
+    rows = shape if view is None else (problem.m, outputs)
+    result = build.new(build.output().name, rows, layout)
+    operands = (arguments.weight, arguments.bias, arguments.residual)
     reads = [build.wanted(operand, layout) for operand in operands if operand is not None]
-    result = build.new(build.output().name, shape, layout)
-    build.engine(build.engine_for(problem), reads, [result])
+    build.engine(build.engine_for(problem), [x, *reads], [result])
     if clip not in (NO_CLIP, RELU):
         activated(build, [result], result, arguments.activation)
-    build.define(0, result)
+    if view is not None:
+        build.fold(of_rows(view, result, features))
+    else:
+        build.define(0, result)
+
+
+def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
+    """The operand as a view whose rows lie one after the other; None if they do not."""
+    view = build.folded(x)
+    tensor, features = view.tensor, build.value(x).shape[-1]
+    if rows_in_memory(view) != features or tensor.dtype != layout.dtype or not is_aligned(tensor):
+        return None
+    return view
 
 
 def _refuse(arguments: Linear, question: Question) -> str:

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 def permute(build: Builder, arguments: Permute) -> None:
     """A view."""
-    tensor = build.view(arguments.x)
-    strides = tensor.layout.strides(tensor.shape)
-    build.look(arguments.x, [strides[axis] for axis in arguments.order])
+    build.fold(build.folded(arguments.x).permuted(arguments.order))
 
 
 IMPLEMENTATIONS = (Implementation(Permute, permute),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.layouts import Layout, reshaped
+from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.reshape import Reshape
 
@@ -13,12 +13,10 @@ if TYPE_CHECKING:
 
 
 def reshape(build: Builder, arguments: Reshape) -> None:
-    """A view where strides can say it, otherwise of a copy in PyTorch's order."""
-    tensor = build.view(arguments.x)
-    own = tensor.layout.strides(tensor.shape)
-    strides = reshaped(tensor.shape, own, arguments.shape)
-    if strides is not None:
-        build.look(arguments.x, strides)
+    """A view where steps through memory can say it, otherwise of a copy in PyTorch's order."""
+    view = build.folded(arguments.x).reshaped(arguments.shape)
+    if view is not None:
+        build.fold(view)
         return
     tensor = build.rows(arguments.x)
     build.define(0, tensor._replace(shape=arguments.shape, layout=Layout(tensor.dtype)))
