@@ -74,6 +74,7 @@ def run(
     memory: float | None = None,
     utilization: float | None = 0.9,
     half_width: float = 0.008,
+    rounds: int = 12,
 ) -> Run:
     """Intervals are of that half relative width; memory in bytes on the device, or the host's."""
     cuda = asked.device == "cuda"
@@ -110,7 +111,10 @@ def run(
             rounds_used="clean",
             device=asked.device,
         ),
-        blocks=(Block(round=0, position=0, host_ns=(1000,), gpu=state if cuda else None),),
+        blocks=tuple(
+            Block(round=n, position=0, host_ns=(1000,), gpu=state if cuda else None)
+            for n in range(rounds)
+        ),
         time=None if seconds is None else _quantity("time", "s", seconds, half_width),
         ratio=None
         if ratio is None
@@ -316,6 +320,7 @@ def runs(draw: st.DrawFn, asked: Cell, level: str) -> Run:
         draw(st.none() | st.floats(1.0, 1e12)),
         draw(st.none() | st.floats(0, 1)),
         draw(st.sampled_from((0.0, 0.01, 2.0, math.nan))),
+        draw(st.sampled_from((1, 4, 12))),
     )
 
 

@@ -96,3 +96,8 @@ def _overlap(first: Bbox, second: Bbox) -> bool:
 def said(figure: Figure) -> str:
     """The caption in one line."""
     return figure.get_supxlabel().replace("\n", " ")
+
+
+def described(figure: Figure) -> str:
+    """What the metadata of the figure's file says, in one line."""
+    return style.description(figure).replace("\n", " ")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import numpy as np
 from torch import Tensor, nn
 
 from golow.levels import jax as level
 from golow.levels.jax.execution import Execution
 from golow.levels.sources.lowered import SOURCE
+from golow.levels.vendor.bundle_arrays import Batch
 from golow.lower.passes import CLEAN_UP, apply
-from golow.record import Mode, Optimizer
+from golow.record import Mode, Optimizer, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -25,31 +29,46 @@ def lower(
     mode: Mode,
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
+    precision: Precision = "default",
 ) -> Network:
-    """A workload as the level lowers it."""
+    """A workload as the level lowers it. precision: also one that golow offers on a GPU only."""
     request = Request(
         module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
     )
     prepared = prepare(request)
+    workload = msgspec.structs.replace(prepared.workload, precision=precision)
+    prepared = prepared._replace(workload=workload)
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
     return Network(prepared, apply(clean, level.passes(prepared.workload)), captured.constants)
 
 
-def compute(network: Network) -> Tensors:
-    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+@contextmanager
+def loaded(network: Network) -> Iterator[Execution]:
+    """The source, written and imported, with the network's weights."""
     with TemporaryDirectory() as folder:
         text = level.source(network.graph, network.prepared.workload)
         Path(folder, SOURCE).write_text(text)
         execution = Execution(Path(folder), network.graph, network.prepared.workload)
         execution.load(lambda kind, target: _weight(network, kind, target))
+        yield execution
+
+
+def batch_of(network: Network, step: int) -> Batch:
+    """The arrays of a batch."""
+    batch = network.prepared.batches[step]
+    arrays = {("input", str(i)): t.numpy() for i, t in enumerate(batch.inputs)}
+    if network.trains:
+        arrays |= {("target", str(i)): t.numpy() for i, t in enumerate(batch.targets)}
+    return arrays
+
+
+def compute(network: Network) -> Tensors:
+    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
+    with loaded(network) as execution:
         found: Tensors = {}
         for step in range(STEPS):
-            batch = network.prepared.batches[step]
-            arrays = {("input", str(i)): t.numpy() for i, t in enumerate(batch.inputs)}
-            if network.trains:
-                arrays |= {("target", str(i)): t.numpy() for i, t in enumerate(batch.targets)}
-            execution.run_captured(execution.put_batch(arrays))
+            execution.run_captured(execution.put_batch(batch_of(network, step)))
             for key in execution.built.outputs:
                 read = execution.result if key in execution.found else execution.read
                 found[f"{step}/{'/'.join(key)}"] = read(key)

@@ -6,6 +6,7 @@ import itertools
 import math
 import warnings
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 import msgspec
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+from matplotlib.contour import ContourSet
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from drawn_studies import (
     GIB,
@@ -31,10 +34,12 @@ from drawn_studies import (
     unmeasured,
     write,
 )
-from figure_checks import defects, said, spilt
+from figure_checks import defects, described, said, spilt
+from golow.measure.words import LEAST_ROUNDS
 from golow.record import GolowError, VerdictName, Word
 from golow.report import style
 from golow.report.published import levental2020_grid
+from golow.report.study.cells import DOTTED, HATCHED, UNCOLOURED
 from golow.report.study.cuts import cuts, overview
 from golow.report.study.fastest import fastest_map
 from golow.report.study.figures import figures, write_study_figures
@@ -124,7 +129,7 @@ def test_lines_are_times_a_sample_and_bands_their_intervals() -> None:
         three_levels(32, (32.0, 8.0, 4.0)),
     )
     panel = cuts(shown, TIME, "batch").axes[0]
-    lines = {line.get_color(): np.asarray(line.get_ydata()) for line in panel.lines}
+    lines = lines_of(panel)
     assert panel.get_xscale() == panel.get_yscale() == "log"
     assert lines[style.look("eager").colour] == pytest.approx([1, 0.5, 1])
     assert lines[style.look("libtorch").colour] == pytest.approx([0.5, 0.5, 0.25])
@@ -133,7 +138,43 @@ def test_lines_are_times_a_sample_and_bands_their_intervals() -> None:
     at_8 = band[band[:, 0] == 8][:, 1]
     assert (at_8.min(), at_8.max()) == pytest.approx((0.9, 1.1))
     assert [label.get_text() for label in panel.get_xticklabels()] == ["8", "16", "32"]
-    assert panel.get_title("left") == "resolution 32"
+    assert panel.get_title("left") == "time, resolution 32"
+
+
+def lines_of(panel: Axes) -> dict[str, np.ndarray]:
+    """The values of each level's line, by its colour."""
+    return {
+        line.get_color(): np.asarray(line.get_ydata())
+        for line in panel.lines
+        if line.get_linestyle() != "None"
+    }
+
+
+def test_points_of_too_few_rounds_are_hollow_without_line_and_interval() -> None:
+    shown = plane(
+        three_levels(8, (8.0, 4.0, 2.0)),
+        three_levels(16, (8.0, 4.0, 2.0), rounds=1),
+        three_levels(32, (8.0, 4.0, 2.0), rounds=LEAST_ROUNDS),
+    )
+    figure = cuts(shown, TIME, "batch")
+    panel, black = figure.axes[0], style.look("eager").colour
+    assert lines_of(panel)[black] == pytest.approx([1, math.nan, 0.25], nan_ok=True)
+    [hollow] = [
+        line for line in panel.lines if line.get_color() == black and line.get_linestyle() == "None"
+    ]
+    assert list(hollow.get_xdata()) == [16] and list(hollow.get_ydata()) == [0.5]
+    assert hollow.get_markerfacecolor() == "white"
+    drawn = [path.vertices for shape in panel.collections for path in shape.get_paths()]
+    assert not any((vertices[:, 0] == 16).any() for vertices in drawn)
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert told[-1] == "fewer than 5 rounds"
+    # Memory and utilization are readings, whatever the race was.
+    [line] = [
+        values
+        for colour, values in lines_of(cuts(shown, UTILIZATION, "batch").axes[0]).items()
+        if colour == black
+    ]
+    assert np.isfinite(line).all()
 
 
 def cells_of(panel: Axes) -> dict[tuple[float, float], str]:
@@ -146,9 +187,30 @@ def hatched(panel: Axes) -> set[tuple[float, float]]:
     return {(s.get_x() + 0.5, s.get_y() + 0.5) for s in squares if s.get_hatch()}
 
 
-def border(panel: Axes) -> list[list[tuple[float, float]]]:
-    [lines] = [found for found in panel.collections if isinstance(found, LineCollection)]
-    return [[tuple(point) for point in path.vertices] for path in lines.get_paths()]
+def border(panel: Axes) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """The pieces of the line, each from one point to the next."""
+    lines = [found for found in panel.collections if isinstance(found, ContourSet)]
+    return [
+        (tuple(one), tuple(other))
+        for path in (path for found in lines for path in found.get_paths())
+        for part in path._iter_connected_components()
+        for one, other in itertools.pairwise(part.vertices)
+    ]
+
+
+def crossings(panel: Axes, start: tuple[int, int], end: tuple[int, int]) -> list[float]:
+    """Where the line crosses the way from the middle of one cell to that of another: 0 to 1."""
+    (x, y), found = start, set()
+    dx, dy = end[0] - x, end[1] - y
+    for (ax, ay), (bx, by) in border(panel):
+        ex, ey = bx - ax, by - ay
+        denominator = dx * ey - dy * ex
+        if abs(denominator) > 1e-9:
+            at = ((ax - x) * ey - (ay - y) * ex) / denominator
+            along = ((ax - x) * dy - (ay - y) * dx) / denominator
+            if -1e-9 <= at <= 1 + 1e-9 and -1e-9 <= along <= 1 + 1e-9:
+                found.add(round(at, 6))
+    return sorted(found)
 
 
 def in_states() -> Plane:
@@ -186,7 +248,7 @@ def test_a_map_shows_ratios_and_why_there_is_none() -> None:
     [legend] = figure.legends
     told = {text.get_text() for text in legend.get_texts()}
     assert {"oom: out of memory", "skip: skipped", "n/a: unavailable", "fail: failed"} <= told
-    assert "of 7 cells: out of memory (libtorch 2, eager 1, cudnn 1)" in said(figure)
+    assert "of 7 cells: out of memory (libtorch 2, eager 1, cudnn 1)" in described(figure)
 
 
 def test_a_memory_map_shows_cells_out_of_memory() -> None:
@@ -194,7 +256,8 @@ def test_a_memory_map_shows_cells_out_of_memory() -> None:
     [_, libtorch, cudnn] = figure.axes[:3]
     assert [cells_of(libtorch)[x, 0] for x in (0, 4, 5)] == ["oom", "skip", "oom"]
     assert cells_of(cudnn)[0, 0] == "2"
-    assert "memory in GiB (on the GPU, as the driver reports it" in said(figure)
+    assert "memory in GiB" in said(figure)
+    assert "Memory: on the GPU, as the driver reports it" in described(figure)
 
 
 def test_a_cell_that_is_not_in_the_record_stays_white() -> None:
@@ -202,32 +265,72 @@ def test_a_cell_that_is_not_in_the_record_stays_white() -> None:
     assert len(cells_of(ratio_map(shown).axes[0])) == 5
 
 
-def test_a_line_is_drawn_where_a_level_stops_paying() -> None:
-    def at(batch: int, resolution: int, ratio: float, word: Word) -> Measured:
-        asked = cell(batch, resolution)
-        first = run(asked, "eager", 1.0, 1.0)
-        return measured(asked, [first, run(asked, "cudnn", ratio, ratio, word)])
-
-    shown = plane(
-        at(1, 8, 0.5, "faster"),
-        at(1, 16, 0.99, "unclear"),
-        at(2, 8, 0.6, "faster"),
-        at(2, 16, 1.5, "slower"),
-    )
-    [panel] = [axes for axes in ratio_map(shown).axes if axes.get_title("left") == "cudnn"]
-    assert border(panel) == [[(0.5, -0.5), (0.5, 0.5)], [(0.5, 0.5), (0.5, 1.5)]]
-    assert hatched(panel) == {(1, 0)}
+RATIOS: dict[Word, float] = {"faster": 0.5, "same": 1.0, "slower": 1.5, "unclear": 0.97}
+SIDES = {"faster": 1, "same": -1, "slower": -1, "unclear": 0}
 
 
-def test_no_line_is_drawn_around_a_cell_that_lacks_rounds_alone() -> None:
-    def at(batch: int, ratio: float, word: Word) -> Measured:
-        asked = cell(batch, 8)
-        return measured(asked, [run(asked, "eager", 1.0, 1.0), run(asked, "cudnn", 1, ratio, word)])
+def in_words(words: dict[tuple[int, int], Word], rounds: int = 12) -> Axes:
+    """The ratio map of cudnn with these words, by the numbers of cells along x and y."""
+    cells = []
+    for (x, y), told in words.items():
+        asked = cell(2**y, 8 * 2**x)
+        runs = [run(asked, "eager", 1.0, 1.0, rounds=rounds)]
+        runs += [run(asked, "cudnn", RATIOS[told], RATIOS[told], told, rounds=rounds)]
+        cells.append(measured(asked, runs))
+    axes = ratio_map(plane(*cells)).axes
+    [panel] = [panel for panel in axes if panel.get_title("left") == "cudnn: ratio"]
+    return panel
 
-    shown = plane(at(1, 0.5, "faster"), at(2, 0.4, "unclear"), at(4, 0.995, "unclear"))
-    [panel] = [axes for axes in ratio_map(shown).axes if axes.get_title("left") == "cudnn"]
-    assert border(panel) == [[(1.5, -0.5), (1.5, 0.5)]]
-    assert hatched(panel) == {(1, 0), (2, 0)}
+
+PLACES = list(itertools.product(range(4), range(3)))
+grids = st.lists(
+    st.sampled_from(("faster", "same", "slower", "unclear")),
+    min_size=len(PLACES),
+    max_size=len(PLACES),
+).map(lambda words: dict(zip(PLACES, words, strict=True)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(grids)
+def test_the_line_follows_the_words(words: dict[tuple[int, int], Word]) -> None:
+    """It crosses the border of neighbours that are faster and not, and no other; where a level is
+    unclear it takes neither side."""
+    panel, sides = in_words(words), {at: SIDES[told] for at, told in words.items()}
+    if not {1, -1} <= set(sides.values()):
+        assert border(panel) == []
+        return
+    for (x, y), side in sides.items():
+        for other in ((x + 1, y), (x, y + 1)):
+            found = crossings(panel, (x, y), other) if other in sides else []
+            if other in sides and side and sides[other]:
+                assert found == ([0.5] if side != sides[other] else [])
+    assert hatched(panel) == {at for at, told in words.items() if told == "unclear"}
+
+
+def test_the_line_goes_through_what_is_unclear() -> None:
+    words: list[Word] = ["faster", "unclear", "same"]
+    panel = in_words({(x, y): told for y in range(2) for x, told in enumerate(words)})
+    assert {x for piece in border(panel) for x, _ in piece} == {1.0}
+    only = in_words({(0, 0): "faster", (1, 0): "unclear", (0, 1): "faster", (1, 1): "faster"})
+    assert border(only) == []
+
+
+def test_a_number_from_too_few_rounds_has_no_colour_in_a_map() -> None:
+    few, enough = in_words({(0, 0): "unclear"}, rounds=3), in_words({(0, 0): "unclear"})
+    assert cells_of(few) == cells_of(enough) == {(0, 0): "0.97"}
+    assert colour_of(few, 0) == to_rgba(UNCOLOURED) != colour_of(enough, 0)
+    assert hatches(few) == {DOTTED["hatch"]}
+    assert hatches(enough) == {HATCHED["hatch"]}
+
+
+def hatches(panel: Axes) -> set[str]:
+    return {patch.get_hatch() for patch in panel.patches if patch.get_hatch()}
+
+
+def colour_of(panel: Axes, x: int) -> tuple[float, ...]:
+    squares = [patch for patch in panel.patches if isinstance(patch, Rectangle)]
+    [found] = [s for s in squares if s.get_x() == x - 0.5 and not s.get_hatch()]
+    return tuple(found.get_facecolor())
 
 
 def test_ratios_are_blue_below_1_and_red_as_far_above_it() -> None:
@@ -276,22 +379,79 @@ def test_contours_lie_where_the_values_are() -> None:
         asked = cell(batch, resolution, ("eager",))
         cells.append(measured(asked, [run(asked, "eager", 1e-3 * batch * resolution, 1.0)]))
     panel = surface(plane(*cells), TIME).axes[0]
-    [_, lines] = panel.collections
+    assert panel.get_title("left") == "eager: time"
+    [fill, lines] = panel.collections
+    assert len(fill.levels) > 50  # as smooth as the bar
     at_10_ms = dict(zip(lines.levels, lines.get_paths(), strict=True))[0.01].vertices
     where = np.interp(0.01, [0.008, 0.016], [0, 1])
     assert at_10_ms[:, 0] == pytest.approx(where)
 
 
-def test_the_caption_says_what_how_where_and_when() -> None:
-    text = said(overview(small(), PAPER))
+def test_a_surface_has_no_colour_from_too_few_rounds() -> None:
+    batches, resolutions = (1, 2, 4, 8), (8, 16, 32)
+    cells = []
+    for batch, resolution in itertools.product(batches, resolutions):
+        asked, rounds = cell(batch, resolution, ("eager",)), 1 if batch == 8 else 12
+        seconds = 1e3 if batch == 8 else 1e-3 * batch * resolution
+        cells.append(measured(asked, [run(asked, "eager", seconds, 1.0, rounds=rounds)]))
+    figure = surface(plane(*cells), TIME)
+    panel = figure.axes[0]
+    corners = np.concatenate([path.vertices for path in panel.collections[0].get_paths()])
+    assert corners[:, 1].max() == 2  # not up to the batch of 8
+    assert panel.collections[0].norm.vmax < 1  # and the bar does not span its 1000 s
+    dots, hollow = (line for line in panel.lines)
+    assert len(dots.get_xdata()) == 9
+    assert list(hollow.get_ydata()) == [3, 3, 3]
+    assert hollow.get_markerfacecolor() == "none"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fewer than 5 rounds"]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_caption_has_two_lines(name: str) -> None:
+    figure = dict(figures(small(), PAPER))[name]()
+    first, second = figure.get_supxlabel().split("\n")
+    assert first.startswith("resnet50, training step: ")
+    assert second == "NVIDIA H200; torch 2.11.0, golow 0.1.0; 2026-11-20"
+
+
+def test_the_details_of_a_caption_are_in_the_file(tmp_path: Path) -> None:
+    figure = ratio_map(small(), PAPER)
+    svg, png, pdf = style.save_figure(figure, tmp_path, "ratio", ("svg", "png", "pdf"))
+    told = described(figure)
+    assert "Not measured, of 9 cells" in told
+    text = ElementTree.fromstring(svg.read_text()).find(".//{*}description")  # noqa: S314
+    assert text is not None and " ".join((text.text or "").split()) == told
+    assert " ".join(Image.open(png).info["Description"].split()) == told
+    assert b"/Subject" in pdf.read_bytes()
+
+
+def test_all_text_of_an_svg_is_text(tmp_path: Path) -> None:
+    for name, draw in figures(small(), PAPER):
+        figure = draw()
+        [file] = style.save_figure(figure, tmp_path, name, ("svg",))
+        texts = ElementTree.fromstring(file.read_text()).findall(".//{*}text")  # noqa: S314
+        there = {"".join(text.itertext()) for text in texts}
+        shown = {
+            text.get_text()
+            for panel in figure.axes
+            if panel.get_visible()
+            for text in (*panel.texts, panel.title, panel._left_title)  # type: ignore[attr-defined]
+            if text.get_visible() and text.get_text() and "\n" not in text.get_text()
+        }
+        assert shown <= there
+
+
+def test_the_metadata_says_what_how_where_and_when() -> None:
+    text = described(overview(small(), PAPER))
     for part in (
-        "resnet50, training step: time per sample (median time of an iteration divided by the "
-        "batch size)",
-        "memory (on the GPU, as the driver reports it for the level's process)",
+        "resnet50, training step: time per sample, memory, GPU utilization over resolution and "
+        "batch size",
+        "Time per sample: median time of an iteration divided by the batch size",
+        "memory: on the GPU, as the driver reports it for the level's process",
         "bands: 95% intervals",
         "95% intervals are 1.6% wide (median), 1.6% at most.",
         "NVIDIA H200, driver 570.1; AMD EPYC 9454, 16 threads; torch 2.11.0, golow 0.1.0, cuDNN",
-        "golow study run a-study --device cuda; measured 2026-11-20.",
+        "golow study run a-study --device cuda",
         "PyTorch as eager",
         "on a Tesla V100-PCIE-32GB, PyTorch 1.7.0, CUDA 11.1",
         "arXiv:2012.07163",
@@ -307,7 +467,7 @@ def test_the_caption_says_how_wide_wide_intervals_are(width: float, text: str) -
         for row in small().rows
         if row.time is not None
     ]
-    assert f"95% intervals are {text} wide (median)" in said(
+    assert f"95% intervals are {text} wide (median)" in described(
         cuts(small()._replace(rows=rows), TIME, "batch")
     )
 

@@ -78,5 +78,5 @@ def test_the_overview_cuts_where_something_was_measured() -> None:
     empty = [unmeasured(cell(batch, 32), "failed", "it is too small") for batch in (1, 2)]
     shown = plane(*(at(batch, side) for batch in (1, 2) for side in (64, 96)), *empty)
     titles = {panel.get_title("left") for panel in overview(shown).axes}
-    assert "resolution 64" in titles
+    assert "time, resolution 64" in titles
     assert "resolution 32" not in titles

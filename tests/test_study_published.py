@@ -60,7 +60,10 @@ def test_the_papers_ratios_are_over_its_own_pytorch() -> None:
     assert under.of("cudnn")[512, 8].ratio == pytest.approx(29.9926928 / 25.86, rel=1e-3)
     panels = ratio_map(planes(LEVENTAL)[1], PAPER).axes[:-1]  # the last is the colour bar
     titles = [panel.get_title("left") for panel in panels if panel.get_visible()]
-    assert titles == ["torchscript", "libtorch", "cudnn", "libtorch, 2020", "cudnn, 2020"]
+    assert titles == [
+        *("torchscript: ratio", "libtorch: ratio", "cudnn: ratio"),
+        *("libtorch: ratio, 2020", "cudnn: ratio, 2020"),
+    ]
 
 
 def test_other_published_figures_are_refused() -> None:

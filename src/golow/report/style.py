@@ -81,6 +81,8 @@ METADATA: dict[Format, dict[str, Any]] = {
     "png": {},
     "pdf": {"CreationDate": None},
 }
+# The field of the file that has the whole caption.
+DESCRIPTION: dict[Format, str] = {"svg": "Description", "png": "Description", "pdf": "Subject"}
 
 CAPTION_SIZE = 6.5
 # Text sizes in inches: a figure grows by its caption and legend, so that panels keep their size.
@@ -191,9 +193,33 @@ def level_handle(level: str) -> Line2D:
 
 def caption(figure: Figure, paragraphs: Sequence[str]) -> None:
     """The paragraphs below the panels, wrapped to the figure's width."""
-    width = int(figure.get_figwidth() / CAPTION_CHARACTER)
-    wrapper = textwrap.TextWrapper(width, break_on_hyphens=False)
-    lines = [line for text in paragraphs for line in wrapper.wrap(text)]
+    wrapper = textwrap.TextWrapper(_caption_width(figure), break_on_hyphens=False)
+    _write_below(figure, [line for text in paragraphs for line in wrapper.wrap(text)])
+    _describe(figure, paragraphs)
+
+
+def short_caption(figure: Figure, lines: Sequence[str], details: Sequence[str]) -> None:
+    """The lines below the panels, each cut where the figure ends; they and the details are whole in
+    the metadata of the figure's file."""
+    width = _caption_width(figure)
+    _write_below(figure, [textwrap.shorten(line, width, placeholder=" ...") for line in lines])
+    _describe(figure, [*lines, *details])
+
+
+def description(figure: Figure) -> str:
+    """The whole caption, a paragraph per line."""
+    return str(figure.get_label())
+
+
+def _describe(figure: Figure, paragraphs: Sequence[str]) -> None:
+    figure.set_label("\n".join(paragraphs))  # nothing draws it
+
+
+def _caption_width(figure: Figure) -> int:
+    return int(figure.get_figwidth() / CAPTION_CHARACTER)
+
+
+def _write_below(figure: Figure, lines: Sequence[str]) -> None:
     _grow(figure, CAPTION_LINE * len(lines))
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=CAPTION_SIZE, linespacing=1.35)
 
@@ -214,7 +240,8 @@ def save_figure(figure: Figure, folder: Path, name: str, formats: Sequence[Forma
         if kind not in METADATA:
             raise GolowError(f"figures cannot be written as {kind}", f"use {', '.join(METADATA)}.")
         data = io.BytesIO()
-        figure.savefig(data, format=kind, metadata=METADATA[kind])
+        described = {DESCRIPTION[kind]: description(figure)} if description(figure) else {}
+        figure.savefig(data, format=kind, metadata={**METADATA[kind], **described})
         path = folder / f"{file_name(name)}.{kind}"
         write_file(path, data.getvalue())
         files.append(path)

@@ -17,11 +17,17 @@ from golow.record import Workload
 
 
 class Execution(SourceExecution):
-    """In training the state's memory is given to the next step (donated)."""
+    """In training the state's memory is given to the next step (donated). On a GPU an iteration is
+    enqueued.
+
+    enqueued: arrays that are there when all that was enqueued since `take_enqueued` has ended.
+    """
 
     def __init__(self, folder: Path, graph: Graph, workload: Workload) -> None:
         super().__init__(folder / SOURCE, graph, workload)
         self.rate = jnp.float32(workload.optimizer.learning_rate)
+        self.enqueued: list[Any] = []
+        self._waits = workload.device == "cpu"
         self._compiled: dict[str, Any] = {}
         jax.config.update("jax_compilation_cache_dir", str(folder / COMPILED))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -49,6 +55,16 @@ class Execution(SourceExecution):
         """Set the learning rate of the next steps."""
         self.rate = jnp.float32(rate)
 
+    @property
+    def scale(self) -> float:
+        """The factor of the loss, where it is scaled."""
+        return float(self.state["scale"])
+
+    def set_scale(self, scale: float, good_steps: int) -> None:
+        """Set the factor of the loss, and the steps since it last changed."""
+        self.state["scale"] = jnp.float32(scale)
+        self.state["good_steps"] = jnp.int32(good_steps)
+
     def take_state(self, other: Self) -> None:
         """Continue from the state of another execution."""
         self.state, other.state = other.state, {}
@@ -62,16 +78,15 @@ class Execution(SourceExecution):
         return time.perf_counter() - start
 
     def run(self, batch: dict[str, Any]) -> None:
-        """Run an iteration on a batch, and wait for it."""
+        """Run an iteration on a batch; on a GPU, enqueue it."""
         if not self.trains:
-            self.result_of(self._program("infer", batch)(self.weights, batch))
-            return
-        if not self.dropout:
+            self._found_outputs(self._program("infer", batch)(self.weights, batch))
+        elif self.dropout:
+            self.state, loss = self._program("train", batch)(self.state, batch, self.rate)
+            self.found = {("loss", "loss"): loss}
+            self._ran(loss)
+        else:
             self.run_captured(batch)
-            return
-        self.state, loss = self._program("train", batch)(self.state, batch, self.rate)
-        self.found = {("loss", "loss"): jax.block_until_ready(loss)}
-        jax.block_until_ready(self.state["parameter"])
 
     def run_captured(self, batch: dict[str, Any]) -> None:
         """Run an iteration of which every result can be read."""
@@ -80,34 +95,53 @@ class Execution(SourceExecution):
             return
         step = self._program("explain", batch)
         self.state, loss, outputs, gradients = step(self.state, batch, self.rate)
-        self.result_of(outputs)
+        self._found_outputs(outputs)
         self.found[("loss", "loss")] = loss
         self.found |= {("gradient", name): array for name, array in gradients.items()}
 
-    def result_of(self, outputs: tuple[Any, ...]) -> None:
-        """Remember the outputs of an iteration, which are then ready."""
-        jax.block_until_ready(outputs)
-        self.found = {("output", str(index)): array for index, array in enumerate(outputs)}
+    def take_enqueued(self) -> list[Any]:
+        """Return `enqueued`, and begin anew."""
+        found, self.enqueued = self.enqueued, []
+        return found
+
+    def wait(self) -> None:
+        """Wait until the state is on the device."""
+        jax.block_until_ready(self.state)
 
     def temporary_bytes(self) -> int | None:
-        """What XLA allots to an iteration beside its arguments and results."""
+        """What XLA allots to an iteration, with those results that take no argument's memory."""
         name = "train" if self.trains else "infer"
         if name not in self._compiled:
             return None
         found = self._compiled[name].memory_analysis()
-        return None if found is None else int(found.temp_size_in_bytes)
+        if found is None:
+            return None
+        results = found.output_size_in_bytes - found.alias_size_in_bytes
+        return int(found.temp_size_in_bytes + max(0, results))
 
     # ------------------------------------------------------------ implementation
 
+    def _found_outputs(self, outputs: tuple[Any, ...]) -> None:
+        self.found = {("output", str(index)): array for index, array in enumerate(outputs)}
+        self._ran(outputs[0])
+
+    def _ran(self, result: Any) -> None:
+        """All results of a program are there at once, and those before it earlier."""
+        self.enqueued = [result]
+        if self._waits:
+            jax.block_until_ready(result)
+
     def _program(self, name: str, batch: dict[str, Any]) -> Any:
         if name not in self._compiled:
-            if name == "infer":
-                lowered = jax.jit(self.module.forward).lower(self.weights, batch)
-            else:
-                step = jax.jit(getattr(self, f"_{name}"), donate_argnums=0)
-                lowered = step.lower(self.state, batch, self.rate)
-            self._compiled[name] = lowered.compile()
+            with jax.default_matmul_precision(self.module.PRECISION):
+                self._compiled[name] = self._lowered(name, batch).compile()
         return self._compiled[name]
+
+    def _lowered(self, name: str, batch: dict[str, Any]) -> Any:
+        if name == "infer":
+            return jax.jit(self.module.forward).lower(self.weights, batch)
+        step = jax.jit(getattr(self, f"_{name}"), donate_argnums=0)
+        return step.lower(self.state, batch, self.rate)
 
     def _train(self, state: Any, batch: Any, rate: Any) -> Any:
         new, loss, _, _ = self.module.step(state, batch, rate, True)

@@ -8,24 +8,158 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from golow.levels.jax.execution import Execution
+from golow.levels.jax.step import scales_loss
+from golow.levels.sources import program as sources
 from golow.levels.sources.program import SourceProgram
+from golow.levels.vendor.bundle_arrays import Read
+from golow.levels.vendor.plan_program import Key
 from golow.lower.graph import Graph
 from golow.record import Workload
 from golow.worker.cores import keep_to
+from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
+from golow.worker.marking import marked_part
+from golow.worker.protocol import LoadReport, Marks
 from golow.worker.serve import run
+
+if TYPE_CHECKING:
+    from golow.levels.jax.stopwatch import Stopwatch
 
 
 class Jax(SourceProgram):
-    """A workload run by JAX."""
+    """A workload run by JAX; on a GPU iterations are enqueued, and events time them."""
 
     level = "jax"
+    execution: Execution
+
+    _first_scale = FIRST_SCALE
+
+    def load(self, bundle: Path) -> LoadReport:
+        """Import the source, put the weights on the device and compile. In fp16, find a loss scale
+        that suits all batches."""
+        self._first_scale = FIRST_SCALE
+        report = super().load(bundle)
+        if scales_loss(self.workload):
+            self.execution.set_rate(0.0)
+            self._first_scale = settle_loss_scale(
+                self.iterate, lambda: self.execution.scale, self.workload.batches
+            )
+            self.reset()
+        return report
 
     def opened(self, folder: Path, graph: Graph, workload: Workload) -> Execution:
         """Return what runs a program, without its weights."""
-        return Execution(folder, graph, workload)
+        self._aside: list[dict[Key, Any]] = []
+        execution = Execution(folder, graph, workload)
+        if scales_loss(workload):
+            execution.set_scale(self._first_scale, 0)
+        return execution
+
+    def stopwatch(self, iterations: int) -> Stopwatch | None:
+        """Return events for that many iterations; None on a CPU."""
+        if self.workload.device == "cpu":
+            return None
+        from golow.levels.jax.stopwatch import Stopwatch
+
+        return Stopwatch(self.execution, iterations)
+
+    def keep(self) -> None:
+        """Keep the result of the last iteration, on a GPU where it is."""
+        if self.workload.device == "cpu":
+            super().keep()
+        else:
+            self._aside.append(self.execution.found)
+
+    def kept(self) -> list[float]:
+        """What was kept since the last call, outputs as their weighted sum."""
+        aside, self._aside = self._aside, []
+        for found in aside:
+            self.execution.found = found
+            super().keep()
+        return super().kept()
+
+    @contextmanager
+    def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
+        """A function that makes the next iteration's batch another array, with the value in the
+        marked part; on a GPU it enqueues that."""
+        given, name = list(self._batches), f"input/{marks.input}"
+        sample = np.zeros_like(self._arrays[0]["input", str(marks.input)][:1], bool)
+        marked_part(sample, marks)[...] = True
+        mask = self.execution.put(self.execution.arranged(name, sample))
+
+        def write(value: float) -> None:
+            index = self._position % len(given)
+            changed = _written(given[index][name], mask, value)
+            self._batches[index] = {**given[index], name: changed}
+            self.execution.enqueued.append(changed)
+
+        try:
+            yield write
+        finally:
+            self._batches = given
+
+    def collect(self, key: Key, count: int) -> Collector:
+        """Return what collects this result of runs, where it is."""
+        return Collector(key)
+
+    def derive(self, read: Read) -> None:
+        """Take other weights."""
+        super().derive(read)
+        self.execution.wait()
+
+    def scaler(self) -> dict[str, np.ndarray]:
+        """Return loss scale and good steps; empty without loss scaling."""
+        if not scales_loss(self.workload):
+            return {}
+        state = self.execution.state
+        found = {name: np.asarray(state[name]).reshape(1) for name in ("scale", "good_steps")}
+        return {f"scaler/{name}": array for name, array in found.items()}
+
+    def set_scaler(self, scaler: dict[str, np.ndarray]) -> None:
+        """Continue with this loss scale; if it is empty, with the initial one."""
+        if not scales_loss(self.workload):
+            return
+        scale, good = self._first_scale, 0
+        if scaler:
+            scale, good = (scaler[f"scaler/{part}"][0] for part in ("scale", "good_steps"))
+        self.execution.set_scale(float(scale), int(good))
+
+    def state_changed(self) -> None:
+        """Wait until the state is on the device."""
+        self.execution.wait()
+
+
+class Collector(sources.Collector):
+    """Collects one result of several runs; it is read at the end, so that no run waits."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(key)
+        self._found: list[tuple[Execution, Any]] = []
+
+    def take(self, execution: Execution) -> None:
+        """Keep the result of this execution's last run."""
+        self._found.append((execution, execution.found[self._key]))
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return all results."""
+        return [execution.taken(self._key, found) for execution, found in self._found]
+
+
+def _with_value(array: Any, mask: Any, value: float) -> Any:
+    """The array with a value where the mask is true."""
+    return jnp.where(mask, jnp.asarray(value).astype(array.dtype), array)
+
+
+_written = jax.jit(_with_value)
 
 
 if __name__ == "__main__":

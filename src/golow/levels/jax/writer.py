@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from golow.levels.jax import operators
+from golow.levels.jax.precision import products
 from golow.levels.jax.step import step_source
 from golow.levels.sources import writer
 from golow.levels.vendor.implementation import Implementation, implementations
@@ -15,6 +16,8 @@ from golow.record import Workload
 # JAX computes in 32 bits unless its users ask for more.
 DTYPES = {
     "float32": "jnp.float32",
+    "bfloat16": "jnp.bfloat16",
+    "float16": "jnp.float16",
     "int64": "jnp.int32",
     "int32": "jnp.int32",
     "uint8": "jnp.uint8",
@@ -27,6 +30,9 @@ HEADER = """import math
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+# Of matrix products of float32 numbers; JAX's own on a CPU.
+PRECISION = {precision!r}
 """
 
 
@@ -39,7 +45,10 @@ def implemented() -> dict[str, Implementation]:
 def written_source(graph: Graph, workload: Workload) -> str:
     """Return the source for a lowered graph. Raises `Unsupported` for the first node that the level
     cannot run."""
-    return Writer(graph).source(workload, HEADER, step_source(workload.optimizer))
+    found = products(workload)
+    header = HEADER.format(precision=None if found is None else found.matrices)
+    convolutions = "" if found is None else found.convolutions
+    return Writer(graph, convolutions).source(workload, header, step_source(workload))
 
 
 def number(value: float | int | bool) -> str:
@@ -49,11 +58,15 @@ def number(value: float | int | bool) -> str:
 
 
 class Writer(writer.Writer):
-    """JAX's words."""
+    """JAX's words. convolutions: their precision, if it is not JAX's own."""
 
     level = "jax"
     dtypes = DTYPES
     taken = frozenset({"jax", "jnp", "lax"})
+
+    def __init__(self, graph: Graph, convolutions: str = "") -> None:
+        super().__init__(graph)
+        self.convolutions = convolutions
 
     @classmethod
     def implemented(cls) -> Mapping[str, Implementation]:
@@ -71,3 +84,7 @@ class Writer(writer.Writer):
     def key(self, index: int) -> str:
         """The key of the draw with that index."""
         return f"jax.random.fold_in(key, {index})"
+
+    def converted(self, expression: str, dtype: str) -> str:
+        """The expression in another type."""
+        return f"{expression}.astype({DTYPES[dtype]})"

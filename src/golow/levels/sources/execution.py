@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from golow.levels.sources.writer import derived_nodes, trained_parameters
+from golow.levels.sources.writer import HALF_TYPES, derived_nodes, is_cast, trained_parameters
 from golow.levels.vendor.bundle_arrays import Batch, Read
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Graph
@@ -131,11 +131,11 @@ class SourceExecution:
         kind, target = key
         if kind == "steps":
             return np.asarray(self.state["steps"])
-        return self._taken(key, self.state[self._place(key)][target])
+        return self.taken(key, self.state[self._place(key)][target])
 
     def result(self, key: Key) -> Array:
         """Return a result of the last iteration as PyTorch has it."""
-        return self._taken(key, self.found[key])
+        return self.taken(key, self.found[key])
 
     def put_batch(self, batch: Batch) -> dict[str, Any]:
         """Return a batch on the device."""
@@ -157,19 +157,20 @@ class SourceExecution:
         def value(name: str) -> Array:
             return derived[name] if name in derived else read(*named[name])
 
-        for node in derived_nodes(self.graph):
+        nodes = derived_nodes(self.graph)
+        for node in nodes:
             record = record_of(node)
-            assert record is not None  # noqa: S101
+            [output] = node.outputs
+            assert record is not None and output is not None  # noqa: S101
+            if is_cast(node):
+                [name] = node.references()
+                derived[output.name] = value(name).astype(_in_numpy(output.dtype))
+                continue
             given = {field: getattr(record, field) for field in record.__struct_fields__}
             given |= {field: value(ref.name) for field, ref in references(record).items()}
-            [output] = node.outputs
-            assert output is not None  # noqa: S101
             derived[output.name] = ARITHMETIC[node.op](**given)
         read_again = {
-            name
-            for node in self.graph.nodes
-            if node.op not in ARITHMETIC
-            for name in node.references()
+            name for node in self.graph.nodes if node not in nodes for name in node.references()
         } | {item.name for item in self.graph.outputs}
         for name, array in derived.items():
             if name in read_again:
@@ -211,13 +212,24 @@ class SourceExecution:
         order = self.held.get(f"parameter/{target}")
         return shape if order is None else tuple(shape[axis] for axis in order)
 
-    def _taken(self, key: Key, given: Any) -> Array:
+    def taken(self, key: Key, given: Any) -> Array:
+        """Return a result or a part of the state as PyTorch has it."""
         array = np.asarray(given)
         order = self.held.get(self._held_key(key))
         if order is not None and key[0] != "output":
             array = np.transpose(array, np.argsort(order))
         dtype = self.dtypes.get(key, "float32")
-        return np.array(array, dtype=dtype, order="C")
+        # Half precision is written as float32, which has all of its numbers.
+        return np.array(array, dtype="float32" if dtype in HALF_TYPES else dtype, order="C")
+
+
+def _in_numpy(dtype: str) -> Any:
+    """NumPy's type of that name; bfloat16 comes with the frameworks that have it."""
+    if dtype != "bfloat16":
+        return np.dtype(dtype)
+    from ml_dtypes import bfloat16
+
+    return np.dtype(bfloat16)
 
 
 def _dtypes(graph: Graph) -> dict[Key, str]:

@@ -22,16 +22,31 @@ Source = Callable[[Graph, Workload], str]
 
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes to the vocabulary. In inference batch norms are folded; in training the
-    forward pass is left, because a framework makes its own gradients and update."""
+    forward pass is left, because a framework makes its own gradients and update. In half precision
+    the graph then has its casts."""
     from golow.levels.sources.forward import forward_of_training
+    from golow.levels.sources.halving import HALVES, autocast_forward, store_in_half
     from golow.lower.folding import fold_batch_norm
     from golow.lower.fusion import fuse_padding
     from golow.lower.passes import eliminate_dead_code
     from golow.lower.vendor import CANONICAL
 
+    half = HALVES.get(workload.precision)
     if workload.mode == "infer":
-        return (*CANONICAL, fuse_padding, fold_batch_norm, eliminate_dead_code)
-    return (forward_of_training, *CANONICAL, fuse_padding, eliminate_dead_code)
+        stored = () if half is None else (_named(store_in_half, half),)
+        return (*CANONICAL, fuse_padding, fold_batch_norm, *stored, eliminate_dead_code)
+    cast = () if half is None else (_named(autocast_forward, half),)
+    return (forward_of_training, *cast, *CANONICAL, fuse_padding, eliminate_dead_code)
+
+
+def _named(run: Callable[[Graph, str], Graph], half: str) -> Callable[[Graph], Graph]:
+    """A pass with its dtype, under its own name."""
+
+    def named(graph: Graph) -> Graph:
+        return run(graph, half)
+
+    named.__name__ = run.__name__
+    return named
 
 
 def write_lowered(level: str, source: Source, key: str, bundle: Bundle, cache: Path) -> Path:

@@ -9,7 +9,7 @@ value is held, and converts a value once, where an operator asks for the other o
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Graph, GraphInput, Node, Ref, Value
 from golow.lower.operator import record_of, references
 from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.pointwise import Pointwise
 from golow.record import Unsupported, Workload
 
 CHANNELS_LAST = (0, 2, 3, 1)  # an image [N, C, H, W] as [N, H, W, C]
@@ -32,14 +33,38 @@ HELD = {held}
 """
 
 
+HALF_TYPES = ("bfloat16", "float16")
+# What computes in half precision, with sums in float32, or only moves numbers. All else reads half
+# precision as float32 and rounds its result once, as PyTorch's kernels do.
+NARROW = frozenset(
+    f"golow.{name}"
+    for name in "convolution convolution_backward linear matrix_product concatenate copy expand "
+    "flip pad permute pixel_unshuffle reshape slice take gather index dropout".split()
+)
+
+
 def trained_parameters(graph: Graph) -> list[str]:
     """The names of the parameters that a step changes, in the graph's order."""
     return [item.target for item in graph.outputs if item.kind == "parameter"]
 
 
 def derived_nodes(graph: Graph) -> list[Node]:
-    """The nodes that compute weights from weights, which a worker runs once."""
-    return [node for node in graph.nodes if node.op in ARITHMETIC]
+    """The nodes that compute weights from weights, which a worker runs once: in inference also
+    their casts."""
+    trains = any(item.kind == "loss" for item in graph.outputs)
+    known = {i.value.name for i in graph.inputs if i.kind not in ("input", "target") and not trains}
+    found = []
+    for node in graph.nodes:
+        if node.op in ARITHMETIC or (is_cast(node) and known.issuperset(node.references())):
+            found.append(node)
+            known.update(value.name for value in node.outputs if value is not None)
+    return found
+
+
+def is_cast(node: Node) -> bool:
+    """Whether the node converts one value to half precision."""
+    layer = Pointwise.of(node)
+    return layer is not None and layer.function == "convert" and layer.dtype in HALF_TYPES
 
 
 def number(value: float | int | bool) -> str:
@@ -77,8 +102,10 @@ class Writer:
         self._image: dict[str, str] = {}
         self._filter: dict[str, str] = {}
         self._draws = 0
+        self._wide = False
         for item in graph.inputs:
             self._take(item)
+        self._derived = {node.name for node in derived_nodes(graph)}
         for node in derived_nodes(graph):
             for value in node.outputs:
                 if value is not None:
@@ -101,6 +128,10 @@ class Writer:
 
     def key(self, index: int) -> str:
         """What the draw with that index is made from."""
+        raise NotImplementedError
+
+    def converted(self, expression: str, dtype: str) -> str:
+        """The expression in another type."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ the whole
@@ -129,13 +160,14 @@ class Writer:
         """The lines of the forward function, its return last."""
         module = ""
         for node in self.graph.nodes:
-            if node.op in ARITHMETIC:
+            if node.name in self._derived:
                 continue
             if node.module != module:
                 module = node.module
                 self._line(f"# {module}" if module else "#")
-            self.node = node
+            self.node, self._wide = node, self._computes_wide(node)
             self.implemented()[node.op].build(self, record_of(node))
+        self._wide = False
         self._line(f"return {self._returned()}")
         return "\n".join(f"    {line}".rstrip() for line in self._lines) + "\n"
 
@@ -156,7 +188,7 @@ class Writer:
             plain = f"{self._identifier(name)}__plain"
             self._line(f"{plain} = {self.transposed(self._image[name], CHANNELS_SECOND)}")
             self._plain[name] = plain
-        return self._plain[name]
+        return self._argument(self._plain[name], name)
 
     def image(self, reference: Ref) -> str:
         """Return the value, of four axes, with its channels last."""
@@ -165,7 +197,7 @@ class Writer:
             image = f"{self._identifier(name)}__image"
             self._line(f"{image} = {self.transposed(self._plain[name], CHANNELS_LAST)}")
             self._image[name] = image
-        return self._image[name]
+        return self._argument(self._image[name], name)
 
     def filter(self, reference: Ref) -> str:
         """Return a convolution's weight in the order of axes `FILTER`."""
@@ -193,8 +225,19 @@ class Writer:
         if value is None:
             return
         name = self._identifier(value.name)
+        if self._wide and value.dtype in HALF_TYPES:
+            expression = self.converted(f"({expression})", value.dtype)
         self._line(f"{name} = {expression}")
         (self._image if image else self._plain)[value.name] = name
+
+    def put_cast(self, given: Ref, dtype: str) -> None:
+        """Name the result, the argument in another type, in each order in which that is held."""
+        [value] = self.node.outputs
+        assert value is not None  # noqa: S101
+        name, held = self._identifier(value.name), (self._image, self._filter, self._plain)
+        found = next(kind for kind in held if given.name in kind)
+        self._line(f"{name} = {self.converted(found[given.name], dtype)}")
+        found[value.name] = name
 
     def line(self, name: str, expression: str) -> str:
         """Write ``name = expression`` for a value that is no result; return the name, which gets
@@ -215,9 +258,7 @@ class Writer:
         value, kind, target = item.value, item.kind, item.target
         if kind in ("input", "target"):
             given = f'batch["{kind}/{target}"]'
-            readers = [n for n in self.graph.nodes if value.name in n.references()]
-            convolved = readers and all(n.op == Convolution.op() for n in readers)
-            if convolved and all(_is_convolved(n, value.name) for n in readers):
+            if self._is_only(_is_convolved, value):
                 self.held[f"{kind}/{target}"] = CHANNELS_LAST
                 self._image[value.name] = given
             else:
@@ -230,12 +271,33 @@ class Writer:
         self._hold(value, f"{kind}/{target}", given)
 
     def _hold(self, value: Value, key: str, given: str) -> None:
-        readers = [n for n in self.graph.nodes if value.name in n.references()]
-        if len(value.shape) == 4 and readers and all(_filters(n, value.name) for n in readers):
+        if len(value.shape) == 4 and self._is_only(_filters, value):
             self.held[key] = FILTER
             self._filter[value.name] = given
         else:
             self._plain[value.name] = given
+
+    def _is_only(self, reads: Callable[[Node, str], bool], value: Value) -> bool:
+        """Whether all nodes read the value in this way, or convert it to what is read so."""
+        readers = [node for node in self.graph.nodes if value.name in node.references()]
+        return bool(readers) and all(
+            all(self._is_only(reads, cast) for cast in node.outputs if cast is not None)
+            if is_cast(node)
+            else reads(node, value.name)
+            for node in readers
+        )
+
+    def _computes_wide(self, node: Node) -> bool:
+        """Whether the node computes in float32 what it reads and returns in half precision."""
+        values = [self.values[name] for name in node.references()]
+        values += [value for value in node.outputs if value is not None]
+        halves = any(value.dtype in HALF_TYPES for value in values)
+        return halves and node.op not in NARROW and not is_cast(node)
+
+    def _argument(self, expression: str, name: str) -> str:
+        if self._wide and self.values[name].dtype in HALF_TYPES:
+            return self.converted(expression, "float32")
+        return expression
 
     def _returned(self) -> str:
         outputs = sorted(

@@ -168,6 +168,44 @@ def line(
     }
 
 
+def curves(
+    title: str,
+    axes: Sequence[str],
+    up: str,
+    lines: Iterable[dict[str, Any]],
+    shown: Iterable[str],
+) -> Block:
+    """Lines over one of several axes, which the reader chooses. Their names and groups can be
+    switched; only those of the groups in ``shown`` are there at first."""
+    return {
+        "kind": "curves",
+        "title": visible(title),
+        "axes": [visible(axis) for axis in axes],
+        "up": visible(up),
+        "lines": list(lines),
+        "shown": [visible(group) for group in shown],
+    }
+
+
+def curve(
+    name: str,
+    group: str,
+    places: Sequence[Iterable[float]],
+    values: tuple[Iterable[float], Iterable[float], Iterable[float]],
+) -> dict[str, Any]:
+    """One line of `curves`. places: of its points on each axis. values: theirs, the low and the
+    high ends of their band. NaN leaves a point out."""
+    middle, low, high = (list(map(float, part)) for part in values)
+    return {
+        **line(name, ()),
+        "group": visible(group),
+        "places": [list(map(float, axis)) for axis in places],
+        "values": middle,
+        "low": low,
+        "high": high,
+    }
+
+
 def dots(
     name: str,
     points: Iterable[tuple[float, float]],

@@ -1,35 +1,65 @@
-"""The caption of a study's figure: what is shown, the conditions, the machine, the command, and
-what was not measured and why."""
+"""The caption of a study's figure: two lines below it, and the details for its metadata."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
 
+from golow.measure.words import LEAST_ROUNDS
 from golow.report.published import PublishedGrid
 from golow.report.study.measures import Measure
 from golow.report.study.planes import Plane, place_text
-from golow.report.study.rows import StudyRow
+from golow.report.study.rows import StudyRow, has_few_rounds
+from golow.report.style import short_caption
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MODES = {"infer": "inference", "train": "training step"}
 MOST_NAMED = 6  # inputs or models by name in one sentence
 
 
+class Caption(NamedTuple):
+    """lines: what is shown, and where and when it was measured. details: the conditions, how wide
+    the intervals are, the command, the paper drawn as a reference, and what was not measured."""
+
+    lines: Sequence[str]
+    details: Sequence[str]
+
+
 def captions(
-    plane: Plane, what: str, measure: Measure, paper: PublishedGrid | None = None
-) -> list[str]:
-    """One paragraph each for: what is shown, the conditions, the machine, the command, the paper
-    drawn as a reference, and what was not measured. measure: whose intervals are quoted."""
+    plane: Plane, what: str, how: str, measure: Measure, paper: PublishedGrid | None = None
+) -> Caption:
+    """The caption of a figure of the plane. what: it shows, in a few words; how: in detail.
+    measure: whose intervals are quoted."""
     rows = plane.rows
-    return [
-        f"{_some([row.model for row in rows])}, {MODES[rows[0].mode]}: {what}.",
+    lines = [f"{_some([row.model for row in rows])}, {MODES[rows[0].mode]}: {what}", _where(rows)]
+    details = [
+        f"{how[:1].upper()}{how[1:]}.",
         f"{_conditions(plane)} {_intervals(plane, measure)}".strip(),
         machine(rows),
         command(rows),
         *([reference(paper)] if paper else []),
         " ".join(_remarks(plane)),
     ]
+    return Caption(lines, [text for text in details if text])
+
+
+def draw_caption(figure: Figure, found: Caption) -> None:
+    """The lines below the panels; all of it in the figure's metadata."""
+    short_caption(figure, found.lines, found.details)
+
+
+def _where(rows: Sequence[StudyRow]) -> str:
+    """Where and when, as short as it can be."""
+    told = next((row for row in rows if row.torch), rows[0])
+    device = (told.gpu if told.device == "cuda" else told.cpu) or told.hardware
+    versions = [f"{name} {v}" for name, v in (("torch", told.torch), ("golow", told.golow)) if v]
+    days = sorted({row.created[:10] for row in rows})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return "; ".join(text for text in (device, ", ".join(versions), when) if text)
 
 
 def machine(rows: Sequence[StudyRow]) -> str:
@@ -37,10 +67,12 @@ def machine(rows: Sequence[StudyRow]) -> str:
     another cell."""
     told = next((row for row in rows if row.torch), rows[0])
     threads = told.threads_used or told.threads
-    where = [told.cpu or told.hardware or "an unknown machine"]
-    if len({row.threads for row in rows}) == 1:
+    cpu = told.cpu or ("" if told.device == "cuda" else told.hardware or "an unknown machine")
+    where = [cpu] if cpu else []
+    if cpu and len({row.threads for row in rows}) == 1:
         where.append(place_text("threads", threads))
-    gpu = f"{told.gpu or told.hardware or 'a GPU'}, driver {told.driver or '?'}; "
+    gpu = f"{told.gpu or told.hardware or 'a GPU'}, driver {told.driver or '?'}"
+    parts = [*([gpu] if told.device == "cuda" else []), *([", ".join(where)] if where else [])]
     versions = [
         f"{name} {version}"
         for name, version in (
@@ -51,15 +83,12 @@ def machine(rows: Sequence[StudyRow]) -> str:
         )
         if version
     ]
-    sentence = f"{gpu if told.device == 'cuda' else ''}{', '.join(where)}"
-    return f"{sentence}; {', '.join(versions)}." if versions else f"{sentence}."
+    return "; ".join([*parts, *([", ".join(versions)] if versions else [])]) + "."
 
 
 def command(rows: Sequence[StudyRow]) -> str:
-    """The command that runs the study, and when it was measured."""
-    days = sorted({row.created[:10] for row in rows})
-    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"golow study run {rows[0].study} --device {rows[0].device}; measured {when}."
+    """The command that runs the study."""
+    return f"golow study run {rows[0].study} --device {rows[0].device}"
 
 
 def reference(paper: PublishedGrid) -> str:
@@ -114,6 +143,9 @@ def _remarks(plane: Plane) -> Iterator[str]:
         outcomes = dict.fromkeys(row.outcome for row in missing)
         told = "; ".join(f"{outcome} {_levels(missing, outcome)}" for outcome in outcomes)
         yield f"Not measured, of {cells} cell{'s' if cells != 1 else ''}: {told}."
+    few = sum(has_few_rounds(row) for row in plane.rows)
+    if few:
+        yield f"Fewer than {LEAST_ROUNDS} rounds: {few} times."
     disturbed = sum(row.rounds_used == "all" for row in plane.rows)
     if disturbed:
         yield f"Too few clean rounds, contended or throttled ones included: {disturbed} times."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from golow.report.study.rows import SIGNS, Outcome, StudyRow
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
 
 # The grey of a cell without a number.
@@ -34,19 +33,28 @@ HATCHED: dict[str, Any] = {
     "linewidth": 0.0,
     "hatch": "//////",
 }
+DOTTED: dict[str, Any] = {**HATCHED, "edgecolor": "#00000060", "hatch": "....."}
+UNCOLOURED = "#FAFAFA"  # of a number from too few rounds
 DARK = 0.5  # luminance below which letters are white
 
 
 def draw_cells(
-    panel: Panel, values: Numbers, colours: ScalarMappable, text: Callable[[float], str]
+    panel: Panel,
+    values: Numbers,
+    colours: ScalarMappable,
+    text: Callable[[float], str],
+    few: Collection[tuple[int, int]] = (),
 ) -> set[Outcome]:
     """Draw every cell in its value's colour with its text; returns the outcomes that are marked
-    with a sign. A cell that is not in the record stays white."""
+    with a sign. A cell that is not in the record stays white. few: those whose value is from too
+    few rounds for a colour; they are dotted."""
     from matplotlib.colors import to_hex
 
     for (y, x), value in np.ndenumerate(values):
         if np.isfinite(value):
-            fill(panel, x, y, to_hex(tuple(colours.to_rgba(np.array([value]))[0])), text(value))
+            colour = to_hex(tuple(colours.to_rgba(np.array([value]))[0]))
+            fill(panel, x, y, UNCOLOURED if (x, y) in few else colour, text(value))
+    hatch(panel, few, DOTTED)
     return draw_signs(panel, values)
 
 
@@ -69,6 +77,8 @@ def fill(panel: Panel, x: int, y: int, colour: str, text: str) -> None:
         fontsize=NUMBER_SIZE,
         horizontalalignment="center",
         verticalalignment="center_baseline",
+        # Hatching and the line between the sides end at a number.
+        bbox={"boxstyle": "square,pad=0.08", "facecolor": colour, "edgecolor": "none"},
     )
 
 
@@ -83,11 +93,13 @@ def draw_signs(panel: Panel, values: Numbers) -> set[Outcome]:
     return met
 
 
-def hatch(panel: Panel, places: Iterable[tuple[int, int]]) -> bool:
+def hatch(
+    panel: Panel, places: Iterable[tuple[int, int]], pattern: Mapping[str, Any] = HATCHED
+) -> bool:
     """Hatch those cells; returns whether there are any."""
     from matplotlib.patches import Rectangle
 
-    squares = [Rectangle((x - 0.5, y - 0.5), 1, 1, **HATCHED) for x, y in places]
+    squares = [Rectangle((x - 0.5, y - 0.5), 1, 1, **pattern) for x, y in places]
     for square in squares:
         panel.axes.add_patch(square)
     return bool(squares)
@@ -99,20 +111,6 @@ def cells(panel: Panel) -> Iterable[tuple[tuple[int, int], StudyRow]]:
     ys = {place: number for number, place in enumerate(panel.plane.ys)}
     for (x, y), row in panel.plane.of(panel.level).items():
         yield (xs[x], ys[y]), row
-
-
-def draw_border(axes: Axes, inside: Numbers, colour: str, width: float) -> None:
-    """A line between neighbouring cells where one is 1 and the other 0; NaN has no line."""
-    from matplotlib.collections import LineCollection
-
-    lines = [
-        ((x + 0.5, y - 0.5), (x + 0.5, y + 0.5))
-        for y, x in np.argwhere(np.abs(np.diff(inside, axis=1)) == 1)
-    ] + [
-        ((x - 0.5, y + 0.5), (x + 0.5, y + 0.5))
-        for y, x in np.argwhere(np.abs(np.diff(inside, axis=0)) == 1)
-    ]
-    axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, capstyle="round"))
 
 
 # ---------------------------------------------------------------- legends
@@ -130,11 +128,11 @@ def sign_handles(met: Iterable[Outcome]) -> list[Artist]:
     ]
 
 
-def hatch_handle(label: str) -> Artist:
+def hatch_handle(label: str, pattern: Mapping[str, Any] = HATCHED) -> Artist:
     """The meaning of hatching."""
     from matplotlib.patches import Patch
 
-    return Patch(**HATCHED, label=label)
+    return Patch(**pattern, label=label)
 
 
 def line_handle(label: str, colour: str = "black", width: float = 1.6) -> Artist:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from golow.measure.words import LEAST_ROUNDS
 from golow.report.published import PublishedGrid
-from golow.report.study.caption import captions
+from golow.report.study.caption import captions, draw_caption
 from golow.report.study.measures import MEASURES, TIME, Measure, is_measured, wide
 from golow.report.study.planes import (
     LABELS,
@@ -22,7 +24,6 @@ from golow.report.study.planes import (
 )
 from golow.report.study.rows import StudyRow
 from golow.report.style import (
-    caption,
     drawing,
     legend_of,
     level_handle,
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
 ONE_PANEL, SMALL_PANEL, OVERVIEW_PANEL = (5.0, 3.0), (2.5, 2.0), (2.6, 2.1)  # inches
 # Points, for the line and marker of the first level and of the last, as in a training's curves.
 LINES, MARKERS = (2.2, 1.0), (5.5, 3.0)
+HOLLOW_MORE = 1.5  # points by which a hollow marker is larger, so that it looks hollow
 MANY, SMALL_TICKS = 6, 6.5  # with more places than this along x, labels have the size below
 PUBLISHED = {"linewidth": 0.8, "linestyle": (0, (5, 4)), "alpha": 0.65}
 PUBLISHED_AT = 32  # batch size and resolution at which the paper cuts its surfaces
 BANDS = "bands: 95% intervals, where available"
+HOLLOW = f"fewer than {LEAST_ROUNDS} rounds"
 
 
 class Cut(NamedTuple):
@@ -78,6 +81,10 @@ class Cut(NamedTuple):
         numbers = np.array([value or (np.nan,) * 3 for value in found], np.float64)
         return (np.array(self.plane.places(self.axis), np.float64), *numbers.T)
 
+    def is_open(self, level: str, measure: Measure) -> NDArray[np.bool_]:
+        """Where along the axis too few rounds leave the level's value open."""
+        return np.array([row is not None and measure.is_open(row) for row in self.rows(level)])
+
     def has(self, measure: Measure) -> bool:
         """Whether there is any value."""
         rows = (row for row in self.plane.rows if getattr(row, self.other) == self.at)
@@ -94,14 +101,15 @@ def cuts(plane: Plane, measure: Measure, axis: Axis, paper: PublishedGrid | None
     figure, axes = panels(max(1, len(shown)), size, LABELS[axis], measure.title)
     for panel, cut in zip(axes, shown, strict=False):
         _draw(panel, cut, measure, under)
-        panel.set_title(cut.title)
+        panel.set_title(f"{measure.name}, {cut.title}")
     for panel in axes[: len(shown)]:
         _scales(panel, plane.places(axis), measure)
     if not shown:
         say(axes[0], "nothing was measured")
-    _legend(figure, plane, measure, paper if under else None)
-    what = f"{measure.title} ({measure.how(plane.rows)}) over {_name(axis)}; {BANDS}"
-    caption(figure, captions(plane, what, measure, paper if under else None))
+    _legend(figure, plane, [measure], paper if under else None)
+    what = f"{measure.title} over {_name(axis)}"
+    how = f"{measure.title}: {measure.how(plane.rows)}; {BANDS}"
+    draw_caption(figure, captions(plane, what, how, measure, paper if under else None))
     return figure
 
 
@@ -119,12 +127,16 @@ def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
         for panel, measure in zip(line, shown, strict=False):
             if _draw(panel, cut, measure, under):
                 _scales(panel, plane.places(cut.axis), measure)
-            panel.set(xlabel=LABELS[cut.axis], ylabel=measure.title, title=cut.title)
+            panel.set(xlabel=LABELS[cut.axis], ylabel=measure.title)
+            panel.set_title(f"{measure.name}, {cut.title}")
     if not across or not shown:
         say(grid[0, 0], "nothing was measured over a numeric axis")
-    _legend(figure, plane, TIME, paper if under else None)
-    what = "; ".join(f"{measure.title} ({measure.how(plane.rows)})" for measure in shown)
-    caption(figure, captions(plane, f"{what}; {BANDS}", TIME, paper if under else None))
+    _legend(figure, plane, shown, paper if under else None)
+    axes = " and ".join(_name(cut.axis) for cut in across)
+    what = f"{', '.join(measure.title for measure in shown)} over {axes}"
+    how = "; ".join(f"{measure.title}: {measure.how(plane.rows)}" for measure in shown)
+    told = captions(plane, what, f"{how}; {BANDS}", TIME, paper if under else None)
+    draw_caption(figure, told)
     return figure
 
 
@@ -147,9 +159,14 @@ def _draw(panel: Axes, cut: Cut, measure: Measure, under: Plane | None) -> bool:
 
 
 def _draw_level(panel: Axes, cut: Cut, level: str, measure: Measure, order: float) -> None:
-    """order: 0 for the level drawn first, below the others, and 1 for the last."""
+    """order: 0 for the level drawn first, below the others, and 1 for the last. Points of too few
+    rounds are hollow, with neither line nor interval."""
     x, middle, low, high = cut.numbers(level, measure)
-    style = look(level)
+    is_open, style = cut.is_open(level, measure), look(level)
+    size = np.interp(order, (0, 1), MARKERS)
+    hollow = {"color": style.colour, "marker": style.marker, **_hollow()}
+    panel.plot(x[is_open], middle[is_open], markersize=size + HOLLOW_MORE, **hollow)
+    middle, low, high = (np.where(is_open, np.nan, values) for values in (middle, low, high))
     panel.plot(
         x,
         middle,
@@ -157,7 +174,7 @@ def _draw_level(panel: Axes, cut: Cut, level: str, measure: Measure, order: floa
         marker=style.marker,
         linestyle=style.line,
         linewidth=np.interp(order, (0, 1), LINES),
-        markersize=np.interp(order, (0, 1), MARKERS),
+        markersize=size,
     )
     panel.fill_between(x, low, high, color=style.colour, alpha=0.25, linewidth=0)
     there = np.isfinite(middle)  # a point without neighbours has no band
@@ -185,15 +202,23 @@ def _scales(panel: Axes, places: Sequence[Place], measure: Measure) -> None:
         panel.tick_params(axis="x", labelsize=SMALL_TICKS)
 
 
-def _legend(figure: Figure, plane: Plane, measure: Measure, paper: PublishedGrid | None) -> None:
+def _legend(
+    figure: Figure, plane: Plane, shown: Sequence[Measure], paper: PublishedGrid | None
+) -> None:
     from matplotlib.lines import Line2D
 
-    drawn = {row.level for row in plane.rows if measure.of(row)}
+    drawn = {row.level for row in plane.rows for measure in shown if measure.of(row)}
     handles = [level_handle(level) for level in plane.levels if level in drawn]
+    if any(measure.is_open(row) for row in plane.rows for measure in shown if measure.of(row)):
+        handles.append(Line2D([], [], color="#606060", marker="o", label=HOLLOW, **_hollow()))
     if paper is not None:
         label = f"the same in {paper.where}"
         handles.append(Line2D([], [], color="#606060", label=label, **_published()))
     legend_of(figure, handles)
+
+
+def _hollow() -> dict[str, Any]:
+    return {"linestyle": "none", "markerfacecolor": "white", "markeredgewidth": 0.9}
 
 
 def _published() -> dict[str, Any]:

@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from golow.report.published import PublishedGrid
-from golow.report.study.caption import captions
-from golow.report.study.cells import cells, draw_signs, fill, hatch, hatch_handle, sign_handles
+from golow.report.study.caption import captions, draw_caption
+from golow.report.study.cells import (
+    DOTTED,
+    cells,
+    draw_signs,
+    fill,
+    hatch,
+    hatch_handle,
+    sign_handles,
+)
+from golow.report.study.cuts import HOLLOW
 from golow.report.study.maps import middle
 from golow.report.study.measures import TIME, ratio_text
 from golow.report.study.panels import level_panels
 from golow.report.study.planes import Plane, published_plane
-from golow.report.study.rows import Outcome, StudyRow
-from golow.report.style import caption, drawing, legend_of, look
+from golow.report.study.rows import Outcome, StudyRow, has_few_rounds
+from golow.report.style import drawing, legend_of, look
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -36,7 +45,7 @@ class _Winner(NamedTuple):
 @drawing()
 def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     """A letter and colour for the level with the least time, with its ratio to eager; hatched
-    where another level's interval overlaps its own."""
+    where another level's interval overlaps its own, dotted where it has too few rounds."""
     from matplotlib.patches import Patch
 
     under = published_plane(paper, plane)
@@ -45,15 +54,16 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
         _only(plane, winners[id(plane)]),
         [FASTEST],
         _only(under, winners[id(under)]) if under else None,
+        "ratio",
     )
     letters = dict(zip(plane.levels, ascii_uppercase, strict=False))
     met: set[Outcome] = set()
     won: list[str] = []
-    hatched = False
+    hatched = dotted = False
     for panel in panels:
         found = winners[id(under if panel.paper else plane)]
         met |= draw_signs(panel, panel.plane.grid(FASTEST, middle(TIME)))
-        close = []
+        close, few = [], []
         for (x, y), cell in cells(panel):
             if (winner := found.get(cell.cell)) is None:
                 continue
@@ -62,7 +72,9 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
             fill(panel, x, y, look(row.level).colour, f"{letters.get(row.level, '')}{number}")
             won.append(row.level)
             close += [(x, y)] if winner.close else []
+            few += [(x, y)] if has_few_rounds(row) else []
         hatched |= hatch(panel, close)
+        dotted |= hatch(panel, few, DOTTED)
     handles: list[Artist] = [
         Patch(facecolor=look(level).colour, label=f"{letters.get(level, '')}: {level}")
         for level in plane.levels
@@ -70,9 +82,12 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     ]
     if hatched:
         handles.append(hatch_handle("another level's interval overlaps"))
+    if dotted:
+        handles.append(hatch_handle(HOLLOW, DOTTED))
     legend_of(figure, [*handles, *sign_handles(met)])
-    what = f"the level with the least {TIME.title} in each cell, and its ratio to eager"
-    caption(figure, captions(plane, what, TIME, paper if under else None))
+    what = "the fastest level, with its ratio to eager"
+    how = f"fastest: the least {TIME.title}"
+    draw_caption(figure, captions(plane, what, how, TIME, paper if under else None))
     return figure
 
 

@@ -47,8 +47,10 @@ def _parts(rows: Sequence[StudyRow], paper: PublishedGrid | None) -> dict[str, s
     for plane in planes(rows):
         under = published_plane(paper, plane)
         figures[_title(plane)] = views(plane, under, hover)
+        shown = paper if under else None
         what = "measured values, and times relative to eager in the same rounds"
-        told[_title(plane)] = captions(plane, what, TIME, paper if under else None)
+        found = captions(plane, what, f"{TIME.title}: {TIME.how(plane.rows)}", TIME, shown)
+        told[_title(plane)] = [*found.lines, *found.details]
     title = html.escape(f"golow study {rows[0].study}" if rows else "golow study")
     return {
         "TITLE": title,

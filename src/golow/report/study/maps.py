@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.measure.words import word
 from golow.report.published import PublishedGrid
-from golow.report.study.caption import captions
+from golow.report.study.border import draw_border
+from golow.report.study.caption import captions, draw_caption
 from golow.report.study.cells import (
+    DOTTED,
     cells,
-    draw_border,
     draw_cells,
     hatch,
     hatch_handle,
     line_handle,
     sign_handles,
 )
+from golow.report.study.cuts import HOLLOW
 from golow.report.study.measures import RATIO, Measure, digits, ratio_text, wide
 from golow.report.study.panels import PUBLISHED_COLOUR, Panel, level_panels
 from golow.report.study.planes import Numbers, Plane, published_plane
 from golow.report.study.rows import Outcome, StudyRow
-from golow.report.style import caption, drawing, legend_of
+from golow.report.style import drawing, legend_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -39,20 +40,26 @@ BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line lies below golow
 @drawing()
 def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     """Time relative to eager, one panel per level: blue is faster, a line is drawn where the level
-    stops being faster, and cells whose interval leaves that open are hatched."""
+    stops being faster, and cells whose word is unclear are hatched; dotted, without a colour, if
+    they have too few rounds."""
     under = published_plane(paper, plane)
-    figure, panels = level_panels(plane, [v for v in plane.levels if v != "eager"], under)
+    figure, panels = level_panels(
+        plane, [v for v in plane.levels if v != "eager"], under, RATIO.name
+    )
     values = [panel.plane.grid(panel.level, middle(RATIO)) for panel in panels]
     colours = scale("RdBu_r", *limits(values, RATIO), logarithmic=True)
     met: set[Outcome] = set()
-    hatched = False
+    hatched = dotted = False
     for panel, grid in zip(panels, values, strict=True):
-        met |= draw_cells(panel, grid, colours, ratio_text)
-        hatched |= hatch(panel, [at for at, row in cells(panel) if row.word == "unclear"])
+        few = _few(panel, RATIO)
+        met |= draw_cells(panel, grid, colours, ratio_text, few)
+        unclear = [at for at, row in cells(panel) if row.word == "unclear" and at not in few]
+        hatched |= hatch(panel, unclear)
+        dotted |= bool(few)
         if under and not panel.paper:
-            border = _pays(panel._replace(plane=under))
-            draw_border(panel.axes, border, PUBLISHED_COLOUR, PUBLISHED_BORDER)
-        draw_border(panel.axes, _pays(panel), "black", BORDER)
+            sides = _sides(panel._replace(plane=under))
+            draw_border(panel.axes, sides, sides, PUBLISHED_COLOUR, PUBLISHED_BORDER)
+        draw_border(panel.axes, _sides(panel), grid, "black", BORDER)
     colour_bar(figure, panels, colours, RATIO)
     handles: list[Artist] = []
     if panels:
@@ -62,9 +69,11 @@ def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
         handles.append(line_handle(label, PUBLISHED_COLOUR, PUBLISHED_BORDER))
     if hatched:
         handles.append(hatch_handle("unclear"))
+    if dotted:
+        handles.append(hatch_handle(HOLLOW, DOTTED))
     legend_of(figure, [*handles, *sign_handles(met)])
-    what = f"ratio to eager of each level ({RATIO.how(plane.rows)})"
-    caption(figure, captions(plane, what, RATIO, paper if under else None))
+    what, how = "ratio of each level to eager", f"ratio to eager: {RATIO.how(plane.rows)}"
+    draw_caption(figure, captions(plane, what, how, RATIO, paper if under else None))
     return figure
 
 
@@ -72,18 +81,23 @@ def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
 def measure_map(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) -> Figure:
     """Measured values, one panel per level, in one unit and on one colour scale."""
     under = published_plane(paper, plane)
-    figure, panels = level_panels(plane, plane.levels, under)
+    figure, panels = level_panels(plane, plane.levels, under, measure.name)
     values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
     low, high = limits(values, measure)
     unit, size = measure.unit(high)
     colours = scale("cividis", low, high, logarithmic=measure.base > 0)
     met: set[Outcome] = set()
+    dotted = False
     for panel, grid in zip(panels, values, strict=True):
-        met |= draw_cells(panel, grid, colours, lambda value: digits(value / size, 2))
+        few = _few(panel, measure)
+        met |= draw_cells(panel, grid, colours, lambda value: digits(value / size, 2), few)
+        dotted |= bool(few)
     colour_bar(figure, panels, colours, measure)
-    legend_of(figure, sign_handles(met))
-    what = f"{measure.title} in {unit.strip()} ({measure.how(plane.rows)})"
-    caption(figure, captions(plane, what, measure, paper if under else None))
+    handles = [hatch_handle(HOLLOW, DOTTED)] if dotted else []
+    legend_of(figure, [*handles, *sign_handles(met)])
+    what = f"{measure.title} in {unit.strip()}"
+    how = f"{measure.title}: {measure.how(plane.rows)}"
+    draw_caption(figure, captions(plane, what, how, measure, paper if under else None))
     return figure
 
 
@@ -142,17 +156,20 @@ def colour_bar(
     bar.outline.set_visible(False)
 
 
-def _pays(panel: Panel) -> Numbers:
-    """1 where the level is faster by its ratio's interval, 0 where it is not or that is open, NaN
-    where there is no ratio. The row's own word also requires enough rounds; a line around a cell
-    that lacks them would claim that it is not faster. The paper has no intervals: there any ratio
-    below 1 is faster."""
+def _sides(panel: Panel) -> Numbers:
+    """1 where the row's word is faster, -1 where it is slower or the same, NaN where it is unclear
+    or there is none. The paper has no words: there any ratio below 1 is faster."""
 
     def value(row: StudyRow) -> float | None:
         ratio = RATIO.of(row)
-        if ratio is None:
+        if ratio is None or row.word == "unclear":
             return None
-        faster = word(ratio.low, ratio.high) == "faster" if row.word else ratio.middle < 1
-        return float(faster)
+        faster = row.word == "faster" if row.word else ratio.middle < 1
+        return 1.0 if faster else -1.0
 
     return panel.plane.grid(panel.level, value)
+
+
+def _few(panel: Panel, measure: Measure) -> list[tuple[int, int]]:
+    """The cells whose value is from too few rounds."""
+    return [at for at, row in cells(panel) if measure.is_open(row) and measure.of(row)]

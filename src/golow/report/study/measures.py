@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from golow.report.study.planes import Plane
-from golow.report.study.rows import StudyRow
+from golow.report.study.rows import StudyRow, has_few_rounds
 
 # Ticks in each power of an axis's base, from the coarsest, and the most ticks of an axis.
 STEPS: dict[int, tuple[tuple[float, ...], ...]] = {
@@ -32,6 +32,7 @@ class Measure(NamedTuple):
 
     units: suffixes with their sizes, from the largest. base: a logarithmic axis has ticks at its
     powers; 0 is a linear axis from 0 to 1. how: how the value of the given rows was measured.
+    raced: whether it comes from the rounds of a race, which may be too few.
     """
 
     name: str
@@ -40,6 +41,11 @@ class Measure(NamedTuple):
     units: Sequence[tuple[str, float]]
     base: int
     how: Callable[[Iterable[StudyRow]], str]
+    raced: bool = False
+
+    def is_open(self, row: StudyRow) -> bool:
+        """Whether too few rounds leave the row's value open."""
+        return self.raced and has_few_rounds(row)
 
     def unit(self, number: float) -> tuple[str, float]:
         """The largest unit that is not larger than the number."""
@@ -152,6 +158,7 @@ TIME = Measure(
     ((" s", 1.0), (" ms", 1e-3), (" us", 1e-6), (" ns", 1e-9)),
     10,
     lambda rows: "median time of an iteration divided by the batch size",
+    raced=True,
 )
 MEMORY = Measure(
     "memory",
@@ -176,6 +183,7 @@ RATIO = Measure(
     (("", 1.0),),
     2,
     lambda rows: "time divided by eager's in the same rounds; below 1 is faster",
+    raced=True,
 )
 MEASURES = (TIME, MEMORY, UTILIZATION)
 """The measures that are drawn as lines and surfaces."""

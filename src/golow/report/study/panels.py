@@ -35,12 +35,14 @@ class Panel(NamedTuple):
 
 
 def level_panels(
-    plane: Plane, levels: Sequence[str], under: Plane | None
+    plane: Plane, levels: Sequence[str], under: Plane | None, measure: str
 ) -> tuple[Figure, list[Panel]]:
     """A figure with a panel for each level, up to three in a row, and below each row one with the
-    paper's panels if the paper has any of them. Without levels it says so."""
+    paper's panels if the paper has any of them. Without levels it says so. measure: named in each
+    panel's title."""
     had = set(under.levels) & set(levels) if under else set()
-    titles = {level: f"{level}, 2020" if level in had else level for level in levels}
+    own = {level: f"{level}: {measure}" for level in levels}
+    titles = {level: f"{own[level]}, 2020" if level in had else own[level] for level in levels}
     columns, width, height = _layout(plane, [*titles.values()])
     each = 2 if had else 1
     rows = each * math.ceil(max(1, len(levels)) / columns)
@@ -59,8 +61,8 @@ def level_panels(
     for place, axes in np.ndenumerate(grid):
         axes.set_visible(place in found)
     for (row, column), panel in found.items():
-        _mark(panel, column == 0, (row + 1, column) not in found)
-        panel.axes.set_title(titles[panel.level] if panel.paper else panel.level)
+        _mark(panel, (row, column - 1) not in found, (row + 1, column) not in found)
+        panel.axes.set_title((titles if panel.paper else own)[panel.level])
         panel.axes.title.set_color(PUBLISHED_COLOUR if panel.paper else "black")
     if not found:
         grid[0, 0].set_visible(True)

@@ -1,32 +1,35 @@
-"""Surfaces over batch size and resolution, seen from above: filled contours of time per sample,
-memory or utilization, one panel per level, with a dot at each measured cell."""
+"""Surfaces over batch size and resolution, seen from above: colours and contours of time per
+sample, memory or utilization, one panel per level, with a dot at each measured cell."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from golow.report.published import PublishedGrid
-from golow.report.study.caption import captions
+from golow.report.study.caption import captions, draw_caption
 from golow.report.study.cells import NUMBER_SIZE, draw_signs, sign_handles
+from golow.report.study.cuts import HOLLOW
 from golow.report.study.maps import colour_bar, limits, middle, scale
 from golow.report.study.measures import Measure
 from golow.report.study.panels import Panel, level_panels
 from golow.report.study.planes import Numbers, Plane, published_plane
-from golow.report.study.rows import Outcome
-from golow.report.style import caption, drawing, legend_of, say
+from golow.report.study.rows import Outcome, StudyRow
+from golow.report.style import drawing, legend_of, say
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.cm import ScalarMappable
     from matplotlib.contour import QuadContourSet
     from matplotlib.figure import Figure
 
 LEAST = 3  # places along either axis
-DOT = 2.0  # points
+DOT, HOLLOW_DOT = 2.0, 3.5  # points
+SHADES = 128  # of a surface's colours, as smooth as the bar's
 APART = (0.9, 0.45)  # cells between the middles of two labels
 EDGE = 0.2  # cells from a label's middle to the outermost ones
 
@@ -41,52 +44,82 @@ def has_surface(plane: Plane) -> bool:
 def surface(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) -> Figure:
     """The measure over both axes; contour lines are interpolated between the cells."""
     under = published_plane(paper, plane)
-    figure, panels = level_panels(plane, plane.levels, under)
+    figure, panels = level_panels(plane, plane.levels, under, measure.name)
     values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
-    low, high = limits(values, measure)
+    known = [panel.plane.grid(panel.level, _known(measure)) for panel in panels]
+    low, high = limits(known, measure)
     colours = scale("viridis", low, high, logarithmic=measure.base > 0)
     met: set[Outcome] = set()
-    for panel, grid in zip(panels, values, strict=True):
+    hollow = False
+    for panel, grid, sure in zip(panels, values, known, strict=True):
         met |= draw_signs(panel, grid)
-        _draw_contours(panel, grid, colours, measure)
+        hollow |= _draw_dots(panel, grid, sure)
+        _draw_contours(panel, sure, colours, measure)
     colour_bar(figure, panels, colours, measure)
-    legend_of(figure, sign_handles(met))
-    what = (
-        f"{measure.title} ({measure.how(plane.rows)}) over both axes; dots: measured cells, "
-        "interpolated between them"
+    legend_of(figure, [*([_hollow_handle()] if hollow else []), *sign_handles(met)])
+    what = f"{measure.title} over both axes"
+    how = (
+        f"{measure.title}: {measure.how(plane.rows)}; dots: measured cells, interpolated between "
+        "them"
     )
-    caption(figure, captions(plane, what, measure, paper if under else None))
+    draw_caption(figure, captions(plane, what, how, measure, paper if under else None))
     return figure
 
 
-def _draw_contours(panel: Panel, grid: Numbers, colours: ScalarMappable, measure: Measure) -> None:
-    """Fill between round values, with a line at each; draw nothing if fewer than two neighbours in
-    each direction were measured."""
-    y, x = np.nonzero(np.isfinite(grid))
+def _known(measure: Measure) -> Callable[[StudyRow], float | None]:
+    """The measure's value, unless it is from too few rounds for a colour."""
+    of = middle(measure)
+    return lambda row: None if measure.is_open(row) else of(row)
+
+
+def _draw_dots(panel: Panel, values: Numbers, known: Numbers) -> bool:
+    """A dot at each measured cell, a hollow one if it has too few rounds; returns whether there are
+    such."""
+    y, x = np.nonzero(np.isfinite(known))
     panel.axes.plot(x, y, ".", color="black", markersize=DOT)
-    if len(x) == 0:
+    y, x = np.nonzero(np.isfinite(values) & np.isnan(known))
+    panel.axes.plot(x, y, "o", color="black", markersize=HOLLOW_DOT, markerfacecolor="none")
+    return len(x) > 0
+
+
+def _hollow_handle() -> Artist:
+    from matplotlib.lines import Line2D
+
+    dot = Line2D([], [], color="black", marker="o", markersize=HOLLOW_DOT, label=HOLLOW)
+    dot.set(linestyle="none", markerfacecolor="none")
+    return dot
+
+
+def _draw_contours(panel: Panel, grid: Numbers, colours: ScalarMappable, measure: Measure) -> None:
+    """Fill in the colours of the bar, with a line at each round value; draw nothing if fewer than
+    two neighbours in each direction were measured."""
+    if not np.isfinite(grid).any():
         say(panel.axes, "nothing was measured")
         return
     shown = np.ma.masked_invalid(grid)
-    levels = _round_values(*colours.get_clim(), measure.base)
+    low, high = colours.get_clim()
+    levels = _round_values(low, high, measure.base)
+    steps = np.geomspace(low, high, SHADES) if measure.base else np.linspace(low, high, SHADES)
     with warnings.catch_warnings():  # a panel may lie between two of the lines
         warnings.simplefilter("ignore", UserWarning)
-        panel.axes.contourf(shown, levels, norm=colours.norm, cmap=colours.get_cmap(), zorder=0.5)
+        fill = panel.axes.contourf(
+            shown, steps, norm=colours.norm, cmap=colours.get_cmap(), extend="both", zorder=0.5
+        )
+        fill.set_rasterized(True)  # hundreds of polygons would show their seams
         lines = panel.axes.contour(shown, levels, colors="white", linewidths=0.6, zorder=0.6)
         _label(panel, lines, measure)
 
 
 def _label(panel: Panel, lines: QuadContourSet, measure: Measure) -> None:
-    """Label the lines with their values, without overlaps, readable on any background."""
-    from matplotlib.patheffects import withStroke
-
-    stroke = withStroke(linewidth=1.4, foreground="white", alpha=0.8)
+    """Label the lines with their values, without overlaps, readable on any background: on a box,
+    since a halo would turn the text of an SVG into shapes."""
+    box = {"boxstyle": "square,pad=0.1", "facecolor": "#FFFFFFC0", "edgecolor": "none"}
     kept: list[tuple[float, float]] = []
     texts = panel.axes.clabel(
         lines, _labelled(list(lines.levels), measure.base), fmt=measure.text, inline=False
     )
     for text in texts:
-        text.set(color="black", fontsize=NUMBER_SIZE, rotation=0, path_effects=[stroke])
+        text.set(color="black", fontsize=NUMBER_SIZE, rotation=0, bbox=box)
         x, y = text.get_position()
         width, height = len(panel.plane.xs) - 1, len(panel.plane.ys) - 1
         inside = EDGE < x < width - EDGE and EDGE < y < height - EDGE

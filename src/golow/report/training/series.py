@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import mean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from golow.training.record import Epoch, Training, TrainingRun
 
 Numbers = NDArray[np.float64]
+Masked = Any  # a masked array, whose types numpy leaves open
 
 # Points for the losses of a whole training that a figure of a page's width can show.
 LOSS_POINTS = 200
@@ -25,12 +26,15 @@ LOSS_POINTS = 200
 class Band(NamedTuple):
     """Mean, minimum and maximum over seeds at each point.
 
-    epochs: the points' places in epochs. seconds: their places in training time (evaluation not
-    counted), mean over the seeds.
+    epochs: the points' places in epochs. samples, seconds, joules: their places in samples seen, in
+    training time and in energy of the device (evaluation not counted), mean over the seeds; joules
+    are NaN from the first point on whose energy no seed has.
     """
 
     epochs: Numbers
+    samples: Numbers
     seconds: Numbers
+    joules: Numbers
     middle: Numbers
     low: Numbers
     high: Numbers
@@ -49,12 +53,16 @@ class Spread(NamedTuple):
     high: float
 
 
-def runs_of(training: Training, level: str, initialisation: str | None = None) -> list[TrainingRun]:
-    """The level's runs from one initialisation or from all, in the record's order."""
+def runs_of(
+    training: Training, level: str, initialisation: str | None = None, seed: int | None = None
+) -> list[TrainingRun]:
+    """The level's runs from one initialisation and seed or from all, in the record's order."""
     return [
         run
         for run in training.runs
-        if run.level == level and initialisation in (None, run.initialisation)
+        if run.level == level
+        and initialisation in (None, run.initialisation)
+        and seed in (None, run.seed)
     ]
 
 
@@ -66,17 +74,22 @@ def epochs_of(training: Training) -> int:
 # ---------------------------------------------------------------- curves
 
 
-def accuracy(training: Training, level: str, initialisation: str) -> Band:
-    """Test accuracy after each epoch, a share."""
+def accuracy(training: Training, level: str, initialisation: str, seed: int | None = None) -> Band:
+    """Test accuracy after each epoch, a share; of one seed or over all."""
+    runs = runs_of(training, level, initialisation, seed)
     after = _Points(pieces=1, place=1.0)
-    return _band(training, level, initialisation, after, lambda epoch: [epoch.eval_accuracy])
+    return _band(runs, epochs_of(training), after, lambda epoch: [epoch.eval_accuracy])
 
 
-def training_loss(training: Training, level: str, initialisation: str) -> Band:
-    """Training loss, averaged over each of the `loss_pieces` of an epoch, at the piece's middle."""
+def training_loss(
+    training: Training, level: str, initialisation: str, seed: int | None = None
+) -> Band:
+    """Training loss, averaged over each of the `loss_pieces` of an epoch, at the piece's middle; of
+    one seed or over all."""
+    runs = runs_of(training, level, initialisation, seed)
     within = _Points(pieces=loss_pieces(training), place=0.5)
     return _band(
-        training, level, initialisation, within, lambda epoch: _means(epoch.losses, within.pieces)
+        runs, epochs_of(training), within, lambda epoch: _means(epoch.losses, within.pieces)
     )
 
 
@@ -94,30 +107,45 @@ class _Points(NamedTuple):
 
 
 def _band(
-    training: Training,
-    level: str,
-    initialisation: str,
+    runs: Sequence[TrainingRun],
+    epochs: int,
     points: _Points,
     values: Callable[[Epoch], Sequence[float | None]],
 ) -> Band:
-    """A table with one row per run and one column per piece of an epoch, reduced over the rows."""
-    runs, pieces = runs_of(training, level, initialisation), points.pieces
-    shape = (max(1, len(runs)), epochs_of(training) * pieces)
-    found, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
-    for row, run in enumerate(runs):
-        for epoch in run.epochs:
-            columns = slice((epoch.epoch - 1) * pieces, epoch.epoch * pieces)
-            found[row, columns] = [math.nan if v is None else v for v in values(epoch)]
-            seconds[row, columns] = epoch.train_seconds / pieces
-    valid = np.ma.masked_invalid(found)
-    piece_seconds = np.ma.masked_invalid(seconds).mean(axis=0).filled(0.0)
-    before = np.cumsum(piece_seconds) - piece_seconds
+    """Tables with one row per run and one column per piece of an epoch, reduced over the rows."""
+    pieces = points.pieces
+
+    def table(numbers: Callable[[Epoch], Sequence[float | None] | float | None]) -> Masked:
+        found = np.full((max(1, len(runs)), epochs * pieces), np.nan)
+        for row, run in enumerate(runs):
+            for epoch in run.epochs:
+                columns = slice((epoch.epoch - 1) * pieces, epoch.epoch * pieces)
+                found[row, columns] = np.array(numbers(epoch), np.float64)
+        return np.ma.masked_invalid(found)
+
+    def places(amount: Callable[[Epoch], float | None], missing: float) -> Numbers:
+        of_piece = table(amount).mean(axis=0).filled(missing) / pieces
+        return np.asarray(np.cumsum(of_piece) - (1 - points.place) * of_piece, np.float64)
+
+    found = table(values)
     middle, low, high = (
         np.asarray(reduced.filled(np.nan), np.float64)
-        for reduced in (valid.mean(axis=0), valid.min(axis=0), valid.max(axis=0))
+        for reduced in (found.mean(axis=0), found.min(axis=0), found.max(axis=0))
     )
-    epochs = (np.arange(shape[1]) + points.place) / pieces
-    return Band(epochs, before + points.place * piece_seconds, middle, low, high)
+    return Band(
+        epochs=(np.arange(epochs * pieces) + points.place) / pieces,
+        samples=places(lambda epoch: epoch.train_samples, 0.0),
+        seconds=places(lambda epoch: epoch.train_seconds, 0.0),
+        joules=places(_joules, math.nan),
+        middle=middle,
+        low=low,
+        high=high,
+    )
+
+
+def _joules(epoch: Epoch) -> float | None:
+    """Of the device, in training; None if it was not measured."""
+    return next((figure.value for figure in epoch.device if figure.name == "energy"), None)
 
 
 def _means(losses: Sequence[float], pieces: int) -> list[float]:

@@ -150,7 +150,9 @@ def _sample(phase: str) -> Callable[[Row], str]:
 
 def _over_eager(row: Row) -> str:
     level, eager = (_sample_seconds(runs, "train") for runs in (row.runs, row.eager))
-    return f"{mean(level) / mean(eager):.2f}" if level and eager else "-"
+    if not level or not eager or not mean(eager):
+        return "-"
+    return f"{mean(level) / mean(eager):.2f}"
 
 
 def _memory(*names: str) -> Callable[[Row], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from golow.levels.jax.operators.activation import activated
 from golow.levels.jax.writer import DTYPES, Writer, number
+from golow.levels.sources.writer import is_cast
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Ref
 from golow.lower.operators.binary import Binary
@@ -95,6 +96,11 @@ def two(writer: Writer, given: Binary) -> None:
 
 def several(writer: Writer, given: Pointwise) -> None:
     """``function(*operands)``, converted to the type of the result."""
+    if is_cast(writer.node):
+        [source] = given.operands
+        assert isinstance(source, Ref)  # noqa: S101
+        writer.put_cast(source, given.dtype)
+        return
     values = [item for item in given.operands if isinstance(item, Ref)]
     found, image = writer.together(*values)
     names = iter(found)

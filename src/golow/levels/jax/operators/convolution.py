@@ -24,6 +24,8 @@ def build(writer: Writer, given: Convolution) -> None:
     arguments.append(f"dimension_numbers={NUMBERS}")
     if given.groups != 1:
         arguments.append(f"feature_group_count={given.groups}")
+    if writer.convolutions:
+        arguments.append(f"precision={writer.convolutions!r}")
     result = f"lax.conv_general_dilated({', '.join(arguments)})"
     if given.bias is not None:
         result += f" + {writer.plain(given.bias)}"
@@ -43,11 +45,13 @@ def transposed(writer: Writer, given: ConvolutionBackward) -> None:
     forward = (
         f"lambda x: lax.conv_general_dilated(x, {writer.filter(given.weight)}, {given.stride}, "
         f"(({top}, {bottom}), ({left}, {right})), rhs_dilation={given.dilation}, "
-        f"dimension_numbers={NUMBERS}, feature_group_count={given.groups})"
+        f"dimension_numbers={NUMBERS}, feature_group_count={given.groups}, "
+        f"precision={writer.convolutions or None!r})"
     )
     images, channels, height, width = output.shape
-    zeros = f"jnp.zeros({(images, height, width, channels)})"
-    writer.put(f"jax.vjp({forward}, {zeros})[1]({writer.image(given.gradient)})[0]", image=True)
+    gradient = writer.image(given.gradient)
+    zeros = f"jnp.zeros({(images, height, width, channels)}, {gradient}.dtype)"
+    writer.put(f"jax.vjp({forward}, {zeros})[1]({gradient})[0]", image=True)
 
 
 def refuse(given: ConvolutionBackward, question: Question) -> str:

@@ -104,12 +104,13 @@ def rows_in_memory(view: Folded) -> int | None:
     return first
 
 
-def of_rows(view: Folded, result: Tensor, step: int) -> Folded:
+def of_rows(view: Folded, result: Tensor, step: int, width: int) -> Folded:
     """The result of a function of rows, one row of it for each row in memory, seen in the order of
-    the view's rows. step: between the view's rows."""
-    width = result.shape[-1]
+    the view's rows. step: between the view's rows; width: of the result, whose rows in memory may
+    be longer."""
+    pitch = result.shape[-1]
     outer = [
-        tuple(Part(part.size, part.step // step * width) for part in axis)
+        tuple(Part(part.size, part.step // step * pitch) for part in axis)
         for axis in view.axes[:-1]
     ]
     return Folded(result, (*outer, (Part(width, 1),) if width != 1 else ()))

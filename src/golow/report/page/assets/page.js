@@ -5,6 +5,7 @@ const BLOCKS = {
   facts: (block) => element("dl", {}, ...block.pairs.filter((pair) => pair[1]).flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])),
   table: tableBlock,
   chart: chartBlock,
+  curves: curvesBlock,
   area: areaBlock,
   flame: flameBlock,
   slider: sliderBlock,

@@ -99,36 +99,21 @@ def backward_weight(dtype: str, convolution: Convolution) -> Launches:
 
 
 def tilings(dtype: str, convolution: Convolution) -> list[Tiling]:
-    """Return the tilings among which the fastest is, the likeliest first."""
+    """Return the tilings among which the fastest is, the likeliest first.
+
+    Measured on an H100 over 20 shapes: vectors of four channels, eight to a block, are within 10%
+    of the best of all tilings where the strip is right. Adjacent pixels share loads and taps, but
+    not if the stride leaves little to share or the GPU gets too few threads.
+    """
     multiplier = convolution.filters // convolution.channels
-    widest = channel_vector(dtype, convolution.channels) if multiplier == 1 else 1
-    found = []
-    for width in (8, 4, 2, 1):
-        vectors = convolution.filters // width
-        if width > widest or (width == 1 and widest > 1):
-            continue
-        for lanes in (32, 16, 8):
-            wasted = -vectors % lanes
-            if lanes * width * convolution.taps > SHARED_FLOATS or (
-                lanes > 8 and wasted >= lanes // 2
-            ):
-                continue
-            for strip in (8, 7, 4, 2, 1):
-                if strip <= convolution.out_width:
-                    found.append(Tiling(width, lanes, strip))
-    return sorted(found, key=lambda tiling: _cost(convolution, tiling))
-
-
-def _cost(convolution: Convolution, tiling: Tiling) -> float:
-    """About how many instructions the GPU issues: those of a thread, times the threads, or as many
-    as hide the latency of memory if there are fewer."""
-    width, lanes, strip = tiling
-    rows, taps = convolution.kernel
-    span = (strip - 1) * convolution.stride[1] + (taps - 1) * convolution.dilation[1] + 1
-    loads = span * (2 + width) + taps * ceiling(width, 4)
-    work = 30 + rows * (loads + taps * strip * width)
-    tiles = ceiling(convolution.filters // width, lanes)
-    return work * max(_strips(convolution, strip) * tiles * lanes, HIDING)
+    width = min(4, channel_vector(dtype, convolution.channels)) if multiplier == 1 else 1
+    vectors = convolution.filters // width
+    lanes = min(power_of_two(vectors), 8 if width > 1 else 32)
+    strip = 2 if convolution.stride[1] > 1 else 4
+    while strip > 1 and _strips(convolution, strip) * vectors < HIDING:
+        strip //= 2
+    strips = [strip, *(other for other in (7, 1) if other <= convolution.out_width)]
+    return [Tiling(width, lanes, strip) for strip in dict.fromkeys(strips)]
 
 
 def _slide(

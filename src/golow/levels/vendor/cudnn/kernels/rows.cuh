@@ -1,8 +1,5 @@
 // What kernels over rows [rows, columns] share: a block takes one row, or all of them. The order of
-// every sum depends only on the shape.
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+// every sum depends only on the shape. Included after vectors.cuh.
 
 struct Sum {
   template <typename Value>
@@ -44,3 +41,71 @@ __device__ void normalise(const T* x, int columns, float& largest, float& sum) {
   sum = reduce<THREADS>(sum, Sum());
 }
 
+// A row that LANES threads of a warp hold in registers, ITEMS vectors of V columns each. A block has
+// several such groups. What is beyond the end of a row is zero.
+template <int V, int LANES, int ITEMS>
+struct Held {
+  float item[ITEMS][V];
+
+  // The group's row; the last row once more where there is none, so that the warp stays together.
+  __device__ static int row(int rows) {
+    const int mine = blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;
+    return mine < rows ? mine : rows - 1;
+  }
+
+  // Calls visit(k, column) for each vector inside the row.
+  template <typename Visit>
+  __device__ static void each(int columns, Visit visit) {
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+      const int column = (k * LANES + threadIdx.x % LANES) * V;
+      if (column < columns) visit(k, column);
+    }
+  }
+
+  template <typename T>
+  __device__ void read(const T* line, int columns) {
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k)
+#pragma unroll
+      for (int v = 0; v < V; ++v) item[k][v] = 0.0f;
+    each(columns, [&](int k, int column) {
+      const Vector<T, V> values = load<V>(line + column);
+#pragma unroll
+      for (int v = 0; v < V; ++v) item[k][v] = static_cast<float>(values.item[v]);
+    });
+  }
+
+  template <typename Y>
+  __device__ void write(Y* line, int columns) const {
+    each(columns, [&](int k, int column) {
+      Vector<Y, V> values;
+#pragma unroll
+      for (int v = 0; v < V; ++v) values.item[v] = static_cast<Y>(item[k][v]);
+      store<V>(line + column, values);
+    });
+  }
+
+  // Replaces each value inside the row by function(value, k, v, column).
+  template <typename Function>
+  __device__ void apply(int columns, Function function) {
+    each(columns, [&](int k, int column) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) item[k][v] = function(item[k][v], k, v, column + v);
+    });
+  }
+
+  // Combines function(value, k, v) of all values; every thread of the group gets the result.
+  template <typename Combine, typename Function>
+  __device__ float combined(int columns, float start, Combine combine, Function function) const {
+    float total = start;
+    each(columns, [&](int k, int) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) total = combine(total, function(item[k][v], k, v));
+    });
+#pragma unroll
+    for (int offset = LANES / 2; offset > 0; offset /= 2)
+      total = combine(total, __shfl_xor_sync(0xffffffff, total, offset));
+    return total;
+  }
+};

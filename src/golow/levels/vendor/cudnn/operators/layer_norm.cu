@@ -6,7 +6,7 @@
 //
 //   dx = d (c - mean c - n mean(c n)),   dw = sum over rows of g n,   db = sum over rows of g
 //
-// w and b are absent if their pointers are zero. The variance is that of the centred row.
+// w and b are absent if their pointers are zero, and the results m and d are not wanted then. The variance is that of the centred row.
 
 template <typename T, typename Y, int THREADS>
 __global__ void layer_norm(const T* x, const float* weight, const float* bias, Y* y, float* means,
@@ -28,9 +28,65 @@ __global__ void layer_norm(const T* x, const float* weight, const float* bias, Y
     y[start + i] = static_cast<Y>(value);
   }
   if (threadIdx.x == 0) {
-    means[blockIdx.x] = mean;
-    deviations[blockIdx.x] = deviation;
+    if (means) means[blockIdx.x] = mean;
+    if (deviations) deviations[blockIdx.x] = deviation;
   }
+}
+
+template <typename T, typename Y, int V, int LANES, int ITEMS>
+__global__ void layer_norm_held(const T* x, const float* weight, const float* bias, Y* y,
+                                float* means, float* deviations, int rows, int columns,
+                                float epsilon) {
+  Held<V, LANES, ITEMS> held;
+  const int row = held.row(rows);
+  held.read(x + static_cast<size_t>(row) * columns, columns);
+  const auto plain = [](float value, int, int) { return value; };
+  const float mean = held.combined(columns, 0.0f, Sum(), plain) / columns;
+  const auto squared = [=](float value, int, int) { return (value - mean) * (value - mean); };
+  const float variance = held.combined(columns, 0.0f, Sum(), squared) / columns;
+  const float deviation = rsqrtf(variance + epsilon);
+  held.apply(columns, [=](float value, int, int, int) { return (value - mean) * deviation; });
+  if (weight) {
+    Held<V, LANES, ITEMS> factor;
+    factor.read(weight, columns);
+    held.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
+  }
+  if (bias) {
+    Held<V, LANES, ITEMS> added;
+    added.read(bias, columns);
+    held.apply(columns, [&](float value, int k, int v, int) { return value + added.item[k][v]; });
+  }
+  held.write(y + static_cast<size_t>(row) * columns, columns);
+  if (threadIdx.x % LANES == 0) {
+    if (means) means[row] = mean;
+    if (deviations) deviations[row] = deviation;
+  }
+}
+
+template <typename G, typename T, typename Y, int V, int LANES, int ITEMS>
+__global__ void layer_norm_backward_held(const G* gradient, const T* x, const float* means,
+                                         const float* deviations, const float* weight, Y* dx,
+                                         int rows, int columns) {
+  Held<V, LANES, ITEMS> c, n;
+  const int row = c.row(rows);
+  const size_t start = static_cast<size_t>(row) * columns;
+  const float mean = means[row], deviation = deviations[row];
+  c.read(gradient + start, columns);
+  n.read(x + start, columns);
+  n.apply(columns, [=](float value, int, int, int) { return (value - mean) * deviation; });
+  if (weight) {
+    Held<V, LANES, ITEMS> factor;
+    factor.read(weight, columns);
+    c.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
+  }
+  const auto plain = [](float value, int, int) { return value; };
+  const auto times = [&](float value, int k, int v) { return value * n.item[k][v]; };
+  const float sum = c.combined(columns, 0.0f, Sum(), plain) / columns;
+  const float product = c.combined(columns, 0.0f, Sum(), times) / columns;
+  c.apply(columns, [&](float value, int k, int v, int) {
+    return deviation * (value - sum - n.item[k][v] * product);
+  });
+  c.write(dx + start, columns);
 }
 
 template <typename G, typename T, typename Y, int THREADS>

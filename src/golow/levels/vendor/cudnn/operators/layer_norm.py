@@ -11,7 +11,7 @@ import numpy as np
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import require_positive
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
-from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
+from golow.levels.vendor.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for, threads_for
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation
@@ -31,11 +31,14 @@ def layer_norm(build: Builder, arguments: LayerNorm) -> None:
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
     weight, bias = (_exact(build, item) for item in (arguments.weight, arguments.bias))
     y = _result(build, 0, x.shape, build.types.computed)
-    mean, deviation = (_result(build, index, (rows,), "float32") for index in (1, 2))
+    mean, deviation = (
+        _result(build, index, (rows,), "float32") if build.is_read(index) else None
+        for index in (1, 2)
+    )
     kernel = forward_kernel(x.dtype, y.dtype, rows, columns, arguments.epsilon)
     build.kernel(kernel, [x, weight, bias], [y, mean, deviation])
     for index, tensor in enumerate((y, mean, deviation)):
-        if build.is_read(index):
+        if tensor is not None and build.is_read(index):
             build.define(index, tensor._replace(shape=build.output(index).shape))
 
 
@@ -91,14 +94,12 @@ def _result(build: Builder, index: int, shape: tuple[int, ...], dtype: str) -> T
 def forward_kernel(source: str, dtype: str, rows: int, columns: int, epsilon: float) -> Kernel:
     """Pointers: x [rows, columns], weight, bias (float32 [columns] or absent) -> y, means,
     deviations (float32 [rows])."""
-    name = f"layer_norm<{C_TYPES[source]}, {C_TYPES[dtype]}"
-    return _of_rows(name, rows, columns, (np.int32(columns), np.float32(epsilon)))
+    return _of_rows("layer_norm", (source, dtype), rows, columns, (np.float32(epsilon),))
 
 
 def backward_kernel(gradient: str, source: str, dtype: str, rows: int, columns: int) -> Kernel:
     """Pointers: gradient, x [rows, columns], means, deviations, weight or absent -> dx."""
-    types = ", ".join(C_TYPES[kind] for kind in (gradient, source, dtype))
-    return _of_rows(f"layer_norm_backward<{types}", rows, columns, (np.int32(columns),))
+    return _of_rows("layer_norm_backward", (gradient, source, dtype), rows, columns, ())
 
 
 def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: int) -> Kernel:
@@ -115,10 +116,20 @@ def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: i
     )
 
 
-def _of_rows(name: str, rows: int, columns: int, scalars: tuple[np.generic, ...]) -> Kernel:
+def _of_rows(
+    name: str, dtypes: tuple[str, ...], rows: int, columns: int, further: tuple[np.generic, ...]
+) -> Kernel:
+    """Rows are held in registers, several in a block; a block takes each row that is too long."""
     require_positive(rows=rows, columns=columns)
+    types = ", ".join(C_TYPES[dtype] for dtype in dtypes)
+    group = group_for(columns, *dtypes)
+    if group is not None:
+        sizes = (np.int32(rows), np.int32(columns), *further)
+        grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
+        return Kernel(FILE, f"{name}_held<{types}, {group}>", grid, block, sizes, code=ROWS)
     threads = threads_for(columns)
-    expression = f"{name}, {threads}>"
+    scalars = (np.int32(columns), *further)
+    expression = f"{name}<{types}, {threads}>"
     return Kernel(FILE, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.vendor.cudnn.elementwise import activated
-from golow.levels.vendor.cudnn.folding import Folded, of_rows, rows_in_memory
+from golow.levels.vendor.cudnn.folding import Folded, folded, of_rows, rows_in_memory
 from golow.levels.vendor.cudnn.formulas import clip_of
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
@@ -21,6 +22,8 @@ from golow.lower.operators.linear import Linear
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
+LONG = 1024  # elements
+
 
 def linear(build: Builder, arguments: Linear) -> None:
     """Add one product with bias, residual and relu; leading dimensions of x count as rows. It does
@@ -28,6 +31,7 @@ def linear(build: Builder, arguments: Linear) -> None:
     shape, layout = build.output().shape, Layout(build.types.computed)
     outputs, features = build.value(arguments.weight).shape
     clip = clip_of(arguments.activation)
+    pitch = _pitch(outputs, layout, arguments.residual is not None)
     problem = Problem(
         m=math.prod(shape[:-1]),
         n=outputs,
@@ -40,10 +44,13 @@ def linear(build: Builder, arguments: Linear) -> None:
         residual=arguments.residual is not None,
         relu=clip == RELU,
         alignment=TENSOR_ALIGNMENT,
+        d=CONTIGUOUS if pitch == outputs else Strides(row=pitch),
     )
     view = None if problem.residual else _as_it_lies(build, arguments.x, layout)
+    if view is None and pitch != outputs:
+        view = folded(build.wanted(arguments.x, layout))
     x = build.wanted(arguments.x, layout) if view is None else view.tensor
-    rows = shape if view is None else (problem.m, outputs)
+    rows = shape if view is None else (problem.m, pitch)
     result = build.new(build.output().name, rows, layout)
     operands = (arguments.weight, arguments.bias, arguments.residual)
     reads = [build.wanted(operand, layout) for operand in operands if operand is not None]
@@ -51,7 +58,7 @@ def linear(build: Builder, arguments: Linear) -> None:
     if clip not in (NO_CLIP, RELU):
         activated(build, [result], result, arguments.activation)
     if view is not None:
-        build.fold(of_rows(view, result, features))
+        build.fold(of_rows(view, result, features, outputs))
     else:
         build.define(0, result)
 
@@ -60,9 +67,15 @@ def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
     """The operand as a view whose rows lie one after the other; None if they do not."""
     view = build.folded(x)
     tensor, features = view.tensor, build.value(x).shape[-1]
-    if rows_in_memory(view) != features or tensor.dtype != layout.dtype or not is_aligned(tensor):
-        return None
-    return view
+    fits = tensor.dtype == layout.dtype and is_aligned(tensor)
+    return view if fits and rows_in_memory(view) == features else None
+
+
+def _pitch(outputs: int, layout: Layout, residual: bool) -> int:
+    """Elements from one row of the result to the next. The libraries are several times slower where
+    long rows do not begin at multiples of 16 bytes, as with a vocabulary of 50,257."""
+    each = 16 // ITEM_BYTES[layout.dtype]
+    return outputs if outputs < LONG or residual else -(-outputs // each) * each
 
 
 def _refuse(arguments: Linear, question: Question) -> str:

@@ -15,6 +15,22 @@ __global__ void softmax(const T* x, float* y, int columns) {
   }
 }
 
+template <typename T, int V, int LANES, int ITEMS, bool LOGARITHM>
+__global__ void softmax_held(const T* x, float* y, int rows, int columns) {
+  Held<V, LANES, ITEMS> held;
+  const int row = held.row(rows);
+  held.read(x + static_cast<size_t>(row) * columns, columns);
+  const auto plain = [](float value, int, int) { return value; };
+  const float largest = held.combined(columns, __int_as_float(0xff800000), Larger(), plain);
+  const auto raised = [=](float value, int, int) { return expf(value - largest); };
+  const float sum = held.combined(columns, 0.0f, Sum(), raised), logarithm = logf(sum);
+  held.apply(columns, [=](float value, int, int, int) {
+    const float centred = value - largest;
+    return LOGARITHM ? centred - logarithm : expf(centred) / sum;
+  });
+  held.write(y + static_cast<size_t>(row) * columns, columns);
+}
+
 // softmax: dx = y * (g - sum g y);  log softmax: dx = g - exp(y) * sum g
 template <typename T, int THREADS, bool LOGARITHM>
 __global__ void softmax_backward(const float* gradient, const float* result, T* dx, int columns) {

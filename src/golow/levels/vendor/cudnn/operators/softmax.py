@@ -11,7 +11,7 @@ import numpy as np
 from golow.levels.vendor.cudnn.gathering import axis_last, copy, new_rows, turned_back, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import require_floating, require_positive
-from golow.levels.vendor.cudnn.kernels.rows import ROWS, threads_for
+from golow.levels.vendor.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for, threads_for
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation
@@ -92,7 +92,13 @@ def _is_of_channels(shape: tuple[int, ...], axis: int) -> bool:
 
 def forward_kernel(source: str, rows: int, columns: int, logarithm: bool) -> Kernel:
     """Pointers: x [rows, columns] of ``source`` -> y of float32; ``logarithm``: log softmax."""
-    return _of_rows("softmax", source, rows, columns, logarithm)
+    group = group_for(columns, source)
+    if group is None:
+        return _of_rows("softmax", source, rows, columns, logarithm)
+    _require(source, rows, columns)
+    expression = f"softmax_held<{C_TYPES[source]}, {group}, {str(logarithm).lower()}>"
+    grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
+    return Kernel(FILE, expression, grid, block, (np.int32(rows), np.int32(columns)), code=ROWS)
 
 
 def backward_kernel(dtype: str, rows: int, columns: int, logarithm: bool) -> Kernel:
@@ -101,12 +107,16 @@ def backward_kernel(dtype: str, rows: int, columns: int, logarithm: bool) -> Ker
 
 
 def _of_rows(name: str, dtype: str, rows: int, columns: int, logarithm: bool) -> Kernel:
-    require_floating(dtype=dtype)
-    require_positive(rows=rows, columns=columns)
+    _require(dtype, rows, columns)
     threads = threads_for(columns)
     expression = f"{name}<{C_TYPES[dtype]}, {threads}, {str(logarithm).lower()}>"
     scalars = (np.int32(columns),)
     return Kernel(FILE, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
+
+
+def _require(dtype: str, rows: int, columns: int) -> None:
+    require_floating(dtype=dtype)
+    require_positive(rows=rows, columns=columns)
 
 
 IMPLEMENTATIONS = (

@@ -1,0 +1,151 @@
+"""The level `jax` in each precision, on a CPU, where XLA has half precision too: the check of real
+workers, the source, and the loss scale."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from bundles import network_bundle
+from drawn_operators import FAMILIES
+from golow.check.checked_level import CheckedLevel
+from golow.check.standard import Standard
+from golow.levels import jax, ladder
+from golow.levels.starter import Starter
+from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.verify import interpret
+from golow.record import Mode, Precision
+from golow.workload.captured import capture
+from golow.workload.prepare import prepare
+from golow.workload.request import Request
+from test_precision import in_precision
+
+if not jax.probe().available:
+    pytest.skip("JAX is not installed", allow_module_level=True)
+
+from jax_in_process import batch_of, loaded, lower
+
+EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "3"))
+ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+def test_a_worker_matches(precision: Precision, mode: Mode, tmp_path: Path) -> None:
+    """Convolutions, batch norms, products, a pool and the update."""
+    bundle = in_precision(network_bundle(tmp_path / "bundle", mode), precision)
+    starter = Starter()
+    standard = Standard(bundle, tmp_path, starter)
+    with CheckedLevel(ladder.choose("jax", mode), bundle, tmp_path / "cache", starter) as level:
+        assert level.start(standard, False, "1 of 1"), level.check.reason
+        assert (level.check.verdict, level.check.reason) == ("match", "")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES < 10,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_an_operator_rounds_as_in_pytorch(
+    family: str, precision: Precision, data: st.DataObject, seed: int
+) -> None:
+    """PyTorch runs the very graph, with its kernels for half precision."""
+    alone = data.draw(FAMILIES[family])
+    torch.manual_seed(seed)
+    network = lower(alone.module(), torch.randn(alone.shape), "infer", precision=precision)
+    given = {("input", "0"): network.prepared.batches[0].inputs[0]}
+    given |= {("parameter", name): p.detach() for name, p in named(network.prepared.module)}
+    given |= {("buffer", name): b for name, b in network.prepared.module.named_buffers()}
+    given |= {("constant", name): c for name, c in network.constants.items()}
+    tensors = {i.value.name: given[i.kind, i.target] for i in network.graph.inputs}
+    wanted = interpret(network.graph, tensors)["output/0"].detach().float().numpy()
+    with loaded(network) as execution:
+        execution.run(execution.put_batch(batch_of(network, 0)))
+        found = execution.result(("output", "0"))
+    size = np.abs(wanted).max(initial=1.0)
+    assert np.abs(found - wanted).max(initial=0.0) <= 8 * ROUNDING[precision] * size
+
+
+def named(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return list(module.named_parameters())
+
+
+# ---------------------------------------------------------------- the source
+
+
+def source_of(precision: Precision, mode: Mode, device: str = "cpu") -> str:
+    prepared = prepare(Request("resnet18", mode=mode, batch=2, resolution=32))
+    workload = msgspec.structs.replace(prepared.workload, precision=precision, device=device)
+    graph = apply(capture(prepared).graph, CLEAN_UP)
+    return jax.source(apply(graph, jax.passes(workload)), workload)
+
+
+def test_a_weight_is_cast_once_and_held_as_a_filter() -> None:
+    """In training in each step, from float32; in inference before the first iteration."""
+    trained, inferred = source_of("bf16", "train"), source_of("bf16", "infer")
+    casts = re.findall(r"= parameters\[.*\]\.astype\(jnp\.bfloat16\)", trained)
+    assert len(casts) == 20 + 2  # convolutions, and weight and bias of the last layer
+    for text in (trained, inferred):
+        assert text.count("lax.conv_general_dilated(") == 20
+        assert text.count("jnp.transpose(") <= 1
+    assert "weights[" in inferred
+    assert not re.search(r"weights\[[^]]*\]\.astype", inferred)
+
+
+def test_losses_and_statistics_are_float32() -> None:
+    text = source_of("bf16", "train")
+    means = re.findall(r"batch_mean = jnp.mean\((.*), axis", text)
+    assert len(means) == 20
+    assert all(mean.endswith(".astype(jnp.float32)") for mean in means)
+    assert re.search(
+        r"jax\.nn\.log_softmax\(\w+.astype\(jnp.float32\)|log_softmax\(\w+_float32", text
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "products", "convolutions"),
+    [
+        ("default", "highest", "default"),
+        ("ieee", "highest", "highest"),
+        ("tf32",) + ("default",) * 2,
+    ],
+)
+def test_a_gpu_multiplies_in_the_precision_that_was_asked_for(
+    precision: Precision, products: str, convolutions: str
+) -> None:
+    text = source_of(precision, "train", "cuda")
+    assert f"PRECISION = {products!r}" in text
+    assert text.count(f"precision={convolutions!r})") == 20
+
+
+# ---------------------------------------------------------------- the loss scale
+
+
+def test_a_step_whose_gradients_are_not_finite_changes_nothing_but_the_scale() -> None:
+    network = lower(nn.Linear(6, 4), torch.randn(8, 6), "train", precision="fp16")
+    with loaded(network) as execution:
+        batch = execution.put_batch(batch_of(network, 0))
+        before = execution.read(("parameter", "weight"))
+        execution.set_scale(2.0**40, 7)
+        execution.run(batch)
+        assert np.array_equal(execution.read(("parameter", "weight")), before)
+        assert execution.scale == 2.0**39
+        assert int(execution.state["good_steps"]) == 0
+        assert not execution.read(("momentum", "weight")).any()
+        execution.set_scale(1024.0, 1999)
+        execution.run(batch)
+        assert not np.array_equal(execution.read(("parameter", "weight")), before)
+        assert execution.scale == 2048.0
