@@ -34,6 +34,41 @@ from golow.levels.vendor.cudnn.cublaslt import (
 )
 
 
+def test_the_numbers_are_those_of_nvidias_own_bindings() -> None:
+    """nvmath-python is not needed otherwise: it would be a package more in the worker, and take a
+    second to import."""
+    pytest.importorskip("nvmath.bindings", exc_type=ImportError)
+    from nvmath.bindings import cublas
+    from nvmath.bindings import cublasLt as lt
+
+    described, laid, preferred = (
+        lt.MatmulDescAttribute,
+        lt.MatrixLayoutAttribute,
+        lt.MatmulPreferenceAttribute,
+    )
+    pairs = {
+        "DESC_TRANSA": described.TRANSA,
+        "DESC_TRANSB": described.TRANSB,
+        "DESC_EPILOGUE": described.EPILOGUE,
+        "DESC_BIAS_POINTER": described.BIAS_POINTER,
+        "LAYOUT_BATCH_COUNT": laid.BATCH_COUNT,
+        "LAYOUT_STRIDED_BATCH_OFFSET": laid.STRIDED_BATCH_OFFSET,
+        "PREF_MAX_WORKSPACE_BYTES": preferred.MAX_WORKSPACE_BYTES,
+        "PREF_REDUCTION_SCHEME_MASK": preferred.REDUCTION_SCHEME_MASK,
+        "REDUCTION_SCHEME_COMPUTE_TYPE": lt.ReductionScheme.COMPUTE_TYPE,
+        "EPILOGUE_DEFAULT": lt.Epilogue.DEFAULT,
+        "EPILOGUE_RELU": lt.Epilogue.RELU,
+        "EPILOGUE_BIAS": lt.Epilogue.BIAS,
+        "EPILOGUE_BGRADB": lt.Epilogue.BGRADB,
+        "TRANSPOSED": cublas.Operation.T,
+    }
+    assert {name: getattr(cublaslt, name) for name in pairs} == pairs
+    alignments = (getattr(preferred, f"MIN_ALIGNMENT_{matrix}_BYTES") for matrix in "ABCD")
+    assert tuple(alignments) == cublaslt.PREF_MIN_ALIGNMENT_BYTES
+    computing = cublas.ComputeType.COMPUTE_32F, cublas.ComputeType.COMPUTE_32F_FAST_TF32
+    assert (cublaslt.COMPUTE_TYPES["ieee"], cublaslt.COMPUTE_TYPES["tf32"]) == computing
+
+
 @pytest.fixture(scope="module")
 def loaded() -> None:
     require_library()

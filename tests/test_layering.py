@@ -26,6 +26,7 @@ ROWS = [
     {"levels/torch", "levels/peers", "levels/vendor"},
     {"levels/sources"},
     {"levels/vendor/onednn", "levels/vendor/cudnn", "levels/libtorch", "levels/jax"},
+    {"levels/aotinductor"},
     {"levels"},
     {"measure"},
     {"check"},

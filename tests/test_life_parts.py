@@ -109,6 +109,9 @@ def test_what_differs_ends_the_life() -> None:
     require_match(Check(verdict="match"))
     with pytest.raises(WorkerFailure, match="differs: 0/output/0"):
         require_match(Check(verdict="differs", reason="0/output/0 is wrong"))
+    with pytest.raises(WorkerFailure) as failed:  # whoever tells it says `failed:` in front
+        require_match(Check(verdict="failed", reason="it died"))
+    assert str(failed.value) == "it died"
 
 
 @given(st.integers(1, 10_000))

@@ -121,7 +121,10 @@ def test_a_comparison_says_where(bench: Bench, tmp_path: Path) -> None:
     wrong = planted("onednn", "aten.tanh.default", "aten.sin.default", tmp_path)
     _, entrant = bench.race([eager, wrong]).entrants
     assert entrant.level.check.verdict == "differs"
-    assert "; first off at aten.tanh.default behind " in entrant.level.check.words
+    assert (
+        "; first off at aten.tanh.default in the model's own forward behind "
+        in entrant.level.check.words
+    )
 
 
 @pytest.mark.slow

@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
+from golow.levels.choices import cuda_driver
 from golow.measure import nvml
-from golow.measure.nvml import Card, Mark, first_visible, held_since, is_slowed, reasons_of
+from golow.measure.nvml import (
+    Card,
+    Mark,
+    counters_of,
+    first_visible,
+    held_since,
+    is_slowed,
+    reasons_of,
+)
 from golow.record import GpuState
 
 UUIDS = ("GPU-376d2cc3-aaaa", "GPU-376e0000-bbbb", "GPU-9f000000-cccc")
@@ -63,7 +72,17 @@ def test_a_card_that_was_not_entered_tells_nothing() -> None:
     ],
 )
 def test_reasons(bits: int, names: tuple[str, ...]) -> None:
-    assert reasons_of(bits) == names
+    assert reasons_of(pytest.importorskip("pynvml"), bits) == names
+
+
+def test_the_counters_are_those_of_the_package() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    assert tuple(counters_of(pynvml).values()) == tuple(nvml.COUNTERS.values())
+    assert counters_of(pynvml)[pynvml.NVML_FI_DEV_PERF_POLICY_POWER] == "SwPowerCap"
+    assert counters_of(SimpleNamespace(NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP=7)) == {
+        7: "SwPowerCap"
+    }  # an old package
+    assert counters_of(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +105,7 @@ def test_only_heat_and_power_slow_down(reasons: tuple[str, ...], slowed: bool) -
         reasons=reasons,
     )
     assert is_slowed(state) == slowed
-    assert set(nvml.SLOWING) <= set(nvml.REASONS.values())
+    assert set(nvml.SLOWING) <= set(nvml.REASONS)
     assert set(nvml.COUNTERS.values()) <= set(nvml.SLOWING)
 
 
@@ -143,7 +162,7 @@ def program(process: int, size: int | None) -> SimpleNamespace:
 
 
 ANSWERS: dict[str, Any] = {
-    "GetClockInfo": lambda kind: {1: 1980, 2: 3201}[kind],
+    "GetClockInfo": lambda kind: {"sm": 1980, "memory": 3201}[kind],
     "GetTemperature": lambda kind: 61,
     "GetPowerUsage": lambda: 431_500,
     "GetUtilizationRates": lambda: SimpleNamespace(gpu=97, memory=40),
@@ -156,6 +175,20 @@ ANSWERS: dict[str, Any] = {
         [SimpleNamespace(sampleValue=SimpleNamespace(uiVal=share)) for share in (50, 100)],
     ),
     "GetComputeRunningProcesses": lambda: [program(os.getpid(), 2**20), program(2**22 + 1, 7)],
+}
+
+
+FIELDS = "NVML_FI_DEV_CLOCKS_EVENT_REASON_"
+CONSTANTS = {
+    "NVML_CLOCK_SM": "sm",
+    "NVML_CLOCK_MEM": "memory",
+    "NVML_TEMPERATURE_GPU": 0,
+    "NVML_GPU_UTILIZATION_SAMPLES": 1,
+    "nvmlClocksEventReasonGpuIdle": 0x1,
+    f"{FIELDS}SW_POWER_CAP": 74,
+    f"{FIELDS}SW_THERM_SLOWDOWN": 269,
+    f"{FIELDS}HW_THERM_SLOWDOWN": 270,
+    f"{FIELDS}HW_POWER_BRAKE_SLOWDOWN": 271,
 }
 
 
@@ -173,7 +206,8 @@ def told(**changes: Any) -> Card:
 
     card = Card()
     functions = {f"nvmlDevice{name}": answer(name) for name in ANSWERS}
-    card._nvml, card._handle = SimpleNamespace(NVMLError=Refused, **functions), object()
+    card._nvml = SimpleNamespace(NVMLError=Refused, **functions, **CONSTANTS)
+    card._handle = object()
     return card
 
 
@@ -237,12 +271,12 @@ def test_the_package_has_what_is_asked() -> None:
     pynvml = pytest.importorskip("pynvml")
     for name in ANSWERS:
         assert callable(getattr(pynvml, f"nvmlDevice{name}"))
-    for bit, name in nvml.REASONS.items():
-        deprecated = getattr(pynvml, f"nvmlClocksThrottleReason{name}", None)
-        assert getattr(pynvml, f"nvmlClocksEventReason{name}", deprecated) == bit
-    assert pynvml.NVML_FI_DEV_PERF_POLICY_POWER in nvml.COUNTERS
-    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (1, 2)
-    assert (pynvml.NVML_TEMPERATURE_GPU, pynvml.NVML_GPU_UTILIZATION_SAMPLES) == (0, 1)
+    assert set(CONSTANTS) <= set(vars(pynvml))
+    # A worker asks the driver without the package, by numbers of its own.
+    clocks = (cuda_driver.SM_CLOCK, cuda_driver.MEMORY_CLOCK)
+    assert clocks == (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM)
+    for name in nvml.REASONS:
+        assert getattr(pynvml, f"nvmlClocksEventReason{name}") > 0
 
 
 # ---------------------------------------------------------------- a real card

@@ -81,15 +81,11 @@ def test_the_program_ends(check: Callable[[Subject], None], workshop: Path, bund
 def test_an_error_in_the_devices_memory_is_found(
     fault: str, workshop: Path, bundle: Bundle
 ) -> None:
-    found = []
     with Conversation(on_host(bundle, workshop / "cache", fault)) as worker:
         worker.load()
-        for check in CHECKS:
-            try:
+        with pytest.raises(AssertionError):
+            for check in CHECKS:
                 check(worker)
-            except AssertionError:
-                found.append(check.__name__)
-    assert found
 
 
 class Several(nn.Module):
@@ -139,14 +135,13 @@ def test_tensorrt_exports_the_model_and_builds_when_it_loads(
     assert launch.command[-1] == "golow.levels.peers.tensorrt"
     assert launch.build_measures and launch.built_by_loading is not None
     assert launch.built_by_loading.parent == Path(launch.environment[tensorrt.BUILT])
-    assert launch.build_seconds > 0
     folder = Path(launch.environment[exported_program.VARIABLE])
     session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     assert {node.type for node in (*session.get_inputs(), *session.get_outputs())} == {
         "tensor(float)"
     }
     other = TENSORRT.prepare(bundle, "", workshop / "cache")
-    assert other.cached and other.built_by_loading == launch.built_by_loading
+    assert other == launch
     monkeypatch.setattr(tensorrt, "version", lambda name: "another")
     newer = TENSORRT.prepare(bundle, "", workshop / "cache")
     assert newer.built_by_loading != launch.built_by_loading

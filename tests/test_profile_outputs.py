@@ -150,6 +150,16 @@ def test_a_record_of_an_earlier_golow_is_read(tmp_path: Path) -> None:
     assert found.environment is None
 
 
+def test_the_path_of_a_layer_is_never_empty(tmp_path: Path) -> None:
+    """What the model's own forward does outside its children has the path ``""``."""
+    made = profile([level(layers={"": 0.02, "conv": 0.01}, kernels={"gemm": 0.03})])
+    assert made.levels[0].kernels[0].layer == ""
+    write_tables([made], tmp_path)
+    for name, layers in (("layers", ["(top)", "conv"]), ("kernels", ["(top)"])):
+        rows = csv.DictReader(io.StringIO((tmp_path / f"{name}.csv").read_text()))
+        assert [row["layer"] for row in rows] == layers
+
+
 def broken() -> Iterator[tuple[str, str]]:
     """A changed place of the record, as JSON path and value, and what is said of it."""
     yield '"format_version":1', '"format_version":2'

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+from command import golow
 from golow.record import GolowError, Mode, Optimizer
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -287,3 +288,16 @@ def test_a_program_that_holds_code_is_not_read(
         in refusal("mine.pt2", input_shape=(8,)).message
     )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.pt2"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["compare mlp", "profile mlp", "audit mlp", "train mlp --dataset digits"],
+)
+@pytest.mark.parametrize("threads", ["0", "-1"])
+def test_no_threads_are_refused_by_every_program(
+    command: str, threads: str, tmp_path: Path
+) -> None:
+    ended = golow(*command.split(), "--threads", threads, folder=tmp_path)
+    assert ended.status == 2
+    assert f"{threads} threads compute nothing" in ended.error

@@ -233,7 +233,7 @@ class Located(Record, frozen=True, kw_only=True):
         behind = f" behind {self.after}" if self.after else ""
         if not self.operation:
             return f"every value is right once it is returned: the fault lies in a fusion{behind}"
-        where = f" of layer {self.layer}" if self.layer else ""
+        where = f" of layer {self.layer}" if self.layer else " in the model's own forward"
         return (
             f"first off at {self.operation}{where}{behind}: {self.value} by {self.error:.2g} of "
             f"its size, where {self.limit:.1g} would be rounding"

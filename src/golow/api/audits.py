@@ -153,7 +153,7 @@ def audit(
         phase=phase,
         optimizer=optimizer or Optimizer(),
         seed=seed,
-        threads=threads or default_threads(),
+        threads=default_threads() if threads is None else threads,
         device=device,
         precision=precision,
     )

@@ -198,7 +198,7 @@ def compare(
         targets=targets,
         optimizer=optimizer or Optimizer(),
         seed=seed,
-        threads=threads or default_threads(),
+        threads=default_threads() if threads is None else threads,
         device=device,
         precision=precision,
         pretrained=pretrained,

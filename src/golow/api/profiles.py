@@ -168,7 +168,7 @@ def profile(
             download=download,
             phase=phase,
             seed=seed,
-            threads=threads or default_threads(),
+            threads=default_threads() if threads is None else threads,
             device=device,
             precision=precision,
         )

@@ -64,7 +64,7 @@ class CheckedLevel:
         self.launch: Launch | None = None
         self.worker: Worker | None = None
         self.notes: list[str] = []
-        self.log = ""
+        self.log = bundle.capture_log if choice.level.from_graph else ""
         self.seconds: dict[str, float] = {}
         self.first_iterations: tuple[int, ...] = ()
         self.in_force: dict[str, str] = {}
@@ -166,7 +166,8 @@ class CheckedLevel:
         matched keeps the figures of its check."""
         verdict = "differs" if failure.kind == "differs" else "failed"
         self.check = msgspec.structs.replace(self.check, verdict=verdict, reason=failure.message)
-        self.log = failure.log
+        captured = self.bundle.capture_log if self.choice.level.from_graph else ""
+        self.log = "\n".join(filter(None, (captured, failure.log)))
 
     def judge_timed(self, standard: Standard) -> str:
         """Why the whole result of timed iterations is not the reference's; empty if it is, or if

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from golow.levels import jax, libtorch
+from golow.levels import aotinductor, jax, libtorch
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch, Level, Variant
 from golow.levels.peers import onnxruntime, openvino, tensorrt
@@ -40,12 +40,14 @@ LADDER: tuple[Level, ...] = (
     openvino.LEVEL,
     tensorrt.LEVEL,
     jax.LEVEL,
+    aotinductor.LEVEL,
     libtorch.LEVEL,
     onednn.LEVEL,
     cudnn.LEVEL,
 )
 
-# The default levels on a CPU. max-autotune is left out: its build takes minutes.
+# The default levels on a CPU. max-autotune is left out: its build takes minutes. aotinductor is,
+# too: it compiles the kernels of compile a second time, and would double the longest build.
 DEFAULT = (
     "eager",
     "eager:channels_last",

@@ -19,6 +19,7 @@ KEPT = {
     "onnxruntime": "the exported model is kept",
     "openvino": "the exported model is kept",
     "tensorrt": "the engine is kept",
+    "aotinductor": "the compiled package is kept",
     "libtorch": "the linked program is kept",
     "onednn": "lowered graph and layouts are kept",
     "cudnn": "kernels and engines are kept",

@@ -254,7 +254,9 @@ def same_program(running: Launch, wanted: Launch) -> bool:
 def require_match(check: Check) -> None:
     """Raise WorkerFailure unless what was timed computes the right numbers."""
     if check.verdict != "match":
-        raise WorkerFailure(check.verdict, f"{check.verdict}: {check.reason}")
+        # Whoever tells it says `failed` in front of it.
+        said = check.reason if check.verdict == "failed" else f"{check.verdict}: {check.reason}"
+        raise WorkerFailure(check.verdict, said)
 
 
 def _phase(report: LoadReport, name: str) -> float:

@@ -7,9 +7,7 @@ Training uses AOTAutograd's joint graph of forward and backward.
 
 from __future__ import annotations
 
-import logging
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -23,6 +21,7 @@ from torch.export.graph_signature import OutputKind as ExportOutput
 from torch.fx import traceback
 
 from golow.lower.decompositions.losses import corrected
+from golow.lower.messages import kept_messages
 from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
 from golow.lower.regions import inline_regions
@@ -33,13 +32,16 @@ from golow.record import GolowError
 Loss = Callable[..., Tensor]
 
 
-def capture_inference(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) -> Captured:
-    """The graph of ``module.eval()(*inputs)``, as torch.export sees it before decomposition."""
+def capture_inference(
+    name: str, module: nn.Module, inputs: tuple[Tensor, ...], said: list[str] | None = None
+) -> Captured:
+    """The graph of ``module.eval()(*inputs)``, as torch.export sees it before decomposition.
+
+    said: gets what torch says meanwhile.
+    """
     start = time.perf_counter()
     module.eval()
-    with _explained(name), quiet(), warnings.catch_warnings():
-        # A recurrent layer holds its parameters in a list, too, which the export restores.
-        warnings.filterwarnings("ignore", message=".*were assigned during export")
+    with _explained(name), kept_messages([] if said is None else said):
         program = torch.export.export(module, inputs, strict=False)
     inline_regions(program.graph_module)
     signature = program.graph_signature
@@ -84,9 +86,10 @@ def capture_training(
     inputs: tuple[Tensor, ...],
     targets: tuple[Tensor, ...],
     loss: Loss,
+    said: list[str] | None = None,
 ) -> Captured:
     """The joint graph of one training step up to the gradients: forward, loss, backward, and the
-    new content of the buffers that the forward pass mutates."""
+    new content of the buffers that the forward pass mutates. said: gets what torch says."""
     start = time.perf_counter()
     step = _Step(module.train(), loss, len(inputs))
     with (
@@ -96,7 +99,7 @@ def capture_training(
         traceback.preserve_node_meta(),
         corrected(),
         _explained(name),
-        quiet(),
+        kept_messages([] if said is None else said),
         _compiling(),
     ):
         joint = aot_export_joint_with_descriptors(stack, step, (*inputs, *targets))
@@ -117,21 +120,6 @@ def capture_training(
     )
     captured = translate(name, "train", module, joint.graph_module, ends, constants, start)
     return captured._replace(graph=name_random_masks(captured.graph))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep torch's own warnings and dumps of graphs off the terminal: what matters of them is in
-    the error that golow reports."""
-    logger = logging.getLogger("torch")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
 
 
 @contextmanager

@@ -30,32 +30,30 @@ SLOWING = (
 )
 """The reasons that mean throttled by heat or power. The others are settings, or an idle GPU."""
 
-REASONS = {
-    0x001: "GpuIdle",
-    0x002: "ApplicationsClocksSetting",
-    0x004: "SwPowerCap",
-    0x008: "HwSlowdown",
-    0x010: "SyncBoost",
-    0x020: "SwThermalSlowdown",
-    0x040: "HwThermalSlowdown",
-    0x080: "HwPowerBrakeSlowdown",
-    0x100: "DisplayClockSetting",
-}
-"""``nvmlClocksEventReason...`` by its bit."""
+REASONS = (
+    "GpuIdle",
+    "ApplicationsClocksSetting",
+    "SwPowerCap",
+    "HwSlowdown",
+    "SyncBoost",
+    "SwThermalSlowdown",
+    "HwThermalSlowdown",
+    "HwPowerBrakeSlowdown",
+    "DisplayClockSetting",
+)
+"""NVML's constants ``nvmlClocksEventReason...``, each a bit."""
 
 COUNTERS = {
-    74: "SwPowerCap",
-    269: "SwThermalSlowdown",
-    270: "HwThermalSlowdown",
-    271: "HwPowerBrakeSlowdown",
+    "SW_POWER_CAP": "SwPowerCap",
+    "SW_THERM_SLOWDOWN": "SwThermalSlowdown",
+    "HW_THERM_SLOWDOWN": "HwThermalSlowdown",
+    "HW_POWER_BRAKE_SLOWDOWN": "HwPowerBrakeSlowdown",
 }
-"""Numbers of the fields ``NVML_FI_DEV_CLOCKS_EVENT_REASON_...`` that count nanoseconds."""
+"""NVML's fields ``NVML_FI_DEV_CLOCKS_EVENT_REASON_...`` that count nanoseconds."""
 
 SLOWED_SHARE = 0.01
 """A reason that applied for more than this share of a block has slowed it down. Contention has the
 same limit (`block.CONTENDED_SHARE`): smaller distortions are lost in other noise."""
-
-_CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU, _UTILIZATION_SAMPLES = 1, 2, 0, 1
 
 
 class Mark(NamedTuple):
@@ -114,9 +112,9 @@ class Card:
         reasons are the current ones, and the slowing ones that applied for more than
         `SLOWED_SHARE` of the time since the mark. None unless the GPU reports all of these.
         """
-        clock = self._ask("GetClockInfo", _CLOCK_SM)
-        memory_clock = self._ask("GetClockInfo", _CLOCK_MEMORY)
-        temperature = self._ask("GetTemperature", _TEMPERATURE_GPU)
+        clock = self._ask("GetClockInfo", "NVML_CLOCK_SM")
+        memory_clock = self._ask("GetClockInfo", "NVML_CLOCK_MEM")
+        temperature = self._ask("GetTemperature", "NVML_TEMPERATURE_GPU")
         power, rates = self._ask("GetPowerUsage"), self._ask("GetUtilizationRates")
         if None in (clock, memory_clock, temperature, power) or rates is None:
             return None
@@ -132,18 +130,20 @@ class Card:
 
     def reading(self) -> Reading | None:
         """The values that change fast, in a fraction of a millisecond; None if not reported."""
-        clock, rates = self._ask("GetClockInfo", _CLOCK_SM), self._ask("GetUtilizationRates")
+        clock = self._ask("GetClockInfo", "NVML_CLOCK_SM")
+        rates = self._ask("GetUtilizationRates")
         return None if clock is None or rates is None else Reading(rates.gpu / 100, clock)
 
     def _reasons(self, since: Mark | None) -> tuple[str, ...]:
-        now = reasons_of(self._ask("GetCurrentClocksEventReasons") or 0)
+        now = reasons_of(self._nvml, self._ask("GetCurrentClocksEventReasons") or 0)
         held = held_since(since, self.mark()) if since is not None else ()
         return tuple(dict.fromkeys((*now, *held)))
 
     def _counters(self) -> dict[str, int]:
         """Nanoseconds for which each slowing reason has applied since the driver was loaded."""
-        fields = self._ask("GetFieldValues", list(COUNTERS)) or ()
-        return {COUNTERS[f.fieldId]: f.value.ullVal for f in fields if f.nvmlReturn == 0}
+        names = counters_of(self._nvml)
+        fields = self._ask("GetFieldValues", list(names)) or ()
+        return {names[f.fieldId]: f.value.ullVal for f in fields if f.nvmlReturn == 0}
 
     # ------------------------------------------------------------ energy
 
@@ -158,7 +158,7 @@ class Card:
         The mean of the driver's own samples, several per second; if it keeps none, its value for
         about the last second.
         """
-        answer = self._ask("GetSamples", _UTILIZATION_SAMPLES, int(seconds * 1e6))
+        answer = self._ask("GetSamples", "NVML_GPU_UTILIZATION_SAMPLES", int(seconds * 1e6))
         shares = [sample.sampleValue.uiVal / 100 for sample in answer[1]] if answer else []
         if shares:
             return float(sum(shares) / len(shares))
@@ -204,12 +204,13 @@ class Card:
 
     def _ask(self, question: str, *arguments: Any) -> Any:
         """The answer of ``nvmlDevice`` + question for this GPU; None if it is not reported, or if
-        the package is too old."""
+        the package is too old. An argument that is a text is the name of a constant of NVML."""
         ask = getattr(self._nvml, f"nvmlDevice{question}", None)
         if self._handle is None or ask is None:
             return None
+        given = [getattr(self._nvml, a) if isinstance(a, str) else a for a in arguments]
         try:
-            return ask(self._handle, *arguments)
+            return ask(self._handle, *given)
         except self._nvml.NVMLError:
             return None
 
@@ -262,9 +263,17 @@ def start_nvml() -> Any:
 # ---------------------------------------------------------------- what the answers mean
 
 
-def reasons_of(bits: int) -> tuple[str, ...]:
-    """NVML's names for the reasons that are set."""
-    return tuple(name for bit, name in REASONS.items() if bits & bit)
+def reasons_of(nvml: Any, bits: int) -> tuple[str, ...]:
+    """The reasons of `REASONS` that are set. nvml: the package, which has the bits."""
+    known = {name: getattr(nvml, f"nvmlClocksEventReason{name}", 0) for name in REASONS}
+    return tuple(name for name, bit in known.items() if bits & bit)
+
+
+def counters_of(nvml: Any) -> dict[int, str]:
+    """The names of `COUNTERS`, by NVML's numbers; without those that the package does not know.
+    nvml: the package, None where there is none."""
+    fields = {name: f"NVML_FI_DEV_CLOCKS_EVENT_REASON_{field}" for field, name in COUNTERS.items()}
+    return {getattr(nvml, f): name for name, f in fields.items() if hasattr(nvml, f)}
 
 
 def held_since(before: Mark, after: Mark) -> tuple[str, ...]:

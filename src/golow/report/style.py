@@ -37,6 +37,7 @@ LEVELS = {
     "torchscript": ("#56B4E9", "s"),
     "compile": ("#E69F00", "^"),
     "cudagraph": ("#CC79A7", "D"),
+    "aotinductor": ("#A65628", "d"),
     "libtorch": ("#0072B2", "v"),
     "onednn": ("#D55E00", "X"),
     "cudnn": ("#D55E00", "X"),
@@ -45,12 +46,13 @@ LEVELS = {
     "tensorrt": ("#117733", "p"),
     "jax": ("#999933", "H"),
 }
-OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "d", "8")
+OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "8")
 VARIANTS: dict[str, Line] = {
     "channels_last": (0, (5, 2)),
     "freezing": (0, (5, 2)),
     "autotune": (0, (5, 2)),
     "max-autotune": (0, (3, 1, 1, 1)),
+    "cudagraph": (0, (1, 1)),
     "cudagraphs": (0, (1, 1)),
     "freezing-cudagraphs": (0, (3, 1, 1, 1, 1, 1)),
 }

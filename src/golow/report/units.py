@@ -5,6 +5,7 @@ from __future__ import annotations
 from golow.record import Quantity
 
 MISSING = "-"
+TOP = "(top)"  # the layer of what the model's own forward does, outside its children
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -91,7 +91,7 @@ def make_plan(
     model, created = request.model, datetime.now(UTC)
     if len(dataset.shape) == 1 and request.augmentation != Augmentation():
         raise GolowError(f"{dataset.name} is a text", "--flip and --crop are for images.")
-    threads = request.threads or default_threads()
+    threads = default_threads() if request.threads is None else request.threads
     title = model if isinstance(model, str) else type(model).__name__
     name = re.sub(r"[^\w.-]+", "-", f"{Path(title).name}-{Path(dataset.name).name}")
     return TrainingPlan(

@@ -26,6 +26,8 @@ class Bundle:
     class must open the bundle again.
     """
 
+    capture_log = ""  # what torch said while it captured the graph; not for workers
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

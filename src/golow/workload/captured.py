@@ -10,26 +10,29 @@ from golow.workload.bundle import Bundle
 from golow.workload.prepare import Prepared
 
 
-def capture(prepared: Prepared) -> Captured:
-    """The workload's graph as torch gives it, before any pass."""
+def capture(prepared: Prepared, said: list[str] | None = None) -> Captured:
+    """The workload's graph as torch gives it, before any pass. said: gets torch's messages."""
     workload, batch = prepared.workload, prepared.batches[0]
     if prepared.loss is None:
-        return capture_inference(workload.model, prepared.module, batch.inputs)
+        return capture_inference(workload.model, prepared.module, batch.inputs, said)
     return capture_training(
-        workload.model, prepared.module, batch.inputs, batch.targets, prepared.loss
+        workload.model, prepared.module, batch.inputs, batch.targets, prepared.loss, said
     )
 
 
 def write_graph(prepared: Prepared, bundle: Bundle) -> list[str]:
-    """Write the cleaned graph into the bundle.
+    """Write the cleaned graph into the bundle, and what torch said while it captured it.
 
     Returns notes for the record. If the model cannot be captured, there is one, and the bundle has
     no graph.
     """
     notes = list(prepared.notes)
+    said: list[str] = []
     try:
-        captured = capture(prepared)
+        captured = capture(prepared, said)
     except GolowError as error:
         return [*notes, f"{error.message}; levels that start from the graph are left out"]
+    finally:
+        bundle.capture_log = "\n".join(said)
     bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
     return notes

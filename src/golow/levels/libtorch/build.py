@@ -55,8 +55,24 @@ def build(graph: Graph, cache: Path, device: Device = "cpu", products: str = "fl
 
     tools = find_toolchain(device)
     code = emit_program(graph, device, products)
-    home = cache / "libtorch"
-    folder = home / _key(tools, without_comments(code))
+    return _built(tools, code, without_comments(code), cache / "libtorch")
+
+
+def build_from(
+    source: Path, cache: Path, device: Device = "cpu", system: tuple[Path, ...] = ()
+) -> Artifact:
+    """The worker with the program in that file, which may include the headers beside it; like
+    `build`. system: folders of headers that are not golow's, such as CUDA's."""
+    tools = find_toolchain(device)._replace(headers=(source.parent, *system))
+    beside = (file.read_text(encoding="utf-8") for file in sorted(source.parent.glob("*.h")))
+    code = source.read_text(encoding="utf-8")
+    return _built(tools, code, "\0".join((code, *beside)), cache / "libtorch")
+
+
+def _built(tools: Toolchain, code: str, identity: str, home: Path) -> Artifact:
+    """The program with that code. identity: the text that says whether two programs are the
+    same."""
+    folder = home / _key(tools, identity)
     notes: list[str] = []
     discard_damaged(folder, notes)
     if found := _find_artifact(folder):
@@ -102,9 +118,10 @@ def _compile(tools: Toolchain, code: str, work: Path, home: Path, notes: list[st
     source = work / "program.cpp"
     source.write_text(code, encoding="utf-8")
     # The worker's object is the same for every device; only the libraries it is linked with differ.
-    worker = home / f"worker-{_key(tools._replace(cuda=''), 'worker')}"
+    worker = home / f"worker-{_key(tools._replace(cuda='', headers=()), 'worker')}"
     discard_damaged(worker, notes)
-    jobs = {"program": tools.compile_command(source, work / "program.o", SOURCES)}
+    folders = (SOURCES, *tools.headers)
+    jobs = {"program": tools.compile_command(source, work / "program.o", *folders)}
     if not is_sealed(worker):
         jobs["worker"] = tools.compile_command(SOURCES / "worker.cpp", work / "worker.o", SOURCES)
     _run_side_by_side(jobs, work, home)

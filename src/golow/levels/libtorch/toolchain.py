@@ -48,7 +48,7 @@ class Toolchain(NamedTuple):
     """A compiler with its version, and a torch with its version.
 
     cuda: the version of CUDA that torch was built with, for programs that run on a GPU; empty for
-    those that run on a CPU.
+    those that run on a CPU. headers: folders of further headers that a program includes.
     """
 
     compiler: tuple[str, ...]
@@ -56,6 +56,7 @@ class Toolchain(NamedTuple):
     torch: Path
     torch_version: str
     cuda: str = ""
+    headers: tuple[Path, ...] = ()
 
     @property
     def standard(self) -> int:
@@ -118,7 +119,7 @@ def find_toolchain(device: Device = "cpu") -> Toolchain:
     found = probe(device)
     compiler, torch = _compiler(), _torch_folder()
     if not found.available or compiler is None or torch is None:
-        raise GolowError(f"the level libtorch is unavailable: {found.missing}", found.fix)
+        raise GolowError(f"no C++ program can be built here: {found.missing}", found.fix)
     cuda = cuda_version(torch) if device == "cuda" else ""
     return Toolchain(compiler, _compiler_version(compiler), torch, version("torch"), cuda)
 
@@ -129,7 +130,7 @@ def probe(device: Device = "cpu") -> Probe:
     CUDA's own headers and libraries are not needed: the program calls only PyTorch.
     """
     if platform.system() != "Linux":
-        return Probe(False, "the level libtorch runs on Linux only", "run golow on Linux")
+        return Probe(False, "golow's C++ programs run on Linux only", "run golow on Linux")
     torch = _torch_folder()
     if torch is None:
         return Probe(False, "torch is not installed", "pip install 'torch>=2.11,<2.14'")

@@ -1,7 +1,7 @@
-"""The exporting process: ``python -m golow.levels.peers.export_process LEVEL BUNDLE FOLDER``.
+"""The exporting process: ``python -m golow.levels.peers.export_process EXPORTER BUNDLE FOLDER``.
 
-It builds the bundle's module, calls the level's ``export`` to write it into the folder, and writes
-a report there. This file imports torch, so no other file imports it.
+It builds the bundle's module, calls ``export`` of the module EXPORTER to write it into the folder,
+and writes a report there. This file imports torch, so no other file imports it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class FlatOutputs(nn.Module):
         return tuple(leaves_of(self.module(*inputs)))
 
 
-def export(level: str, bundle: Bundle, folder: Path) -> ExportReport:
-    """Export the bundle's module for that level into the folder."""
+def export(exporter: str, bundle: Bundle, folder: Path) -> ExportReport:
+    """Export the bundle's module into the folder."""
     workload = bundle.workload
     torch.set_num_threads(workload.threads)
     try:
@@ -49,7 +49,7 @@ def export(level: str, bundle: Bundle, folder: Path) -> ExportReport:
         # Timed from here: every level loads torch and the model.
         start = time.perf_counter()
         with torch.no_grad():
-            importlib.import_module(f"golow.levels.peers.{level}").export(module, inputs, folder)
+            importlib.import_module(exporter).export(module, inputs, workload, folder)
         return ExportReport(digest=workload.digest, seconds=time.perf_counter() - start)
     except Unsupported as error:
         return ExportReport(digest=workload.digest, unsupported=error.reason)
@@ -75,10 +75,10 @@ def _inputs(bundle: Bundle) -> tuple[Tensor, ...]:
     return tuple(tensors[f"0/input/{i}"] for i in range(len(bundle.workload.inputs)))
 
 
-def main(level: str, bundle: str, folder: str) -> None:
+def main(exporter: str, bundle: str, folder: str) -> None:
     """Export and write the report."""
     end_with_parent()
-    report = export(level, Bundle(Path(bundle)), Path(folder))
+    report = export(exporter, Bundle(Path(bundle)), Path(folder))
     (Path(folder) / REPORT).write_bytes(msgspec.json.encode(report))
 
 

@@ -7,11 +7,14 @@ parent's memory and a crash of the exporter is a recorded failure.
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -68,28 +71,54 @@ def require_float32(bundle: Bundle, level: str) -> None:
         raise Unsupported(level, f"{reason}; use --precision default, tf32 or ieee")
 
 
-def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) -> Launch:
-    """The launch of the level's worker on its exported model, from the cache or newly exported.
+class Exported(NamedTuple):
+    """A folder with an exported model. seconds: of its export; bytes: of its files. notes: what of
+    the cache was damaged."""
 
-    packages: those whose versions the exported model depends on. Raises `golow.record.Unsupported`
-    if the exporter cannot express the model, and `GolowError` if it fails for another reason.
+    folder: Path
+    seconds: float
+    cached: bool
+    bytes: int
+    notes: tuple[str, ...]
+
+
+def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) -> Launch:
+    """The launch of the level's worker on its exported model; see `exported`."""
+    module = f"golow.levels.peers.{level}"
+    found = exported(bundle, level, module, packages, cache)
+    return Launch(
+        python_worker(module, ""),
+        environment={VARIABLE: str(found.folder), **IDLE_NUMPY},
+        build_seconds=found.seconds,
+        cached=found.cached,
+        artifact_bytes=found.bytes,
+        notes=found.notes,
+    )
+
+
+def exported(
+    bundle: Bundle,
+    level: str,
+    exporter: str,
+    packages: tuple[str, ...],
+    cache: Path,
+    machine: str = "",
+) -> Exported:
+    """The model as the module ``exporter`` exports it for that level, from the cache or new.
+
+    packages: those whose versions the exported model depends on. machine: what of this machine it
+    depends on. Raises `golow.record.Unsupported` if the exporter cannot express the model, and
+    `GolowError` if it fails for another reason.
     """
-    home = cache / level
-    folder = home / _key(bundle, level, packages)
+    folder = cache / level / _key(bundle, exporter, packages, machine)
     notes: list[str] = []
     discard_damaged(folder, notes)
     report = read_report(folder) if is_sealed(folder) else None
     cached = report is not None
     if report is None:
-        report = _export(bundle, level, folder)
-    return Launch(
-        python_worker(f"golow.levels.peers.{level}", ""),
-        environment={VARIABLE: str(folder), **IDLE_NUMPY},
-        build_seconds=report.seconds,
-        cached=cached,
-        artifact_bytes=sum(f.stat().st_size for f in folder.iterdir() if f.name not in OF_GOLOW),
-        notes=tuple(notes),
-    )
+        report = _export(bundle, level, exporter, folder)
+    size = sum(f.stat().st_size for f in folder.iterdir() if f.name not in OF_GOLOW)
+    return Exported(folder, report.seconds, cached, size, tuple(notes))
 
 
 def read_report(folder: Path) -> ExportReport | None:
@@ -100,13 +129,17 @@ def read_report(folder: Path) -> ExportReport | None:
         return None
 
 
-def _key(bundle: Bundle, level: str, packages: tuple[str, ...]) -> str:
+def _key(bundle: Bundle, exporter: str, packages: tuple[str, ...], machine: str) -> str:
     """Hash of everything that the exported model depends on."""
     digest = hashlib.sha256(bundle.workload.digest.encode())
     for name in ("torch", *packages):
         digest.update(f"\0{name} {_version(name)}".encode())
+    digest.update(machine.encode())
     # The code that exports: another option there makes another model.
-    for file in (HERE / f"{level}.py", HERE / "export_process.py"):
+    spec = find_spec(exporter)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(exporter)
+    for file in (Path(spec.origin), HERE / "export_process.py"):
         digest.update(b"\0" + file.read_bytes())
     return digest.hexdigest()[:32]
 
@@ -118,12 +151,12 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
+def _export(bundle: Bundle, level: str, exporter: str, folder: Path) -> ExportReport:
     """Export to a temporary folder beside the finished ones, then rename it: a killed export never
     looks finished."""
     with building_sealed(folder, "exporting-") as work:
         log = work / "log"
-        status = _run(bundle, level, work, log)
+        status = _run(bundle, level, exporter, work, log)
         report = read_report(work)
         if report is not None and report.unsupported:
             raise Unsupported(level, report.unsupported)
@@ -134,28 +167,31 @@ def _export(bundle: Bundle, level: str, folder: Path) -> ExportReport:
     return report
 
 
-def _run(bundle: Bundle, level: str, made: Path, log: Path) -> int:
+def _run(bundle: Bundle, level: str, exporter: str, made: Path, log: Path) -> int:
     """Run the exporter and return its exit status, negative if a signal ended it."""
     # Not at the top: workers import this file, too, and would pay for a module they do not need.
     from golow.worker.process import worker_environment
 
-    command = [sys.executable, "-m", "golow.levels.peers.export_process", level]
+    command = [sys.executable, "-m", "golow.levels.peers.export_process", exporter]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, str(bundle.folder), str(made)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=worker_environment(sys.executable, bundle.workload.threads, {}),
+            # Ctrl-C reaches only the parent, which then ends the exporter and its compilers.
+            process_group=0,
+        )
     try:
-        with log.open("wb") as output:
-            done = subprocess.run(
-                [*command, str(bundle.folder), str(made)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=worker_environment(sys.executable, bundle.workload.threads, {}),
-                # Ctrl-C reaches only the parent, which then ends the exporter.
-                process_group=0,
-                check=False,
-                timeout=LIMIT,
-            )
-    except subprocess.TimeoutExpired as error:
-        raise GolowError(f"the export for {level} took longer than {LIMIT:.0f} s") from error
-    return done.returncode
+        return process.wait(LIMIT)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            reason = f"the export for {level} took longer than {LIMIT:.0f} s"
+            raise GolowError(reason) from error
+        raise
 
 
 def _failure(level: str, why: str, log: Path, kept: Path) -> GolowError:

@@ -52,7 +52,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     return launch
 
 
-def export(module: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> None:
+def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
     """Export, inside the exporting process, with the exporter that PyTorch and the runtime
     recommend."""
     import torch

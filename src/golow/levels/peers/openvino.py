@@ -43,7 +43,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     return exported_program.prepare(bundle, "openvino", PACKAGES, cache)
 
 
-def export(module: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> None:
+def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
     """Export, inside the exporting process, with the runtime's own converter, which traces the
     module."""
     openvino = _import_openvino()

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golow.files import CACHE_HINT, writing
-from golow.levels.level import Launch, Level, python_worker
-from golow.levels.peers import exported_program, onnxruntime
+from golow.levels.level import IDLE_NUMPY, Launch, Level, python_worker
+from golow.levels.peers import exported_program
 from golow.levels.probe import Probe
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from golow.levels.peers.tensorrt_engine import TensorRt
 
 DISTRIBUTIONS = ("tensorrt-cu13", "onnx", "onnxscript", "cuda-core", "cuda-bindings")
+EXPORTER = "golow.levels.peers.onnxruntime"  # the same model as for that level
 EXPORTED_BY = ("onnx", "onnxscript")
 BUILT = "GOLOW_TENSORRT"  # tells the worker the folder of its engine
 
@@ -36,23 +35,22 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Export the model, unless the cache has it. The worker builds the engine when it first loads,
     alone on the GPU, because TensorRT chooses its kernels by timing them."""
     exported_program.require_float32(bundle, "tensorrt")
-    launch = exported_program.prepare(bundle, "tensorrt", EXPORTED_BY, cache)
-    exported = Path(launch.environment[exported_program.VARIABLE])
-    key = f"{exported.name} {version('tensorrt-cu13')} {bundle.workload.precision}"
+    exported = exported_program.exported(bundle, "tensorrt", EXPORTER, EXPORTED_BY, cache)
+    key = f"{exported.folder.name} {version('tensorrt-cu13')} {bundle.workload.precision}"
     engines = cache / "tensorrt-engines" / hashlib.sha256(key.encode()).hexdigest()[:32]
     with writing(f"the cache {cache}", CACHE_HINT):
         engines.mkdir(parents=True, exist_ok=True)
-    return launch._replace(
-        command=python_worker("golow.levels.peers.tensorrt", ""),
-        environment={**launch.environment, BUILT: str(engines)},
+    return Launch(
+        python_worker("golow.levels.peers.tensorrt", ""),
+        environment={
+            exported_program.VARIABLE: str(exported.folder),
+            BUILT: str(engines),
+            **IDLE_NUMPY,
+        },
         built_by_loading=engines / "built.json",
         build_measures=True,
+        notes=exported.notes,
     )
-
-
-def export(module: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> None:
-    """Export, inside the exporting process, what ONNX Runtime gets."""
-    onnxruntime.export(module, inputs, folder)
 
 
 def program(variant: str) -> TensorRt:

@@ -19,6 +19,7 @@ from golow.profiling.operators import OperatorTime
 from golow.profiling.record import LevelProfile, Profile
 from golow.profiling.summary import Part
 from golow.record import LayerTime, Record
+from golow.report.units import TOP
 from golow.spreadsheet import to_csv
 
 
@@ -202,7 +203,7 @@ def _kernel_row(place: dict[str, Any], item: KernelTime) -> KernelRow:
         **place,
         kernel=item.name,
         operator=item.operator,
-        layer=item.layer,
+        layer=item.layer or TOP,
         phase=item.phase,
         calls=item.calls,
         seconds=item.seconds,
@@ -224,8 +225,8 @@ def _layer_row(place: dict[str, Any], position: int, step: LayerTime) -> LayerRo
         **place,
         position=position,
         phase=step.phase,
-        layer=first,
-        fused_layers=" ".join(fused),
+        layer=first or TOP,
+        fused_layers=" ".join(layer or TOP for layer in fused),
         operation=step.operation,
         seconds=median(step.ns) / 1e9,
         iterations=len(step.ns),

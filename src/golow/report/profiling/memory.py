@@ -12,7 +12,7 @@ from rich.text import Text
 
 from golow.profiling.memory import CATEGORIES, Block, MemoryProfile
 from golow.profiling.record import LevelProfile
-from golow.report.units import bytes_text, seconds_text, share_text
+from golow.report.units import MISSING, TOP, bytes_text, seconds_text, share_text
 
 
 def render_memory(levels: Sequence[LevelProfile], top: int, console: Console) -> None:
@@ -68,7 +68,7 @@ def _share(memory: MemoryProfile) -> str:
 def _during(memory: MemoryProfile) -> tuple[str, str]:
     """Phase and layer of the allocation that made the peak."""
     made = [block for block in memory.blocks if block.first == memory.peak.moment and block.phase]
-    return (made[0].phase, made[0].layer or "-") if made else ("-", "-")
+    return (made[0].phase, made[0].layer or TOP) if made else ("-", "-")
 
 
 # ---------------------------------------------------------------- the largest blocks
@@ -88,7 +88,7 @@ def block_table(memory: MemoryProfile, top: int) -> Table:
             bytes_text(block.bytes),
             block.category,
             Text(block.name or block.operator),
-            Text(block.layer),
+            Text(block.layer or (TOP if block.phase else MISSING)),
             *_lifetime(memory, block),
         )
     rest = len(memory.blocks) - top

@@ -18,6 +18,7 @@ namespace golow {
 
 /// What a program needs to know about the workload.
 struct Workload {
+  std::string digest;
   bool train = false;
   std::int64_t batch = 0, batches = 0;
   Optimizer optimizer;
@@ -58,6 +59,7 @@ inline Workload read_workload(const std::string& path) {
     const std::string& mode = value.at("mode").string();
     if (mode != "infer" && mode != "train") throw json::Error("there is no mode " + mode);
     Workload workload;
+    workload.digest = text_of(value, "digest", "");
     workload.train = mode == "train";
     workload.batch = value.at("batch").integer();
     if (workload.batch < 1) throw json::Error("a batch has at least one sample");
@@ -81,6 +83,8 @@ inline void require_match(const Program& program, const Workload& workload) {
     throw std::runtime_error("the program was built for another mode than the bundle's");
   if (workload.train && workload.products != program.products)
     throw std::runtime_error("the program was built for another precision than the bundle's");
+  if (!program.workload().empty() && program.workload() != workload.digest)
+    throw std::runtime_error("the package was compiled for another workload than the bundle's");
 }
 
 /// The batches `0/input/0`, `0/target/0`, `1/input/0`, ... of the tensors, on the device.

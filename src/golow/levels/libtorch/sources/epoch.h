@@ -104,7 +104,8 @@ inline Predicted predict(Program& program, const Placement& placement, const Dat
     const Samples samples = data.gather(rows, placement);
     Result result;
     placement.step(program, {{normalisation(placement.fed(samples.pixels))}, {}}, result);
-    outputs.push_back(result.outputs.at(0).narrow(0, 0, static_cast<std::int64_t>(count)));
+    // A copy, because a program that is replayed writes its next outputs to the same place.
+    outputs.push_back(result.outputs.at(0).narrow(0, 0, static_cast<std::int64_t>(count)).clone());
   }
   const Tensor output = at::cat(outputs);
   synchronize(placement.device);

@@ -48,10 +48,15 @@ struct Placement {
 
   /// One step on the batch.
   void step(Program& program, const Batch& batch, Result& result) const {
-    if (!half) return program.step(batch, result);
+    if (!half || program.casts_inputs) return program.step(batch, result);
+    program.step(cast(batch), result);
+  }
+
+  /// The inputs of the batch in the precision of the state.
+  Batch cast(const Batch& batch) const {
     Batch inputs;
     for (const Tensor& input : batch.inputs) inputs.inputs.push_back(cast(input));
-    program.step(inputs, result);
+    return inputs;
   }
 
   /// Initialise the device, and set the precision of its convolutions and matrix products.

@@ -109,6 +109,20 @@ class Program {
   /// The operation before each mark of `step`, in order; empty for a step without marks.
   virtual std::vector<Operation> operations() const { return {}; }
 
+  /// Why a step has no marks.
+  virtual std::string indivisible() const { return "the program has no marks"; }
+
+  /// The digest of the only workload that it runs, whose weights it contains; empty if it takes the
+  /// weights of any that it fits.
+  virtual std::string workload() const { return ""; }
+
+  /// What the program holds beyond the members below is again as it was at the start.
+  virtual void reset(at::Device) {}
+
+  /// Record the step, whose batches are all like this one; whether the program does so. The
+  /// recording runs the step.
+  virtual bool record(const Batch&, at::Device) { return false; }
+
   /// Whom `mark` tells of each operation; nullptr while nobody wants to know.
   OperationListener* listener = nullptr;
 
@@ -117,6 +131,7 @@ class Program {
   std::optional<LossScale> loss_scale;  // if the step scales its loss
   double steps = 0;  // of an optimizer that counts them, such as Adam
   bool random_layers = true;  // false switches dropout off
+  bool casts_inputs = false;  // `step` takes inputs of another dtype than the state's
   std::vector<Parameter*> parameters;
   std::vector<Buffer*> buffers;
   std::vector<Constant*> constants;

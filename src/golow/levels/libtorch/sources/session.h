@@ -15,6 +15,7 @@
 #include "clock.h"
 #include "epoch.h"
 #include "feed.h"
+#include "memory.h"
 #include "optimizer.h"
 #include "pixels.h"
 #include "program.h"
@@ -67,6 +68,7 @@ class Session {
       last_batch_ = read_workload(path("last/workload.json")).batch;
     reset();
     if (settled_) settle_loss_scale();
+    record();
     synchronize(device());
   }
 
@@ -74,6 +76,7 @@ class Session {
   void reset() {
     load_state(*program_, workload_.placement, path("weights.safetensors"),
                path("constants.safetensors"));
+    program_->reset(device());
     program_->loss_scale = settled_;
     optimizer_ = workload_.optimizer;
     position_ = 0;
@@ -227,6 +230,14 @@ class Session {
 
   std::size_t batch_count() const { return batches_.size(); }
 
+  /// Seconds of the load in which the step was recorded, and the bytes that the recording holds;
+  /// nothing for a program that does not record.
+  struct Recording {
+    double seconds;
+    std::int64_t bytes;
+  };
+  const std::optional<Recording>& recording() const { return recording_; }
+
  private:
   std::string path(const char* name) const { return bundle_ + "/" + name; }
 
@@ -263,6 +274,17 @@ class Session {
     }
     // Half of that scale, because another batch's gradients may be a little larger.
     settled_ = LossScale{program_->loss_scale->value / 2, 0};
+    reset();
+  }
+
+  void record() {
+    const Batch batch = workload_.placement.cast(batches_.front());
+    const std::int64_t start = nanoseconds();
+    bool recorded = false;
+    const std::int64_t bytes =
+        allocated_peak(device(), [&] { recorded = program_->record(batch, device()); });
+    if (!recorded) return;
+    recording_ = {static_cast<double>(nanoseconds() - start) * 1e-9, bytes};
     reset();
   }
 
@@ -320,6 +342,7 @@ class Session {
   Optimizer optimizer_;  // of the next iterations
   Result result_;
   KeptResults kept_;
+  std::optional<Recording> recording_;
 };
 
 }  // namespace golow

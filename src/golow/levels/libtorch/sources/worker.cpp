@@ -110,8 +110,10 @@ class Worker {
     const double seconds = static_cast<double>(nanoseconds() - start) * 1e-9;
     struct stat program {};
     const bool found = stat("/proc/self/exe", &program) == 0;
+    json::Object phases{{"load", seconds}};
+    if (session_->recording()) phases.emplace_back("capture", session_->recording()->seconds);
     return {{"ok", true},
-            {"phases", json::Object{{"load", seconds}}},
+            {"phases", std::move(phases)},
             {"artifact_bytes", found ? json::Value(std::int64_t{program.st_size}) : json::Value()},
             {"cached", false},
             {"protocol", kProtocol},
@@ -182,7 +184,10 @@ class Worker {
   json::Object memory() {
     Session& loaded = session();
     loaded.iterate();  // the first iteration also allocates the momentum, which stays
-    const std::int64_t peak = allocated_peak(loaded.device(), [&] { loaded.iterate(); });
+    // A replay allocates nothing: what it needs was allocated when it was recorded.
+    const std::int64_t peak = loaded.recording()
+                                  ? loaded.recording()->bytes
+                                  : allocated_peak(loaded.device(), [&] { loaded.iterate(); });
     // On a GPU an iteration always takes memory: an allocator that counts none does not report it.
     if (peak == 0 && !loaded.device().is_cpu()) return {{"ok", true}, {"allocated_peak", nullptr}};
     return {{"ok", true}, {"allocated_peak", peak}};
@@ -192,7 +197,7 @@ class Worker {
     Session& loaded = session();
     const std::size_t iterations = at_least(1, request.at("iterations"), "iterations");
     std::vector<Operation> operations = loaded.operations();
-    if (operations.empty()) return refusal("unsupported", "the program has no marks");
+    if (operations.empty()) return refusal("unsupported", loaded.program().indivisible());
     const auto times = loaded.time_operations(iterations);
     if (times.size() > operations.size()) operations.push_back({"", "update", "optimizer"});
     json::Array layers;
@@ -251,6 +256,8 @@ class Worker {
   }
 
   json::Object restore(const json::Value& request) {
+    if (!session().program().workload().empty())
+      return refusal("unsupported", "the package contains its weights and takes no others");
     session().restore(request.at("file").string());
     give_back_memory();
     return {{"ok", true}};

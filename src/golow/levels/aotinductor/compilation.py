@@ -1,0 +1,98 @@
+"""Compiles a module to a package, inside the exporting process of `golow.levels.peers`.
+
+What `torch._inductor.aoti_compile_and_package` writes is a zip file that PyTorch's loader unpacks
+into /tmp at each start, from where nothing removes it if the process is killed. Here it is unpacked
+once, into golow's cache, and the worker loads the library from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from golow.levels.torch.device import arithmetic
+from golow.levels.torch.habits import Habits
+from golow.record import GolowError, Unsupported, Workload
+
+DESCRIPTION = "package.json"
+
+
+def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
+    """Write the library, the GPU's kernels and a description for the worker into the folder.
+
+    Raises `golow.record.Unsupported` if `torch.export` cannot capture the module.
+    """
+    # A cache of its own makes every build a cold one, as the build of `compile` is.
+    scratch = folder / "inductor"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch)
+    dtype = arithmetic(workload, torch.float32, Habits()).storage
+    device = torch.device(workload.device)
+    module = module.to(device, dtype)
+    given = tuple(_placed(tensor, device, dtype) for tensor in inputs)
+    program = _captured(module, given)
+    package = folder / "model.pt2"
+    torch._inductor.aoti_compile_and_package(
+        program,
+        package_path=str(package),
+        inductor_configs={
+            "compile_threads": workload.threads,
+            # Compiling the headers first pays for who compiles many packages.
+            "aot_inductor.precompile_headers": False,
+        },
+    )
+    library = _unpack(package, folder)
+    package.unlink()
+    shutil.rmtree(scratch)
+    description = {
+        "digest": workload.digest,
+        "torch": torch.__version__.partition("+")[0],
+        "library": library.name,
+        "bytes": library.stat().st_size,
+        "updated": _updated(module, given),
+    }
+    (folder / DESCRIPTION).write_bytes(msgspec.json.encode(description))
+
+
+def _placed(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def _captured(module: nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.export(module, inputs, strict=False)
+    except Exception as error:  # the tracer's errors have no common class
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise Unsupported("aotinductor", f"torch.export cannot capture it: {first}") from error
+
+
+def _updated(module: nn.Module, inputs: tuple[Tensor, ...]) -> list[str]:
+    """The buffers that a pass changes, in place or by another tensor; runs one. (The program of
+    `torch.export` says it only once its operations are decomposed, which takes as long again.)"""
+    before = {name: (buffer, buffer._version) for name, buffer in module.named_buffers()}
+    module(*inputs)
+    after = dict(module.named_buffers())
+    return [
+        name
+        for name, (buffer, version) in before.items()
+        if after[name] is not buffer or buffer._version != version
+    ]
+
+
+def _unpack(package: Path, folder: Path) -> Path:
+    """Put the package's files into the folder, without its sources; returns the library."""
+    with zipfile.ZipFile(package) as archive:
+        for name in archive.namelist():
+            if "/data/aotinductor/model/" in name and not name.endswith((".cpp", "/")):
+                target = folder / Path(name).name
+                with archive.open(name) as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+    libraries = list(folder.glob("*.so"))
+    if len(libraries) != 1:
+        raise GolowError(f"Inductor's package holds {len(libraries)} libraries instead of one")
+    return libraries[0]
