@@ -84,8 +84,12 @@ def test_an_error_in_the_devices_memory_is_found(
     with Conversation(on_host(bundle, workshop / "cache", fault)) as worker:
         worker.load()
         with pytest.raises(AssertionError):
-            for check in CHECKS:
-                check(worker)
+            _run_all(worker)
+
+
+def _run_all(worker: Conversation) -> None:
+    for check in CHECKS:
+        check(worker)
 
 
 class Several(nn.Module):
