@@ -8,13 +8,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
-from golow.report.page.file import write_page
-from golow.report.page.study import sections
-from golow.report.published import levental2020_grid
+from golow.report.page.report import write_report
+from golow.report.study.export import columns
 from golow.report.study.rows import StudyRow
+from golow.spreadsheet import to_csv
 
 DOCS = Path(__file__).parent
 ROWS = DOCS / "results" / "levental2020.csv"
@@ -44,6 +45,7 @@ def rows() -> Iterator[StudyRow]:
 
 
 if __name__ == "__main__":
-    found = sections(list(rows()), "r0", levental2020_grid())
-    record = {"levental-2020": {ROWS.name: ROWS.read_text()}}
-    print(write_page("Study levental-2020: ResNet-50 on an H200", found, record, PAGE))
+    with TemporaryDirectory() as folder:
+        table = Path(folder) / "levental-2020.csv"
+        table.write_text(to_csv([msgspec.structs.asdict(row) for row in rows()], list(columns())))
+        print(write_report([table], PAGE, "levental2020"))

@@ -37,13 +37,13 @@ class Heads(nn.Module):
             query,
             key[:, :, -self.seen :],
             value[:, :, -self.seen :],
-            attn_mask=self._mask(images, length),
+            attn_mask=self._mask(images, length, x.dtype),
             is_causal=self.causal,
             enable_gqa=self.groups != 4,
         )
         return self.outer(found.transpose(1, 2).flatten(2)).mean(1)
 
-    def _mask(self, images: int, length: int) -> Tensor | None:
+    def _mask(self, images: int, length: int, dtype: torch.dtype) -> Tensor | None:
         places = torch.arange(length)
         if self.mask == "padding":
             shown = length - 2 * torch.arange(images)
@@ -52,5 +52,6 @@ class Heads(nn.Module):
             return places.unsqueeze(1) > places
         if self.mask == "numbers":
             far = -torch.ones(4, 1, 1) * (places.unsqueeze(1) - places).abs()
-            return far.masked_fill(places == 1, -torch.inf).unsqueeze(0)
+            # PyTorch 2.11 to 2.13 reads a float32 mask of a float64 query as if it were float64.
+            return far.masked_fill(places == 1, -torch.inf).unsqueeze(0).to(dtype)
         return None

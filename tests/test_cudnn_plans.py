@@ -61,6 +61,7 @@ class AskedEngines:
     """Remembers the operations for which engines were wanted."""
 
     gpu = None
+    times = False
 
     def __init__(self) -> None:
         self.operations: Counter[Convolution | Problem] = Counter()

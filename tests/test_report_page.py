@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from golow.auditing import store as audit_store
 from golow.comparison import store
 from golow.life import store as life_store
 from golow.profiling.record import LevelProfile, Profile
-from golow.record import GolowError, LayerTime, Run
+from golow.record import Comparison, GolowError, LayerTime, Run
 from golow.report.page import audit, comparison, life, profile, several, study, training
 from golow.report.page.blocks import order_of
 from golow.report.page.file import unpacked, write_page
@@ -31,6 +32,7 @@ from golow.report.page.report import write_report
 from golow.report.published import levental2020_grid
 from golow.report.study.rows import read, rows_of
 from pages import COMPARED, EVIL, RUNS, TAG, in_a_browser, in_page, violations
+from profiles import gpu_profiles
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +176,7 @@ def everything() -> dict[str, list[Any]]:
         "training": training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
         "two seeds": training.sections(TWO_SEEDS, "r0"),
         "1,000 layers": profile.sections((deep,), "r0"),
+        "profile of a GPU": profile.sections(gpu_profiles(), "r0"),
         "study": study.sections(rows_of(EVIL, PAPER), "r0", levental2020_grid()),
     }
 
@@ -250,9 +253,11 @@ def test_the_slider_moves_the_recommendation(window: Browser, page: Path) -> Non
 
 
 @in_a_browser
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_phone_needs_no_scrolling_to_the_side_and_paper_is_a_pdf(
-    window: Browser, page: Path
+    kind: str, window: Browser, tmp_path: Path
 ) -> None:
+    page = write_page(EVIL, KINDS[kind], {}, tmp_path / "page.html")
     window.tell(
         "Emulation.setDeviceMetricsOverride",
         width=360,
@@ -287,6 +292,36 @@ def test_several_comparisons_are_held_against_the_first() -> None:
     assert several.sections([COMPARED]) == []
 
 
+def test_another_machine_is_held_against_its_own_eager() -> None:
+    machine = msgspec.structs.replace(RUNS[0].environment, cpu_model=EVIL)
+    runs = [msgspec.structs.replace(slowed(run), environment=machine) for run in COMPARED.runs]
+    elsewhere = msgspec.structs.replace(COMPARED, id="elsewhere", runs=tuple(runs))
+    [section] = several.sections([COMPARED, COMPARED, elsewhere])
+    why, here, there = section["blocks"]
+    assert "not comparable" in why["text"]
+    assert [one["title"] for one in here["columns"]] == ["level", "one", "one"]
+    assert [one["title"] for one in there["columns"]][2] == f"elsewhere\n{EVIL}"
+    onednn = next(row for row in there["rows"] if row[0]["text"] == "onednn")
+    assert onednn[1]["text"] == onednn[2]["text"]
+    assert onednn[1]["order"] == pytest.approx(0.0101 / 0.04)
+    assert onednn[1]["text"].endswith("\nmatch")
+
+
+def test_each_record_is_read_once(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_so_far: list[Path] = []
+
+    def counting(place: Path) -> Comparison:
+        read_so_far.append(place)
+        return store.load(place)
+
+    counted = SimpleNamespace(load=counting)
+    monkeypatch.setattr("golow.report.page.report.comparison_store", counted)
+    write_report([record, record], tmp_path / "page.html")
+    assert read_so_far == [record, record]
+
+
 def slowed(run: Run) -> Run:
     """The same run, half as fast again."""
     blocks = tuple(
@@ -304,13 +339,3 @@ def test_a_study_is_read_back(tmp_path: Path) -> None:
         found = [msgspec.structs.replace(row, study="a-study") for row in read(inside)]
         assert found == read(folder)
     assert "time relative to eager" in golow("show", str(page)).output
-
-
-@in_a_browser
-def test_a_row_of_the_map_opens_what_was_measured(window: Browser, tmp_path: Path) -> None:
-    window.open(write_page("study", KINDS["study"], {}, tmp_path / "page.html"))
-    window.run("document.querySelector('#r0-0-fastest .opener').click()")
-    opened = "return document.querySelector('#r0-0-fastest .details').textContent"
-    assert "libtorch" in window.run(opened)
-    assert "of eager" in window.run("return document.querySelector('#r0-0-fastest').textContent")
-    assert window.log() == []

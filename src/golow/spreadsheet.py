@@ -29,4 +29,14 @@ def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> st
 
 
 def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def _is_formula(text: str) -> bool:
+    """Also behind apostrophes, so that `from_cell` finds the same text again."""
+    return text.lstrip("'").startswith(FORMULA)
+
+
+def from_cell(text: str) -> str:
+    """The text that `to_csv` made this cell of."""
+    return text[1:] if text[:1] == "'" and _is_formula(text) else text

@@ -23,8 +23,8 @@ def show(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, audit, train, profile or study run wrote, or "
-            "pages of golow report."
+            help="Folders that golow compare, audit, train, profile or study run wrote, CSV files "
+            "of golow study export, or pages of golow report."
         ),
     ],
     anyway: Annotated[
@@ -56,7 +56,14 @@ def show(
     from golow.report.life import table as life
     from golow.report.page.file import is_page, unpacked
     from golow.report.profiling import table as profiling
-    from golow.report.records import is_folder_of_records, is_study, records_in, render_records
+    from golow.report.records import (
+        exported_study,
+        is_folder_of_records,
+        is_study,
+        records_in,
+        render_records,
+    )
+    from golow.report.study.export import read_csv
     from golow.report.study.rows import read
     from golow.report.study.table import render_grid
     from golow.report.training import table as training
@@ -78,6 +85,10 @@ def show(
     for path in studies:
         render_grid(read(path), wide_console())
     records = [path for path in records if path not in studies]
+    exported = {path: file for path in records if (file := exported_study(path))}
+    for file in exported.values():
+        render_grid(read_csv(file), wide_console())
+    records = [path for path in records if path not in exported]
     profiles = [path for path in records if profile_store.is_profile(path)]
     for path in profiles:
         profiling.render(profile_store.load(path), by=by, sort=sort, top=top)

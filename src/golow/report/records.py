@@ -46,6 +46,15 @@ def is_study(path: Path) -> bool:
     return is_file(path / "study.toml")
 
 
+def exported_study(path: Path) -> Path | None:
+    """The CSV file of an exported study: this file, or the only one in this folder, as it lies in a
+    page; None if it is neither."""
+    if is_folder(path):
+        inside = [one for one in path.iterdir() if one.name[:1] != "."]
+        path = inside[0] if len(inside) == 1 else path
+    return path if path.suffix == ".csv" and is_file(path) else None
+
+
 def records_in(folder: Path, *, read: bool = True) -> list[Listed]:
     """The records in the folder, by name. read: say what each comparison found."""
     found = []

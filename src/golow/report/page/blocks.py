@@ -38,9 +38,13 @@ UNITS = {
 }
 
 
-def section(identity: str, title: str, blocks: Iterable[Block]) -> Block:
-    """A part of the page with its title; the identity is its anchor."""
-    return {"id": identity, "title": visible(title), "blocks": list(blocks)}
+def section(
+    identity: str, title: str, blocks: Iterable[Block], parts: Mapping[str, Sequence[Block]] = {}
+) -> Block:
+    """A part of the page with its title; the identity is its anchor. parts: by their names, unique
+    in the page, blocks that cells open."""
+    made = {"id": identity, "title": visible(title), "blocks": list(blocks)}
+    return {**made, "parts": {name: list(part) for name, part in parts.items()}} if parts else made
 
 
 def paragraph(text: str, *, style: str = "") -> Block:
@@ -67,7 +71,7 @@ def cell(text: str, order: float | None = None, **more: Any) -> dict[str, Any]:
     """One cell. order: what it is sorted by, unless by its text. more: ``bar`` (value, low, high
     and limit as shares of the longest), ``stack`` (its parts, each with a share), ``heat`` (a
     share), ``colour``, ``word`` (how it is tinted), ``peek`` (blocks that the pointer or the
-    keyboard shows beside it)."""
+    keyboard shows beside it), ``opens`` (the name of a part), ``edges`` (sides with a line)."""
     return {"text": visible(text), "order": order, **more}
 
 
@@ -124,6 +128,42 @@ def order_of(text: str) -> float | None:
 def side_by_side(parts: Iterable[Block]) -> Block:
     """Blocks beside one another, as far as there is room."""
     return {"kind": "beside", "blocks": list(parts)}
+
+
+def choice(title: str, options: Iterable[tuple[str, Block]], first: int = 0) -> Block:
+    """One of several blocks, which the reader chooses. first: the number of the one at first."""
+    shown = [{"name": visible(name), "block": block} for name, block in options]
+    return {"kind": "choice", "title": visible(title), "options": shown, "first": first}
+
+
+def surface(
+    title: str,
+    axes: tuple[str, str, str],
+    places: tuple[Sequence[int], Sequence[int]],
+    ticks: Iterable[tuple[float, str]],
+    levels: Iterable[tuple[str, Iterable[Iterable[tuple[float | None, str]]]]],
+    *,
+    logarithmic: bool,
+) -> Block:
+    """Surfaces over two axes, to turn. axes: across, deep, up. places: the numbers on the first
+    two, on which the axes are logarithmic. ticks: heights with their texts. levels: name, and by
+    deep and across the height and its text. logarithmic: the heights."""
+    return {
+        "kind": "surface",
+        "title": visible(title),
+        "axes": [visible(axis) for axis in axes],
+        "places": [list(axis) for axis in places],
+        "ticks": [[value, visible(text)] for value, text in ticks],
+        "logUp": logarithmic,
+        "levels": [
+            {
+                "name": visible(name),
+                "colour": level_colour(name),
+                "values": [[list(pair) for pair in row] for row in rows],
+            }
+            for name, rows in levels
+        ],
+    }
 
 
 def folded(title: str, parts: Iterable[Block]) -> Block:

@@ -1,17 +1,22 @@
-"""A study as sections: the fastest level of every cell, every level against eager, times over one
-axis, and all cells."""
+"""A study as sections: the fastest level of every cell and every level against eager as maps whose
+cells open to their comparison, where levels cross, lines, surfaces, and all cells."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from golow.record import Quantity
+import numpy as np
+
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
+from golow.report.page.study_cells import comparison_of, every_cell, order_of
+from golow.report.page.study_curves import crossover, cuts, surfaces
 from golow.report.published import PublishedGrid
+from golow.report.study.border import between
 from golow.report.study.caption import machine, reference
-from golow.report.study.measures import TIME, ratio_text
+from golow.report.study.maps import middle, sides_of
+from golow.report.study.measures import RATIO, TIME, ratio_text
 from golow.report.study.planes import (
     Place,
     Plane,
@@ -21,7 +26,9 @@ from golow.report.study.planes import (
     tick_text,
 )
 from golow.report.study.rows import SIGNS, StudyRow
-from golow.report.units import bytes_text, interval_text, seconds_text
+
+Places = tuple[Place, Place]
+Cell = Callable[[Place, Place], Block]
 
 
 def sections(
@@ -32,16 +39,37 @@ def sections(
     made = [blocks.section(f"{name}-answer", "Answer", _answer(shown))]
     for number, plane in enumerate(shown):
         of, own = _of(plane), f"{name}-{number}"
-        made.append(blocks.section(f"{own}-fastest", f"The fastest level{of}", _fastest(plane)))
-        made.append(blocks.section(f"{own}-ratio", f"Against eager{of}", _ratios(plane, paper)))
-        made.append(blocks.section(f"{own}-cuts", f"Times{of}", _cuts(plane)))
-    made.append(blocks.section(f"{name}-cells", "Every cell", [_all(rows)]))
-    return made
+        opens = {at: f"{own}-{place}" for place, at in enumerate(_by_place(plane))}
+        parts = {
+            opens[at]: comparison_of(found, _title(plane, at))
+            for at, found in _by_place(plane).items()
+        }
+        fastest = _fastest(plane, paper, opens)
+        made.append(blocks.section(f"{own}-fastest", f"The fastest level{of}", fastest, parts))
+        ratios = _ratios(plane, paper, opens)
+        made.append(blocks.section(f"{own}-ratio", f"Against eager{of}", ratios))
+        made.append(blocks.section(f"{own}-crossover", f"Crossover{of}", crossover(plane)))
+        made.append(blocks.section(f"{own}-cuts", f"Cuts{of}", cuts(plane, paper)))
+        made.append(blocks.section(f"{own}-surfaces", f"Surfaces{of}", surfaces(plane, paper)))
+    made.append(blocks.section(f"{name}-cells", "Every cell", [every_cell(rows)]))
+    return [section for section in made if section["blocks"]]
 
 
 def _of(plane: Plane) -> str:
     fixed = ", ".join(place_text(axis, place) for axis, place in plane.fixed.items())
     return f" ({fixed})" if fixed else ""
+
+
+def _by_place(plane: Plane) -> dict[Places, list[StudyRow]]:
+    """The levels of each cell."""
+    found: dict[Places, list[StudyRow]] = {}
+    for row in plane.rows:
+        found.setdefault((getattr(row, plane.x), getattr(row, plane.y)), []).append(row)
+    return found
+
+
+def _title(plane: Plane, at: Places) -> str:
+    return f"{place_text(plane.y, at[1])}, {place_text(plane.x, at[0])}{_of(plane)}"
 
 
 # ---------------------------------------------------------------- answer
@@ -61,153 +89,112 @@ def _answer(shown: Sequence[Plane]) -> Iterator[Block]:
     yield blocks.paragraph(machine([row for plane in shown for row in plane.rows]), style="note")
 
 
-def _winners(plane: Plane) -> dict[tuple[Place, Place], StudyRow]:
+def _winners(plane: Plane) -> dict[Places, StudyRow]:
     """The row with the least time in each cell, by its places."""
-    found: dict[tuple[Place, Place], StudyRow] = {}
-    for row in plane.rows:
-        at = getattr(row, plane.x), getattr(row, plane.y)
-        value, best = TIME.of(row), TIME.of(found[at]) if at in found else None
-        if value is not None and (best is None or value.middle < best.middle):
-            found[at] = row
+    found: dict[Places, StudyRow] = {}
+    for at, rows in _by_place(plane).items():
+        timed = [(value.middle, row.level, row) for row in rows if (value := TIME.of(row))]
+        if timed:
+            found[at] = min(timed, key=lambda one: one[:2])[2]
     return found
 
 
 # ---------------------------------------------------------------- maps
 
 
-def _fastest(plane: Plane) -> Iterator[Block]:
+def _fastest(
+    plane: Plane, paper: PublishedGrid | None, opens: dict[Places, str]
+) -> Iterator[Block]:
+    yield blocks.paragraph(
+        "Click a cell for its comparison. A heavy line is the crossover: on its other side another "
+        "level is fastest.",
+        style="note",
+    )
+    under = published_plane(paper, plane)
+    made = [_fastest_map(plane, f"By {plane.y} and {plane.x}{_of(plane)}", opens)]
+    if under is not None and paper is not None:
+        made.append(_fastest_map(under, f"The same of {paper.where}{_of(plane)}", {}))
+    yield blocks.side_by_side(made)
+
+
+def _fastest_map(plane: Plane, caption: str, opens: dict[Places, str]) -> Block:
     won = _winners(plane)
 
     def cell(x: Place, y: Place) -> Block:
         row = won.get((x, y))
+        part = opens.get((x, y), "")
         if row is None:
-            return blocks.cell("-")
+            return blocks.cell("-" if part else "", opens=part)
         ratio = "" if row.ratio is None else f"\n{ratio_text(row.ratio)} of eager"
         colour = blocks.level_colour(row.level)
-        return blocks.cell(f"{row.level}{ratio}", row.ratio, colour=colour)
+        return blocks.cell(f"{row.level}{ratio}", row.ratio, colour=colour, opens=part)
 
-    rows = [
-        [blocks.cell(tick_text(plane.y, y), _order(y)), *(cell(x, y) for x in plane.xs)]
-        for y in plane.ys
-    ]
-    details = [[_of_row(plane, x, y) for x in plane.xs if (x, y) in won] for y in plane.ys]
-    where = f"By {plane.y} and {plane.x}{_of(plane)}."
-    caption = f"{where} Click a {plane.y} for what was measured in its cells."
-    yield blocks.table(caption, _heads(plane), rows, details)
+    levels = {at: row.level for at, row in won.items()}
+    return _map(plane, caption, cell, levels)
 
 
-def _of_row(plane: Plane, x: Place, y: Place) -> Block:
-    """All levels of one cell."""
-    rows = [row for row in plane.rows if (getattr(row, plane.x), getattr(row, plane.y)) == (x, y)]
-    titles = ("time", "interval", "over eager", "memory")
-    columns = [blocks.column("level", number=False), *map(blocks.column, titles)]
-    columns.append(blocks.column("became", number=False))
-    place = f"{plane.y} {tick_text(plane.y, y)}, {plane.x} {tick_text(plane.x, x)}"
-    caption = f"{place}{_of(plane)}"
-    return blocks.table(caption, columns, map(_cells, rows))
-
-
-def _cells(row: StudyRow) -> list[Block]:
-    value = row.device_used or row.resident
-    time = None
-    if row.time is not None:
-        time = Quantity(name="time", unit="s", value=row.time, low=row.time_low, high=row.time_high)
-    return [
-        blocks.cell(row.level, colour=blocks.level_colour(row.level)),
-        blocks.cell("-" if row.time is None else seconds_text(row.time), row.time),
-        blocks.cell("" if time is None else interval_text(time)),
-        blocks.cell("-" if row.ratio is None else ratio_text(row.ratio), row.ratio, word=row.word),
-        blocks.cell("-" if value is None else bytes_text(value), value),
-        blocks.cell(f"{row.outcome}: {row.reason}" if row.reason else row.outcome),
-    ]
-
-
-def _ratios(plane: Plane, paper: PublishedGrid | None) -> Iterator[Block]:
-    for level in plane.levels:
-        if level != "eager":
-            said = f"{level}{_of(plane)}: time over eager's; below 1 is faster"
-            yield _map(plane, level, said)
+def _ratios(plane: Plane, paper: PublishedGrid | None, opens: dict[Places, str]) -> Iterator[Block]:
+    yield blocks.paragraph(
+        "Time over eager's; below 1 is faster. A heavy line is drawn where a level stops being "
+        "faster; ? is unclear, a number from too few rounds has no colour. Click a cell for its "
+        "comparison.",
+        style="note",
+    )
     under = published_plane(paper, plane)
+    for level in plane.levels:
+        if level == "eager":
+            continue
+        made = [_ratio_map(plane, level, f"{level}{_of(plane)}", opens)]
+        if under is not None and paper is not None and level in under.levels:
+            made.append(
+                _ratio_map(under, level, f"{level}, as published: {paper.where}{_of(plane)}", {})
+            )
+        yield blocks.side_by_side(made)
     if under is not None and paper is not None:
-        yield blocks.paragraph(f"The same of {reference(paper).removesuffix('.')}:", style="note")
-        for level in under.levels:
-            if level != "eager":
-                said = f"{level}{_of(plane)}, as published: time over eager's"
-                yield _map(under, level, said)
+        yield blocks.paragraph(f"Published: {reference(paper)}", style="note")
 
 
-def _map(plane: Plane, level: str, caption: str) -> Block:
-    found = plane.of(level)
+def _ratio_map(plane: Plane, level: str, caption: str, opens: dict[Places, str]) -> Block:
+    found, sides = plane.of(level), sides_of(plane, level)
+    line = np.sign(between(sides, plane.grid(level, middle(RATIO))))  # as in the figure
 
     def cell(x: Place, y: Place) -> Block:
-        row = found.get((x, y))
+        row, part = found.get((x, y)), opens.get((x, y), "")
         if row is None or row.ratio is None:
-            return blocks.cell("" if row is None else SIGNS[row.outcome])
+            return blocks.cell("" if row is None else SIGNS[row.outcome], opens=part)
         unclear = "?" if row.word == "unclear" else ""
-        heat = max(0.0, min(1.0, 1 - row.ratio))
-        return blocks.cell(f"{ratio_text(row.ratio)}{unclear}", row.ratio, heat=heat)
+        heat = 0.0 if RATIO.is_open(row) else max(0.0, min(1.0, 1 - row.ratio))
+        return blocks.cell(f"{ratio_text(row.ratio)}{unclear}", row.ratio, heat=heat, opens=part)
 
-    rows = [
-        [blocks.cell(tick_text(plane.y, y), _order(y)), *(cell(x, y) for x in plane.xs)]
-        for y in plane.ys
-    ]
-    return blocks.table(caption, _heads(plane), rows)
+    known = {
+        (x, y): float(line[down, right])
+        for down, y in enumerate(plane.ys)
+        for right, x in enumerate(plane.xs)
+        if np.isfinite(line[down, right])
+    }
+    return _map(plane, caption, cell, known)
 
 
-def _heads(plane: Plane) -> list[Block]:
+def _map(plane: Plane, caption: str, cell: Cell, sides: Mapping[Places, object]) -> Block:
+    """sides: where the cells of two neighbours have different ones, a line stands between them."""
     heads = [blocks.column(f"{plane.y} \\ {plane.x}", number=False)]
-    return heads + [blocks.column(tick_text(plane.x, x)) for x in plane.xs]
+    heads += [blocks.column(tick_text(plane.x, x)) for x in plane.xs]
+
+    def row(down: int, y: Place) -> list[Block]:
+        cells = [
+            {**cell(x, y), "edges": list(_edges(plane, sides, right, down))}
+            for right, x in enumerate(plane.xs)
+        ]
+        return [blocks.cell(tick_text(plane.y, y), order_of(y)), *cells]
+
+    rows = [row(down, y) for down, y in enumerate(plane.ys)]
+    return {**blocks.table(caption, heads, rows), "map": True}
 
 
-def _order(place: Place) -> float | None:
-    return float(place) if isinstance(place, int) else None
-
-
-# ---------------------------------------------------------------- times and cells
-
-
-def _cuts(plane: Plane) -> Iterator[Block]:
-    """Time a sample along each axis of numbers, at the middle of the other one."""
-    drawn = 0
-    for axis, other in ((plane.x, plane.y), (plane.y, plane.x)):
-        if not plane.is_numeric(axis):
-            continue
-        places = plane.places(other)
-        middle = places[len(places) // 2]
-        lines = [line for level in plane.levels if (line := _line(plane, level, axis, middle))]
-        if lines:
-            drawn += 1
-            title = f"Seconds a sample by {axis}, at {place_text(other, middle)}"
-            chart = blocks.chart(title, axis, "seconds a sample", lines, from_zero=False)
-            yield {**chart, "logAcross": True, "logUp": True}
-    if not drawn:
-        yield blocks.paragraph("No axis has several numbers.", style="note")
-
-
-def _line(plane: Plane, level: str, axis: str, middle: Place) -> Block | None:
-    found = plane.of(level)
-    points, band = [], []
-    for place in plane.xs if axis == plane.x else plane.ys:
-        row = found.get((place, middle) if axis == plane.x else (middle, place))
-        value = TIME.of(row) if row is not None else None
-        if value is not None and isinstance(place, int):
-            points.append((float(place), value.middle))
-            band.append((float(place), value.low, value.high))
-    return blocks.line(level, points, band) if points else None
-
-
-def _all(rows: Sequence[StudyRow]) -> Block:
-    axes = ("model", "mode", "precision", "threads", "batch", "resolution")
-    several = [axis for axis in axes if len({getattr(row, axis) for row in rows}) > 1]
-    columns = [blocks.column(axis, number=axis in ("batch", "resolution")) for axis in several]
-    columns += [blocks.column("level", number=False)]
-    columns += map(blocks.column, ("time", "interval", "over eager", "memory"))
-    columns += [blocks.column("became", number=False)]
-
-    def line(row: StudyRow) -> list[Block]:
-        places = [getattr(row, axis) for axis in several]
-        texts = [place_text(axis, place) for axis, place in zip(several, places, strict=True)]
-        first = [blocks.cell(t, _order(p)) for t, p in zip(texts, places, strict=True)]
-        return [*first, *_cells(row)]
-
-    return blocks.table("Every level in every cell", columns, map(line, rows))
+def _edges(plane: Plane, sides: Mapping[Places, object], right: int, down: int) -> Iterator[str]:
+    own = sides.get((plane.xs[right], plane.ys[down]))
+    for name, x, y in (("left", right - 1, down), ("top", right, down - 1)):
+        if x >= 0 and y >= 0:
+            other = sides.get((plane.xs[x], plane.ys[y]))
+            if own is not None and other is not None and own != other:
+                yield name

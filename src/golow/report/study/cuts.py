@@ -118,7 +118,7 @@ def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     """What was measured over each numeric axis, at one value of the other: the paper's 32 if it was
     measured, else the middle one."""
     shown = [measure for measure in MEASURES if is_measured(plane, measure)]
-    across = [_middle_cut(plane, axis) for axis in (plane.x, plane.y) if plane.is_numeric(axis)]
+    across = [middle_cut(plane, axis) for axis in (plane.x, plane.y) if plane.is_numeric(axis)]
     under = published_plane(paper, plane)
     rows, columns = max(1, len(across)), max(1, len(shown))
     figure = new_figure(columns * OVERVIEW_PANEL[0], rows * OVERVIEW_PANEL[1])
@@ -229,7 +229,7 @@ def _name(axis: Axis) -> str:
     return LABELS[axis].partition(" (")[0]
 
 
-def _middle_cut(plane: Plane, axis: Axis) -> Cut:
+def middle_cut(plane: Plane, axis: Axis) -> Cut:
     """The cut at 32 if measured, else the middle one."""
     every = [Cut(plane, axis, at) for at in plane.places(Cut(plane, axis, None).other)]
     measured = [cut for cut in every if cut.has(TIME)] or every

@@ -6,6 +6,7 @@ for every study; a missing value is None: an empty cell in CSV, null in JSON and
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import inspect
 
-from golow.files import write_whole, writing
+from golow.files import read_text, write_whole, writing
 from golow.record import GolowError
 from golow.report.study.rows import StudyRow, read
-from golow.spreadsheet import to_csv
+from golow.spreadsheet import from_cell, to_csv
 
 if TYPE_CHECKING:
     import pandas
 
+HINT = "give a file that golow study export wrote."
 PLAIN: dict[type[inspect.Type], type] = {
     inspect.StrType: str,
     inspect.LiteralType: str,
@@ -54,6 +56,31 @@ def export(folder: Path, format: str, file: Path) -> Path:
     return file
 
 
+def read_csv(file: Path) -> list[StudyRow]:
+    """The rows of a CSV file that `export` wrote; raises `GolowError` if it is none. An empty text
+    and a missing one are the same in CSV: what may be missing is taken to be."""
+    lines = csv.DictReader(io.StringIO(read_text(file, HINT), newline=""))
+    missing = {*columns()} - {*(lines.fieldnames or ())}
+    if missing:
+        first = next(name for name in columns() if name in missing)
+        raise GolowError(f"{file} is no exported study: it has no column {first!r}", HINT)
+    found = []
+    for row in lines:
+        try:
+            found.append(msgspec.convert(_known(row), StudyRow, strict=False))
+        except msgspec.ValidationError as error:
+            raise GolowError(f"{file}, line {lines.line_num}: {error}", HINT) from error
+    return found
+
+
+def _known(row: dict[str, Any]) -> dict[str, Any]:
+    """The row's values, None for an empty cell that may be missing."""
+    return {
+        name: None if row[name] in ("", None) and name in OPTIONAL else from_cell(row[name] or "")
+        for name in columns()
+    }
+
+
 def to_pandas(folder: Path) -> pandas.DataFrame:
     """The rows as a data frame with a type for each column. Needs ``pip install golow[pandas]``."""
     try:
@@ -74,6 +101,21 @@ def columns() -> dict[str, type]:
     record = inspect.type_info(StudyRow)
     assert isinstance(record, inspect.StructType)  # noqa: S101
     return {field.name: _plain(field.type) for field in record.fields}
+
+
+def _may_be_missing() -> frozenset[str]:
+    record = inspect.type_info(StudyRow)
+    assert isinstance(record, inspect.StructType)  # noqa: S101
+    kinds = {field.name: field.type for field in record.fields}
+    return frozenset(
+        name
+        for name, kind in kinds.items()
+        if isinstance(kind, inspect.UnionType) and kind.includes_none
+    )
+
+
+OPTIONAL = _may_be_missing()
+"""The columns whose value may be None."""
 
 
 def _plain(found: inspect.Type) -> type:

@@ -57,9 +57,9 @@ def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
         hatched |= hatch(panel, unclear)
         dotted |= bool(few)
         if under and not panel.paper:
-            sides = _sides(panel._replace(plane=under))
+            sides = sides_of(under, panel.level)
             draw_border(panel.axes, sides, sides, PUBLISHED_COLOUR, PUBLISHED_BORDER)
-        draw_border(panel.axes, _sides(panel), grid, "black", BORDER)
+        draw_border(panel.axes, sides_of(panel.plane, panel.level), grid, "black", BORDER)
     colour_bar(figure, panels, colours, RATIO)
     handles: list[Artist] = []
     if panels:
@@ -156,7 +156,7 @@ def colour_bar(
     bar.outline.set_visible(False)
 
 
-def _sides(panel: Panel) -> Numbers:
+def sides_of(plane: Plane, level: str) -> Numbers:
     """1 where the row's word is faster, -1 where it is slower or the same, NaN where it is unclear
     or there is none. The paper has no words: there any ratio below 1 is faster."""
 
@@ -167,7 +167,7 @@ def _sides(panel: Panel) -> Numbers:
         faster = row.word == "faster" if row.word else ratio.middle < 1
         return 1.0 if faster else -1.0
 
-    return panel.plane.grid(panel.level, value)
+    return plane.grid(level, value)
 
 
 def _few(panel: Panel, measure: Measure) -> list[tuple[int, int]]:

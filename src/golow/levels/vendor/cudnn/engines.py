@@ -68,6 +68,7 @@ class Stored(Record, frozen=True, kw_only=True):
 
     kind: str
     data: bytes
+    ns: float | None = None  # of one run, where it was timed
 
 
 class MatrixEngine:
@@ -99,12 +100,14 @@ class MatrixEngine:
 
 
 class Engines:
-    """Chooses and caches the engines of one GPU. cache: folder for the choices."""
+    """Chooses and caches the engines of one GPU. cache: folder for the choices. times: whether it
+    times them."""
 
     def __init__(self, gpu: Gpu, cache: Path, autotune: bool) -> None:
-        self.gpu, self._cache, self._autotune = gpu, cache, autotune
+        self.gpu, self._cache, self.times = gpu, cache, autotune
         self.frontend, self.lt = Frontend(gpu), CublasLt()
         self._chosen: dict[Operation, Engine | None] = {}
+        self._ns: dict[Operation, float] = {}
         self.built = 0
         self.notes: list[str] = []  # what of the cache was damaged
 
@@ -114,6 +117,12 @@ class Engines:
             self._chosen[operation] = self._restore(operation) or self._search(operation)
         return self._chosen[operation]
 
+    def time_of(self, operation: Operation) -> float:
+        """Return the nanoseconds of the operation's engine: infinity if nothing can compute it or
+        it was not timed."""
+        self.choose(operation)
+        return self._ns.get(operation, float("inf"))
+
     def _search(self, operation: Operation) -> Engine | None:
         self.built += 1
         most = self._plans_to_time(operation)
@@ -122,7 +131,7 @@ class Engines:
         else:
             engine = self._trusted(operation)
         if engine is not None:
-            stored = Stored(kind=engine.kind, data=engine.encode())
+            stored = Stored(kind=engine.kind, data=engine.encode(), ns=self._ns.get(operation))
             write_sealed(self._file(operation), msgspec.msgpack.encode(stored))
         return engine
 
@@ -130,7 +139,7 @@ class Engines:
 
     def _plans_to_time(self, operation: Operation) -> int:
         """Return how many plans of each library are timed; 1 if their order is trusted."""
-        if self._autotune:
+        if self.times:
             return TIMED
         return TIMED_IF_LARGE if max(operation.operand_bytes) >= LARGE_OPERAND else 1
 
@@ -158,7 +167,7 @@ class Engines:
         if operation.activation is not None:
             return  # no library has it in one kernel
         yield from self.frontend.plans(operation, most, workspace_limit(operation))
-        if self._autotune:  # no heuristic ranks these
+        if self.times:  # no heuristic ranks these
             yield from small.small_engines(operation, self.gpu)
         if operation.direction == "forward" and (problem := as_product(operation)) is not None:
             yield from self._products(problem, most)
@@ -170,14 +179,15 @@ class Engines:
 
     def _pick_fastest(self, operation: Operation, candidates: list[Engine]) -> Engine | None:
         """Time the candidates on temporary memory."""
-        if len(candidates) <= 1:
-            return candidates[0] if candidates else None
+        if not candidates:
+            return None
         best, fastest = candidates[0], float("inf")
         with self._operands(operation, candidates) as (addresses, workspace):
             for engine in candidates:
                 time = self._time(engine, addresses, workspace, fastest)
                 if time < fastest:
                     best, fastest = engine, time
+        self._ns[operation] = fastest
         return best
 
     @contextmanager
@@ -238,6 +248,8 @@ class Engines:
         if data is None:
             return None
         stored = msgspec.msgpack.decode(data, type=Stored)
+        if stored.ns is not None:
+            self._ns[operation] = stored.ns
         if stored.kind == OwnConvolution.kind and isinstance(operation, Convolution):
             return own.restore(operation, self.gpu, stored.data)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):

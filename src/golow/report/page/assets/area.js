@@ -1,13 +1,14 @@
 // Parts on top of one another over time; each value holds until the next moment.
 function areaBlock(block) {
-  const { wide, high, left, right, top, bottom } = FRAME;
+  const frame = frameOf(block);
+  const { wide, high, left, right, top, bottom } = frame;
   const heights = block.moments.map(() => 0);
   const tops = block.parts.map((part) => part.values.map((value, number) => (heights[number] += value)));
   const most = Math.max(...heights, block.limit ? block.limit[0] : 0, block.mark ? block.mark[1] : 0);
   const across = scaleOf(block.moments, left, wide - right, false, false);
   const up = scaleOf([0, most * 1.1], high - bottom, top, false, true);
   const made = drawn("svg", { class: "chart", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": areaLabel(block) });
-  made.append(...frameElements(FRAME, across, up, block));
+  made.append(...frameElements(frame, across, up, block));
   let under = block.moments.map(() => 0);
   block.parts.forEach((part, place) => {
     const edge = [...stepsOf(block.moments, tops[place], across, up), ...stepsOf(block.moments, under, across, up).reverse()];

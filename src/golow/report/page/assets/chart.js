@@ -1,27 +1,25 @@
 // Lines with bands, on axes with round numbers; a legend whose entries switch them.
 const FRAME = { wide: 720, high: 300, left: 62, right: 24, top: 10, bottom: 40 };
 const SMALL_FRAME = { ...FRAME, wide: 360, high: 190 };
+const NARROW_FRAME = { ...FRAME, wide: 360, high: 260 }; // of a phone, on which letters keep their size
+
+function frameOf(block) {
+  if (block.small) return SMALL_FRAME;
+  return innerWidth < 480 ? NARROW_FRAME : FRAME;
+}
 
 function chartBlock(block) {
   const hidden = new Set();
   const place = element("div");
-  const buttons = block.lines.map((line) => {
-    const button = element("button", { type: "button", "aria-pressed": "true" }, keyOf(line.colour), line.name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(line)) hidden.add(line);
-      button.setAttribute("aria-pressed", String(!hidden.has(line)));
-      draw();
-    });
-    return button;
-  });
-  const draw = () => place.replaceChildren(linesElement(block, block.lines.filter((line) => !hidden.has(line))));
+  const keyFor = (name) => [keyOf(block.lines.find((line) => line.name === name).colour)];
+  const draw = () => place.replaceChildren(linesElement(block, block.lines.filter((line) => !hidden.has(line.name))));
   draw();
-  const legend = element("div", { class: "legend" }, ...(buttons.length > 1 ? buttons : []));
+  const legend = switchesOf([...new Set(block.lines.map((line) => line.name))], hidden, keyFor, draw);
   return element("figure", {}, element("figcaption", {}, block.title), legend, place);
 }
 
 function linesElement(block, lines) {
-  const frame = block.small ? SMALL_FRAME : FRAME;
+  const frame = frameOf(block);
   const xs = lines.flatMap((line) => line.points.map((point) => point[0]));
   const ys = lines.flatMap((line) => [...line.points.map((point) => point[1]), ...line.band.flatMap((part) => part.slice(1))]);
   const across = scaleOf(xs, frame.left, frame.wide - frame.right, block.logAcross, false);
@@ -30,7 +28,8 @@ function linesElement(block, lines) {
   const made = drawn("svg", { class: block.small ? "chart small" : "chart", viewBox: `0 0 ${frame.wide} ${frame.high}`, role: "img", "aria-label": label });
   made.append(...frameElements(frame, across, up, block));
   // Earlier lines are wider, so that one that lies below another is still seen.
-  lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * (lines.length - 1 - number)))));
+  const thick = lines.filter((line) => !line.plain).length;
+  lines.forEach((line, number) => made.append(...lineElements(line, across, up, 1.8 + Math.min(6, 1.1 * Math.max(0, thick - 1 - number)))));
   if (block.mark) made.append(drawn("path", { d: `M${across.at(block.mark)} ${frame.top}V${frame.high - frame.bottom}`, stroke: "currentColor", "stroke-dasharray": "3 3" }));
   return made;
 }
@@ -38,11 +37,12 @@ function linesElement(block, lines) {
 // The grid, the ticks' numbers, and what the axes are.
 function frameElements(frame, across, up, block) {
   const made = [];
-  for (const tick of up.ticks) {
+  for (const [tick, text] of block.ticks || up.ticks.map((tick) => [tick, tickText(tick)])) {
     made.push(drawn("path", { class: "grid", d: `M${frame.left} ${up.at(tick)}H${frame.wide - frame.right}` }));
-    made.push(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, tickText(tick)));
+    made.push(drawn("text", { x: frame.left - 6, y: up.at(tick) + 4, "text-anchor": "end" }, text));
   }
-  for (const tick of across.ticks) {
+  const every = Math.ceil(across.ticks.length / (frame.wide / 60)); // no more than there is room for
+  for (const tick of across.ticks.filter((_, number) => number % every === 0)) {
     made.push(drawn("text", { x: across.at(tick), y: frame.high - frame.bottom + 16, "text-anchor": "middle" }, tickText(tick)));
   }
   made.push(drawn("text", { x: frame.wide - frame.right, y: frame.high - 6, "text-anchor": "end" }, block.across));

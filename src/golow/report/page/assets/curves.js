@@ -12,24 +12,11 @@ function curvesBlock(block) {
     place.replaceChildren(linesElement({ title: block.title, across: block.axes[number], up: block.up }, lines));
   }
 
-  function switches(kind, texts, keys) {
-    const buttons = texts.map((text) => {
-      const button = element("button", { type: "button", "aria-pressed": String(!hidden[kind].has(text)) }, ...keys(text), text);
-      button.addEventListener("click", () => {
-        if (!hidden[kind].delete(text)) hidden[kind].add(text);
-        button.setAttribute("aria-pressed", String(!hidden[kind].has(text)));
-        draw();
-      });
-      return button;
-    });
-    return element("div", { class: "legend" }, ...(buttons.length > 1 ? buttons : []));
-  }
-
   axis.addEventListener("change", draw);
   draw();
-  const levels = switches("name", names, (name) => [keyOf(block.lines.find((line) => line.name === name).colour)]);
+  const levels = switchesOf(names, hidden.name, (name) => [keyOf(block.lines.find((line) => line.name === name).colour)], draw);
   const chosen = block.axes.length > 1 ? [element("label", { class: "filter" }, "over ", axis)] : [];
-  return element("figure", {}, element("figcaption", {}, block.title), ...chosen, levels, switches("group", groups, () => []), place);
+  return element("figure", {}, element("figcaption", {}, block.title), ...chosen, levels, switchesOf(groups, hidden.group, () => [], draw), place);
 }
 
 // The points that have a place on that axis.

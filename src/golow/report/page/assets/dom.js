@@ -26,3 +26,17 @@ function secondsText(seconds) {
   if (seconds >= 1) return `${seconds.toPrecision(3)} s`;
   return seconds >= 1e-3 ? `${(seconds * 1e3).toPrecision(3)} ms` : `${(seconds * 1e6).toPrecision(3)} us`;
 }
+
+// Buttons that switch what has these names; hidden: those that are off.
+function switchesOf(names, hidden, keys, draw) {
+  const buttons = names.map((name) => {
+    const button = element("button", { type: "button", "aria-pressed": String(!hidden.has(name)) }, ...keys(name), name);
+    button.addEventListener("click", () => {
+      if (!hidden.delete(name)) hidden.add(name);
+      button.setAttribute("aria-pressed", String(!hidden.has(name)));
+      draw();
+    });
+    return button;
+  });
+  return element("div", { class: "legend" }, ...(buttons.length > 1 ? buttons : []));
+}

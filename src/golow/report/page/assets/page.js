@@ -6,12 +6,25 @@ const BLOCKS = {
   table: tableBlock,
   chart: chartBlock,
   curves: curvesBlock,
+  surface: surfaceBlock,
+  choice: choiceBlock,
   area: areaBlock,
   flame: flameBlock,
   slider: sliderBlock,
   folded: (block) => element("details", {}, element("summary", {}, block.title), ...block.blocks.map(blockElement)),
   beside: (block) => element("div", { class: "beside" }, ...block.blocks.map(blockElement)),
 };
+
+// One of several blocks; it is made when it is chosen.
+function choiceBlock(block) {
+  const choice = element("select", { "aria-label": block.title }, ...block.options.map((option, number) => element("option", { value: number }, option.name)));
+  const place = element("div");
+  const show = () => place.replaceChildren(blockElement(block.options[Number(choice.value)].block));
+  choice.value = String(block.first);
+  choice.addEventListener("change", show);
+  show();
+  return element("div", { class: "choice" }, element("label", { class: "filter" }, `${block.title}, `, choice), place);
+}
 
 function blockElement(block) {
   return BLOCKS[block.kind](block);
@@ -33,6 +46,7 @@ function saveRecord() {
 }
 
 const view = JSON.parse(document.getElementById("golow-view").textContent);
+const PARTS = new Map(view.sections.flatMap((section) => Object.entries(section.parts || {}))); // that cells open
 document.getElementById("title").textContent = view.title;
 document.getElementById("nav").append(...view.sections.map((section) => element("a", { href: `#${section.id}` }, section.title)));
 document.getElementById("main").replaceChildren(...view.sections.map(sectionElement), peekPlace);

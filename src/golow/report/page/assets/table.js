@@ -3,7 +3,7 @@
 const PAGE_ROWS = 200; // more are shown when asked for, so that a table of any length opens at once
 
 function tableBlock(block) {
-  const state = { column: -1, falling: false, words: "", all: false, open: new Set(block.opened) };
+  const state = { column: -1, falling: false, words: "", all: false, open: new Set(block.opened), parts: new Map() };
   const body = element("tbody");
   const heads = block.columns.map((column, number) => {
     const button = element("button", { type: "button", ...(column.title ? {} : { "aria-label": "what" }) }, ...(column.key ? [keyOf(column.key)] : []), column.title);
@@ -54,6 +54,7 @@ function tableBlock(block) {
     const detail = block.details[row.number] || [];
     const cells = row.cells.map((cell, place) => cellElement(cell, block.columns[place], place === 0));
     const made = [element("tr", {}, ...cells)];
+    row.cells.forEach((cell, place) => { if (PARTS.has(cell.opens)) openerOf(cells[place], cell, row, made); });
     if (row.depth && !state.words) cells[0].style.paddingLeft = `${0.75 + row.depth * 1.1}rem`;
     if (!detail.length && !below.has(row.number)) return made;
     const opener = element("button", { type: "button", class: "opener", "aria-expanded": state.open.has(row.number), "data-row": row.number });
@@ -71,6 +72,21 @@ function tableBlock(block) {
     return made;
   }
 
+  // A cell that opens a part of the page below its row.
+  function openerOf(place, cell, row, made) {
+    const open = state.parts.get(row.number) === cell.opens;
+    const opener = element("button", { type: "button", class: "cell", "aria-expanded": open, "data-opens": cell.opens }, ...place.childNodes);
+    if (!opener.textContent.trim()) opener.setAttribute("aria-label", "no time");
+    place.append(opener);
+    opener.addEventListener("click", () => {
+      if (open) state.parts.delete(row.number);
+      else state.parts.set(row.number, cell.opens);
+      show();
+      body.querySelector(`[data-opens="${cell.opens}"]`).focus();
+    });
+    if (open) made.push(element("tr", { class: "details" }, element("td", { colspan: row.cells.length }, element("div", { class: "opened" }, ...PARTS.get(cell.opens).map(blockElement)))));
+  }
+
   show();
   const whole = element("div", { class: "tabled" });
   if (rows.length > 10 || (block.filtered && rows.length > 1)) {
@@ -78,8 +94,8 @@ function tableBlock(block) {
     search.addEventListener("input", () => { state.words = search.value.toLowerCase().trim(); show(); });
     whole.append(element("div", { class: "filter" }, search, count, more));
   }
-  const table = element("table", {}, element("caption", {}, block.caption), element("thead", {}, element("tr", {}, ...heads)), body);
-  whole.append(element("div", { class: rows.length > 15 ? "scroll tall" : "scroll", tabindex: "0", role: "region", "aria-label": block.caption }, table));
+  const table = element("table", block.map ? { class: "map" } : {}, element("caption", {}, block.caption), element("thead", {}, element("tr", {}, ...heads)), body);
+  whole.append(element("div", { class: rows.length > 15 ? "scroll tall" : "scroll", tabindex: "0", role: "group", "aria-label": block.caption }, table));
   return whole;
 }
 
@@ -94,6 +110,7 @@ function ordered(a, b, falling) {
 function cellElement(cell, column, first) {
   const made = element(first ? "th" : "td", { class: [column.number ? "number" : "", cell.word || ""].join(" ").trim() });
   if (first) made.setAttribute("scope", "row");
+  if (!column.number && cell.text.length > 40) made.classList.add("long");
   if (cell.bar) {
     const bar = barElement(cell.bar, cell.colour);
     made.append(cell.peek ? peekElement(bar, cell.peek) : bar, cell.text);
@@ -102,6 +119,7 @@ function cellElement(cell, column, first) {
   if (cell.stack) { made.append(stackElement(cell.stack)); return made; }
   if (cell.colour) made.append(keyOf(cell.colour));
   if (cell.heat) made.style.background = `rgba(var(--heat), ${(0.45 * cell.heat).toFixed(3)})`;
+  for (const side of cell.edges || []) made.classList.add(`edge-${side}`);
   made.append(cell.text);
   return made;
 }

@@ -30,6 +30,8 @@ PADDED = {"float32": 4, "bfloat16": 8, "float16": 8}
 # Elements of a result that a large GPU computes at once: a few tiles of 128 x 128 on each of 132
 # multiprocessors.
 SMALL = 8_000_000
+# What a pass over memory takes beside the transfers: a launch within a CUDA graph.
+PASS_NS = 2000
 
 
 def convolution(build: Builder, arguments: Convolution) -> None:
@@ -44,7 +46,7 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     )
     done, engine = _fused(build, whole)
     reads = [_image(build, arguments.x, done), _weight(build, arguments.weight, done)]
-    if arguments.bias is not None:
+    if done.bias and arguments.bias is not None:
         # The libraries take the bias in the type of the products, golow's own kernels in float32.
         own = isinstance(engine, OwnConvolution)
         reads.append(build.wanted(arguments.bias, Layout("float32" if own else done.dtype)))
@@ -53,6 +55,8 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     added = [] if residual is None else [build.wanted(residual, layout)]
     result = build.new(build.output().name, build.output().shape, layout)
     build.engine(engine, [*reads, *(added if done.residual else [])], [result])
+    if done.bias != whole.bias and arguments.bias is not None:
+        added = [build.wanted(arguments.bias, Layout("float32")), *added]
     if done != whole:
         activated(build, [result, *added], result, arguments.activation)
     build.define(0, result)
@@ -64,6 +68,8 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     rest = msgspec.structs.replace(whole, residual=False, clip=NO_CLIP, activation=None)
     # Without tensor cores, the library's kernel with a fused residual is thirty times slower.
     slow = whole.residual and whole.arithmetic == "ieee"
+    if whole.depthwise and (bare := _bare(build, whole)) is not None:
+        return bare
     if not slow and (engine := build.engines.choose(whole)) is not None:
         return whole, engine
     if rest != whole and (engine := build.engines.choose(rest)) is not None:
@@ -71,6 +77,24 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     if takes(whole):
         return whole, OwnConvolution(whole, build.engines.gpu)
     return rest, _engine(build, rest)
+
+
+def _bare(
+    build: Builder, whole: products.Convolution
+) -> tuple[products.Convolution, Engine] | None:
+    """Return the convolution alone, if a library's engine for it and a pass over its result are
+    faster than a kernel that does everything; None if it is not, or nothing was timed. cuDNN's best
+    depthwise engine takes neither bias nor activation."""
+    bare = msgspec.structs.replace(whole, bias=False, residual=False, clip=NO_CLIP, activation=None)
+    engines = build.engines
+    if bare == whole or not engines.times:
+        return None
+    together, alone = engines.time_of(whole), engines.time_of(bare)
+    passed = (2 + whole.residual) * bare.operand_bytes[-1]
+    if alone + engines.gpu.plain_ns(passed, 0) + PASS_NS >= together:
+        return None
+    engine = engines.choose(bare)
+    return None if engine is None else (bare, engine)
 
 
 def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
@@ -13,7 +14,7 @@ from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
-from golow.levels.vendor.cudnn.steps import is_aligned
+from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 LONG = 1024  # elements
+EACH = 8  # outputs of a product are a multiple of it where they can be
 
 
 def linear(build: Builder, arguments: Linear) -> None:
@@ -54,7 +56,8 @@ def linear(build: Builder, arguments: Linear) -> None:
     result = build.new(build.output().name, rows, layout)
     operands = (arguments.weight, arguments.bias, arguments.residual)
     reads = [build.wanted(operand, layout) for operand in operands if operand is not None]
-    build.engine(build.engine_for(problem), [x, *reads], [result])
+    for product, others, written in _divided(problem, reads, result):
+        build.engine(build.engine_for(product), [x, *others], [written])
     if clip not in (NO_CLIP, RELU):
         activated(build, [result], result, arguments.activation)
     if view is not None:
@@ -69,6 +72,29 @@ def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
     tensor, features = view.tensor, build.value(x).shape[-1]
     fits = tensor.dtype == layout.dtype and is_aligned(tensor)
     return view if fits and rows_in_memory(view) == features else None
+
+
+def _divided(
+    problem: Problem, reads: list[Tensor], result: Tensor
+) -> list[tuple[Problem, list[Tensor], Tensor]]:
+    """The product, or two of them with what each reads and writes, of which the first has a number
+    of outputs that tensor cores like."""
+    rest = problem.n % EACH
+    if problem.d == CONTIGUOUS or not rest:
+        return [(problem, reads, result)]
+    first, alignment = problem.n - rest, EACH * ITEM_BYTES[problem.result]
+
+    def beyond(tensor: Tensor, elements: int) -> Tensor:
+        offset = tensor.offset + elements * ITEM_BYTES[tensor.dtype]
+        return tensor._replace(offset=offset)
+
+    weight, *bias = reads
+    others = [beyond(weight, first * problem.k), *(beyond(item, first) for item in bias)]
+    last = replace(problem, n=rest, alignment=min(alignment, TENSOR_ALIGNMENT))
+    return [
+        (replace(problem, n=first), reads, result),
+        (last, others, beyond(result, first)),
+    ]
 
 
 def _pitch(outputs: int, layout: Layout, residual: bool) -> int:
