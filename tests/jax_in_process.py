@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import jax
 import msgspec
 import numpy as np
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from golow.levels.jax.execution import Execution
 from golow.levels.sources.lowered import SOURCE
 from golow.levels.vendor.bundle_arrays import Batch
 from golow.lower.passes import CLEAN_UP, apply
-from golow.record import Mode, Optimizer, Precision
+from golow.record import Device, Mode, Optimizer, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -30,13 +31,15 @@ def lower(
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
     precision: Precision = "default",
+    device: Device = "cpu",
 ) -> Network:
-    """A workload as the level lowers it. precision: also one that golow offers on a GPU only."""
+    """A workload as the level lowers it. precision: also one that golow offers on a GPU only.
+    device: for which the source is written; it runs here."""
     request = Request(
         module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
     )
     prepared = prepare(request)
-    workload = msgspec.structs.replace(prepared.workload, precision=precision)
+    workload = msgspec.structs.replace(prepared.workload, precision=precision, device=device)
     prepared = prepared._replace(workload=workload)
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
@@ -50,6 +53,7 @@ def loaded(network: Network) -> Iterator[Execution]:
         text = level.source(network.graph, network.prepared.workload)
         Path(folder, SOURCE).write_text(text)
         execution = Execution(Path(folder), network.graph, network.prepared.workload)
+        jax.config.update("jax_enable_compilation_cache", False)  # the folder goes away
         execution.load(lambda kind, target: _weight(network, kind, target))
         yield execution
 
