@@ -68,7 +68,8 @@ class Level:
     refusals(graph, workload): for a level that starts from the graph, what of a cleaned graph it
     cannot run, in order; it builds nothing and needs neither the level's libraries nor its device.
     exports: whether an exporter turns the module into another format, and decides what is left out.
-    probe: imports nothing heavy.
+    probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
+    nobody has run the level yet; it does not run there by default.
     prepare(bundle, variant, cache): builds what must be built, and raises
     `golow.record.Unsupported` if the level does not support this workload.
     """
@@ -89,6 +90,14 @@ class Level:
     refusals: Callable[[Graph, Workload], Iterator[Unsupported]] | None = None
     exports: bool = False
     source: Callable[[Graph, Workload], str] | None = None
+    on_device: Mapping[Device, Callable[[], Probe]] = field(default_factory=dict)
+    unseen: tuple[Device, ...] = ()
+
+    def probe_on(self, device: Device) -> Probe:
+        """Whether it can run on this device here."""
+        found = self.probe()
+        further = self.on_device.get(device)
+        return further() if found.available and further is not None else found
 
 
 def python_worker(module: str, variant: str) -> tuple[str, ...]:
