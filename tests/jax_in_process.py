@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from pathlib import Path
+
+import jax
 
 import source_in_process
 from golow.levels import jax as level
 from golow.levels.jax.execution import Execution
 from golow.levels.sources.execution import SourceExecution
+from golow.lower.graph import Graph
+from golow.record import Workload
 from in_process import Network, Tensors
 from source_in_process import batch_of, lower
 
@@ -16,9 +21,16 @@ __all__ = ["batch_of", "compute", "loaded", "lower"]
 
 def loaded(network: Network) -> AbstractContextManager[SourceExecution]:
     """The source, written and imported, with the network's weights."""
-    return source_in_process.loaded(network, level.source, Execution)
+    return source_in_process.loaded(network, level.source, opened)
 
 
 def compute(network: Network) -> Tensors:
     """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
-    return source_in_process.compute(network, level.source, Execution)
+    return source_in_process.compute(network, level.source, opened)
+
+
+def opened(folder: Path, graph: Graph, workload: Workload) -> Execution:
+    """Without JAX's persistent cache: the folder goes away."""
+    execution = Execution(folder, graph, workload)
+    jax.config.update("jax_enable_compilation_cache", False)
+    return execution

@@ -16,7 +16,7 @@ from golow.levels.sources.lowered import SOURCE, Source, passes
 from golow.levels.vendor.bundle_arrays import Batch
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
-from golow.record import Mode, Optimizer, Precision, Workload
+from golow.record import Device, Mode, Optimizer, Precision, Workload
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -32,13 +32,15 @@ def lower(
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
     precision: Precision = "default",
+    device: Device = "cpu",
 ) -> Network:
-    """A workload as such a level lowers it. precision: also one that golow offers on a GPU only."""
+    """A workload as such a level lowers it. precision: also one that golow offers on a GPU only.
+    device: for which the source is written; it runs here."""
     request = Request(
         module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
     )
     prepared = prepare(request)
-    workload = msgspec.structs.replace(prepared.workload, precision=precision)
+    workload = msgspec.structs.replace(prepared.workload, precision=precision, device=device)
     prepared = prepared._replace(workload=workload)
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)

@@ -171,7 +171,7 @@ def test_the_check_finds_the_weights_of_another_network(
 
 class Everything(nn.Module):
     """Two outputs, an unused input, integers, weights that Inductor writes into its code, and
-    buffers that each pass changes, in place and by another."""
+    buffers that each pass changes."""
 
     calls: Tensor
     passes: Tensor
@@ -186,7 +186,7 @@ class Everything(nn.Module):
     def forward(self, unused: Tensor, x: Tensor, tokens: Tensor) -> dict[str, object]:
         """[batch, 3], [batch, 6] and [batch] -> a dictionary with a tuple inside"""
         self.calls += 1
-        self.passes = self.passes * 2
+        self.passes.copy_(self.passes * 2)
         y = (x + self.embedding(tokens)) * self.scale
         return {"z": y * self.calls[0] + self.passes[0], "a": (y.relu().sum(), tokens)}
 
@@ -378,6 +378,25 @@ def test_what_cannot_be_captured_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"torch\.export cannot capture it: ") as raised:
         aotinductor.prepare(bundle, "", tmp_path / "cache")
     assert "\n" not in raised.value.reason
+
+
+def test_a_buffer_whose_update_would_be_lost_is_named(tmp_path: Path) -> None:
+    """`torch.export` loses it without a word, and a package would compute with the old value."""
+
+    class Assigning(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("passes", torch.ones(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            """[batch, 2] -> the same"""
+            self.passes = self.passes * 2
+            return x * self.passes
+
+    module = nn.Sequential(Assigning())
+    bundle = write_bundle(prepare(Request(module, torch.randn(4, 2))), tmp_path / "bundle")[0]
+    with pytest.raises(Unsupported, match=r"the buffer 0\.passes; write passes\.copy_"):
+        aotinductor.prepare(bundle, "", tmp_path / "cache")
 
 
 def test_a_gpu_without_cudas_headers_is_refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -228,6 +229,15 @@ def test_html_shows_hostile_names_as_text() -> None:
     assert page.tags <= table
     assert "<script>alert(1)</script>|`x`" in page.text
     assert "\x1b" not in page.text
+
+
+def test_html_has_words_to_the_left_and_numbers_to_the_right() -> None:
+    """Also in a page without a style sheet, as a notebook's is elsewhere."""
+    shown = comparison(run("eager", 0.04), run("onednn", 0.02))
+    page = Result(shown)._repr_html_()
+    for line in re.findall("<tr>.*?</tr>", page):
+        sides = re.findall("text-align:(left|right)", line)
+        assert sides[:2] == ["left"] * 2 and set(sides[2:]) == {"right"}
 
 
 def test_markdown_keeps_its_columns_whatever_a_name_holds() -> None:

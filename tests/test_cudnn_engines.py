@@ -121,6 +121,28 @@ def test_what_is_large_is_timed_without_autotuning(
     assert not timed or min(times, key=lambda taken: taken[0])[1] is chosen
 
 
+def test_a_suggestion_that_is_far_too_slow_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without autotuning, too; one that takes twice as long as it should is kept."""
+    operation = Convolution(
+        direction="forward", image=(8, 64, 56, 56), output=(8, 64, 56, 56), kernel=(1, 1),
+        stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1, dtype="bfloat16",
+        result="bfloat16", arithmetic="half",
+    )  # fmt: skip
+    candidates = Engines._candidates
+    for slow, replaced in ((20e6, True), (10e3, False)):
+        engines = Engines(Gpu(tmp_path / "kernels"), tmp_path / str(replaced), False)
+        waiting = Waiting(engines.gpu, slow)
+
+        def first(self: Engines, wanted: Any, most: int, waiting: Engine = waiting) -> Any:
+            yield waiting
+            yield from candidates(self, wanted, most)
+
+        monkeypatch.setattr(Engines, "_candidates", first)
+        assert (engines.choose(operation) is not waiting) == replaced
+
+
 def test_a_kernel_finds_the_stack_that_it_needs(tmp_path: Path) -> None:
     """The context keeps none beforehand."""
     gpu = Gpu(tmp_path)

@@ -14,6 +14,7 @@ from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
+from huggingface_models import written
 
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
          "intermediate_size": 64, "max_position_embeddings": 64}  # fmt: skip
@@ -63,6 +64,14 @@ def test_inference_is_captured_with_inputs_from_the_configuration(folder: Path, 
     found = prepared(folder, name)
     assert found.workload.source.keywords == INPUTS[name]
     assert found.workload.tokens == {"vit": 0, "t5": 64}.get(name, 32)
+    assert capture(found).graph.nodes
+
+
+@pytest.mark.parametrize("name", ["whisper", "swin", "convnext", "resnet"])
+def test_further_models_are_captured(name: str, tmp_path: Path) -> None:
+    """Those that the table of coverage has, too."""
+    pytest.importorskip("transformers")
+    found = prepare(Request(f"hf:{written(name, tmp_path)}", batch=2, pretrained=False))
     assert capture(found).graph.nodes
 
 

@@ -24,6 +24,7 @@ from golow.levels.starter import Starter
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.verify import interpret
 from golow.record import Mode, Precision
+from golow.worker.protocol import Marks
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
@@ -32,7 +33,9 @@ from test_precision import in_precision
 if not jax.probe().available:
     pytest.skip("JAX is not installed", allow_module_level=True)
 
-from jax_in_process import batch_of, loaded, lower
+from golow.levels.jax.program import Jax
+from in_process import assert_right
+from jax_in_process import batch_of, compute, loaded, lower
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "3"))
 ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11}
@@ -129,6 +132,42 @@ def test_a_gpu_multiplies_in_the_precision_that_was_asked_for(
     text = source_of(precision, "train", "cuda")
     assert f"PRECISION = {products!r}" in text
     assert text.count(f"precision={convolutions!r})") == 20
+
+
+@pytest.mark.parametrize("precision", ["default", "tf32"])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_is_written_for_a_gpu_runs_here_and_is_right(mode: Mode, precision: Precision) -> None:
+    """A CPU ignores TF32. Nothing waits between iterations, as on a GPU."""
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    )
+    module.append(nn.Linear(36, 5))
+    network = lower(module, torch.randn(4, 3, 8, 8), mode, precision=precision, device="cuda")
+    assert_right(network, compute(network))
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_a_gpu_keeps_is_what_a_cpu_reads_at_once(mode: Mode, tmp_path: Path) -> None:
+    """The program of a GPU, run by XLA's CPU without waiting."""
+    found = []
+    for device in ("cpu", "cuda"):
+        bundle = network_bundle(tmp_path / device, mode)
+        folder = Path(jax.prepare(bundle, "", tmp_path / "cache").command[-1])
+        program = Jax(folder)
+        program.load(in_precision(bundle, "ieee", device).folder)
+        program.reset(0.05)
+        program.seek(1)
+        with program.marked(Marks(input=0, start=3, length=40, values=(0.5, -0.5, 1.0))) as write:
+            for value in (0.5, -0.5, 1.0):
+                write(value)
+                program.iterate()
+                program.keep()
+        found.append(program.kept())
+        assert program.kept() == []
+        assert len(program.execution.take_enqueued()) == 1
+    assert len(found[0]) == 3
+    assert len(set(found[0])) == 3
+    assert np.allclose(found[0], found[1], rtol=1e-5)
 
 
 # ---------------------------------------------------------------- the loss scale

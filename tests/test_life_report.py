@@ -81,6 +81,9 @@ def test_nothing_in_the_figure_covers_another(found: LifeCycle) -> None:
 
 def test_the_figure_names_the_levels_and_what_is_missing(tmp_path: Path) -> None:
     figure = life_figure(whole())
+    figure.draw_without_rendering()
+    ticks = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert not any("e+" in tick for tick in ticks) and "1.0 M" in ticks
     names = [text.get_text() for panel in figure.axes for text in panel.texts]
     assert names == ["eager", "libtorch from 58,000", "libtorch"]
     assert "No life: compile:freezing-cudagraphs (failed); onednn (differs)" in said(figure)

@@ -74,6 +74,31 @@ def test_a_network_of_rare_operators_is_right(name: str, mode: Mode) -> None:
     assert_right(network, compute(network))
 
 
+class Expanded(nn.Module):
+    """Heads of attention; and a value that is read again after it was expanded to its own shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.first(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        query, key, value = (heads[i].expand(heads[i].shape) for i in range(3))
+        kept = value.expand(value.shape)
+        return torch.relu(value) @ (key.transpose(-1, -2) @ query) + kept
+
+
+@both_modes
+def test_an_expansion_that_repeats_nothing_is_no_step(mode: Mode) -> None:
+    network = lower(Expanded(), torch.randn(4, 5, 16), mode, loss="mse_of_outputs")
+    running = Running(network)
+    assert "golow.expand" in {node.op for node in network.graph.nodes}
+    operations = {step.operation for step in running.built.plan.steps if step.phase == "forward"}
+    assert "matrix_product" in operations
+    assert "expand" not in operations
+    assert_right(network, compute(network))
+
+
 @both_modes
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 1 << 20))

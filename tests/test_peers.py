@@ -290,6 +290,24 @@ def test_an_operation_that_cannot_be_exported_is_named(name: str, tmp_path: Path
     assert list((tmp_path / "cache" / name).iterdir()) == []
 
 
+class Differences(nn.Module):
+    """OpenVINO's converter has no rule for aten::diff; torch.export unfolds it. So do GPT-2, Llama
+    and Whisper of transformers for their masks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, n] -> [batch, n]"""
+        return x.diff(prepend=x.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("name", [one for one in PEERS if one.values == ("openvino",)])
+def test_what_openvino_cannot_trace_it_takes_from_an_export(name: str, workshop: Path) -> None:
+    result = golow.compare(
+        Differences(), torch.randn(2, 7), levels=[name], threads=1, time_limit=0.1,
+        cache=workshop / "cache", quiet=True,
+    )  # fmt: skip
+    assert (result.run(name).check.verdict, result.run(name).check.reason) == ("match", "")
+
+
 DEADLY = """
 import os, signal
 import torch

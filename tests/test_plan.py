@@ -10,7 +10,7 @@ from golow.lower.plan import Buffer, Operand, Plan, Step, make_plan, table_lines
 
 
 def operand(buffer: int) -> Operand:
-    return Operand(buffer, (4, 4), "ab")
+    return Operand(buffer, (4, 4), "ab", 64)
 
 
 def step(
@@ -146,7 +146,8 @@ def test_the_table_can_be_read() -> None:
         "1 convolution conv +2 x:ab reordered:ab y:ab a0 2048 numpy".split()
     )
     assert lines[3] == ""
-    assert lines[4] == "2 steps; arena 2,048 B, once 64 B, constant 64 B, state 0 B"
+    sizes = "arena 2,048 B, once 64 B, constant 64 B, state 0 B"
+    assert lines[4] == f"2 steps; {sizes}; 0 B moved for layout alone"
     start = lines[0].index("operation")
     assert lines[1][start:].startswith("reorder")  # columns stand under their headers
     assert lines[2][start:].startswith("convolution")

@@ -76,6 +76,7 @@ def test_the_same_layer_is_in_the_same_row_of_every_level() -> None:
     figure = figures([shown])["layers"]
     left, right = figure.axes
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["conv", "relu", "fc"]
+    assert left.get_xlabel() == "time of a layer (ms)"
     assert [text.get_text() for text in left.texts] == ["10.0 ms", "2.00 ms", "30.0 ms"]
     places = {round(text.xy[1]): text.get_text() for text in right.texts}  # type: ignore[attr-defined]
     assert places == {0: "5.00 ms", 2: "20.0 ms"}

@@ -175,10 +175,33 @@ def everything() -> dict[str, list[Any]]:
         "hostile audit": audit.sections(audits.HOSTILE, "r0"),
         "training": training.sections(paper_like(initialisations=("default", "xavier")), "r0"),
         "two seeds": training.sections(TWO_SEEDS, "r0"),
+        "several": several.sections([COMPARED, COMPARED, elsewhere(), another_workload()]),
         "1,000 layers": profile.sections((deep,), "r0"),
         "profile of a GPU": profile.sections(gpu_profiles(), "r0"),
         "study": study.sections(rows_of(EVIL, PAPER), "r0", levental2020_grid()),
     }
+
+
+def elsewhere() -> Comparison:
+    """The same workload on another machine, half as fast again."""
+    machine = msgspec.structs.replace(RUNS[0].environment, cpu_model=EVIL)
+    runs = [msgspec.structs.replace(slowed(run), environment=machine) for run in COMPARED.runs]
+    return msgspec.structs.replace(COMPARED, id="elsewhere", runs=tuple(runs))
+
+
+def another_workload() -> Comparison:
+    workload = msgspec.structs.replace(COMPARED.workload, batch=99)
+    return msgspec.structs.replace(COMPARED, id="other", workload=workload)
+
+
+def slowed(run: Run) -> Run:
+    """The same run, half as fast again."""
+    blocks = tuple(
+        msgspec.structs.replace(block, host_ns=tuple(int(1.5 * ns) for ns in block.host_ns))
+        for block in run.blocks
+    )
+    time = run.time and msgspec.structs.replace(run.time, value=1.5 * run.time.value)
+    return msgspec.structs.replace(run, blocks=blocks, time=time)
 
 
 KINDS = everything()
@@ -277,6 +300,17 @@ def test_an_audit_is_read_back(tmp_path: Path) -> None:
         assert audit_store.load(inside) == audits.EVERYTHING
 
 
+def test_a_life_has_what_it_holds_and_spends() -> None:
+    [section] = life.sections(lives.whole(), "r0")
+    titles = {
+        column["title"]
+        for block in section["blocks"]
+        if block["kind"] == "table"
+        for column in block["columns"]
+    }
+    assert {"energy", "disk", "host peak", "first result"} <= titles
+
+
 def test_several_comparisons_are_held_against_the_first() -> None:
     slower = msgspec.structs.replace(COMPARED, id="later", runs=tuple(map(slowed, COMPARED.runs)))
     [section] = several.sections([COMPARED, slower])
@@ -284,19 +318,13 @@ def test_several_comparisons_are_held_against_the_first() -> None:
     eager = next(row for row in table["rows"] if row[0]["text"] == "eager")
     assert eager[2]["text"].startswith("+50.0% ")
     assert eager[2]["order"] == pytest.approx(1.5)
-    other = msgspec.structs.replace(
-        COMPARED, id="other", workload=msgspec.structs.replace(COMPARED.workload, batch=99)
-    )
-    [section] = several.sections([COMPARED, other])
+    [section] = several.sections([COMPARED, another_workload()])
     assert "batch: " in section["blocks"][0]["text"]
     assert several.sections([COMPARED]) == []
 
 
 def test_another_machine_is_held_against_its_own_eager() -> None:
-    machine = msgspec.structs.replace(RUNS[0].environment, cpu_model=EVIL)
-    runs = [msgspec.structs.replace(slowed(run), environment=machine) for run in COMPARED.runs]
-    elsewhere = msgspec.structs.replace(COMPARED, id="elsewhere", runs=tuple(runs))
-    [section] = several.sections([COMPARED, COMPARED, elsewhere])
+    [section] = several.sections([COMPARED, COMPARED, elsewhere()])
     why, here, there = section["blocks"]
     assert "not comparable" in why["text"]
     assert [one["title"] for one in here["columns"]] == ["level", "one", "one"]
@@ -320,16 +348,6 @@ def test_each_record_is_read_once(
     monkeypatch.setattr("golow.report.page.report.comparison_store", counted)
     write_report([record, record], tmp_path / "page.html")
     assert read_so_far == [record, record]
-
-
-def slowed(run: Run) -> Run:
-    """The same run, half as fast again."""
-    blocks = tuple(
-        msgspec.structs.replace(block, host_ns=tuple(int(1.5 * ns) for ns in block.host_ns))
-        for block in run.blocks
-    )
-    time = run.time and msgspec.structs.replace(run.time, value=1.5 * run.time.value)
-    return msgspec.structs.replace(run, blocks=blocks, time=time)
 
 
 def test_a_study_is_read_back(tmp_path: Path) -> None:

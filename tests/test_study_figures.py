@@ -39,7 +39,7 @@ from golow.measure.words import LEAST_ROUNDS
 from golow.record import GolowError, VerdictName, Word
 from golow.report import style
 from golow.report.published import levental2020_grid
-from golow.report.study.cells import DOTTED, HATCHED, UNCOLOURED
+from golow.report.study.cells import CROSSED, HATCHED, UNCOLOURED
 from golow.report.study.cuts import cuts, overview
 from golow.report.study.fastest import fastest_map
 from golow.report.study.figures import figures, write_study_figures
@@ -315,11 +315,22 @@ def test_the_line_goes_through_what_is_unclear() -> None:
     assert border(only) == []
 
 
+def test_no_line_is_drawn_over_what_has_no_order() -> None:
+    cells = []
+    for model, ratio in (("resnet50", 0.5), ("vgg16", 1.5)):
+        for precision in ("default", "bf16"):
+            asked = cell(8, 32, model=model, precision=precision)
+            runs = [run(asked, "eager", 1.0, 1.0), run(asked, "cudnn", ratio, ratio)]
+            cells.append(measured(asked, runs))
+    figure = ratio_map(plane(*cells))
+    assert border(figure.axes[0]) == [] and figure.legends == []
+
+
 def test_a_number_from_too_few_rounds_has_no_colour_in_a_map() -> None:
     few, enough = in_words({(0, 0): "unclear"}, rounds=3), in_words({(0, 0): "unclear"})
     assert cells_of(few) == cells_of(enough) == {(0, 0): "0.97"}
     assert colour_of(few, 0) == to_rgba(UNCOLOURED) != colour_of(enough, 0)
-    assert hatches(few) == {DOTTED["hatch"]}
+    assert hatches(few) == {CROSSED["hatch"]}
     assert hatches(enough) == {HATCHED["hatch"]}
 
 
@@ -473,6 +484,19 @@ def test_the_caption_says_how_wide_wide_intervals_are(width: float, text: str) -
 
 
 # ---------------------------------------------------------------- files
+
+
+def test_the_pages_show_the_figures_of_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    monkeypatch.syspath_prepend(str(docs))
+    from generate_figures import drawn
+
+    for name, figure in drawn():
+        text = (docs / "results" / "figures" / f"{name}.svg").read_text()
+        there = ElementTree.fromstring(text).find(".//{*}description")  # noqa: S314
+        assert there is not None, f"python docs/generate_figures.py writes {name}"
+        assert " ".join((there.text or "").split()) == described(figure)
+        assert defects(figure) == []
 
 
 def test_equal_records_on_disk_give_equal_files(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from golow.api.comparisons import (
     load_life,
 )
 from golow.api.profiles import ProfileDiff, ProfileResult, load_profile, profile
+from golow.api.roofs import RoofResult, roof
 from golow.api.studies import StudyResult, load_study, run_study
 from golow.api.supports import SupportResult, support
 from golow.api.trainings import (
@@ -31,6 +32,7 @@ __all__ = [
     "ProfileDiff",
     "ProfileResult",
     "Result",
+    "RoofResult",
     "StudyResult",
     "SupportResult",
     "TrainingInterrupted",
@@ -46,6 +48,7 @@ __all__ = [
     "load_training",
     "profile",
     "resume",
+    "roof",
     "run_study",
     "support",
     "train",

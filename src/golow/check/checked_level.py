@@ -193,7 +193,7 @@ class CheckedLevel:
 
     def _build(self, place: str) -> Launch:
         level = self.choice.level
-        probe = level.probe()
+        probe = level.probe_on(self.bundle.workload.device)
         if not probe.available:
             raise Unsupported(self.name, f"{probe.missing}; {probe.fix}")
         self.observer.stage(f"{self.name} ({place}): building")

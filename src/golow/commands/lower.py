@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +16,7 @@ from golow.commands.options import (
     DeviceName,
     DeviceOption,
     Input,
+    JsonFile,
     LossOption,
     Model,
     ModeName,
@@ -21,12 +25,15 @@ from golow.commands.options import (
     PrecisionOption,
     Resolution,
     Sequence,
+    Threads,
     shape,
 )
-from golow.report.console import wide_console
+from golow.record import GolowError
+from golow.report.console import WIDTH, PlainConsole, wide_console
 
 
 def lower(
+    context: typer.Context,
     model: Model,
     mode: ModeOption = ModeName.infer,
     batch: Batch = None,
@@ -42,38 +49,144 @@ def lower(
         str, typer.Option(help="Also run the passes of this level, down to its plan.")
     ] = "",
     show: Annotated[bool, typer.Option("--show", help="Print the graph after each pass.")] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="With --show: also the code that the level generates.")
+    ] = False,
+    roof: Annotated[
+        bool,
+        typer.Option(
+            "--roof",
+            help="Check and time the level, and print what each step of its plan takes and must "
+            "take on this machine, what loses most time first.",
+        ),
+    ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure/--no-measure", help="With --roof: whether to time the steps."),
+    ] = True,
+    top: Annotated[int, typer.Option(min=1, help="With --roof: steps to show.")] = 15,
+    time_limit: Annotated[
+        float, typer.Option(help="With --roof: time limit of the race, in seconds.")
+    ] = 10.0,
+    threads: Threads = None,
+    json: JsonFile = None,
 ) -> None:
     """Capture a model as a graph and run the passes of a level on it."""
+    if roof:
+        _require_roof(level, show, kernels, json)
+    else:
+        _require_no_options(context, level, show, kernels)
+    workload = {
+        "mode": mode.value,
+        "batch": batch,
+        "resolution": resolution,
+        "sequence": sequence,
+        "input_shape": shape(input),
+        "channels": channels,
+        "classes": classes,
+        "loss": loss,
+        "device": device.value,
+        "precision": precision.value,
+    }
+    if roof:
+        _roof(model, workload, level, measure, top, time_limit, threads, json)
+    else:
+        _lower(model, workload, level, show, kernels, threads)
+
+
+OF_ROOF = ("measure", "top", "time_limit", "json")
+
+
+def _require_roof(level: str, show: bool, kernels: bool, json: str | None) -> None:
+    """Raise `GolowError` for what does not go with --roof."""
+    if show or kernels:
+        raise GolowError("--roof prints steps, not graphs", "leave out --show and --kernels.")
+    if not level:
+        raise GolowError("--roof needs a level with a plan", "add --level vendor.")
+    if json not in (None, "-"):
+        from golow.files import require_place
+
+        require_place(Path(json))
+
+
+def _require_no_options(context: typer.Context, level: str, show: bool, kernels: bool) -> None:
+    """Raise `GolowError` for an option of --roof without it, and for --kernels alone."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in OF_ROOF and source is not None and source.name == "COMMANDLINE":
+            raise GolowError(f"{parameter.opts[0]} is for --roof", "add --roof, or leave it out.")
+    if kernels and not (show and level):
+        raise GolowError("--kernels needs a level and --show", "add --level vendor --show.")
+
+
+def _lower(
+    model: str,
+    workload: dict[str, Any],
+    level: str,
+    show: bool,
+    kernels: bool,
+    threads: int | None,
+) -> None:
     from golow.explain.lowering import lower as run
     from golow.report.comparison.table import graph_table
     from golow.workload.prepare import prepare
     from golow.workload.request import Request
 
-    request = Request(
-        model,
-        mode=mode.value,
-        batch=batch,
-        resolution=resolution,
-        sequence=sequence,
-        input_shape=shape(input),
-        channels=channels,
-        classes=classes,
-        loss=loss,
-        device=device.value,
-        precision=precision.value,
-    )
-    lowered = run(prepare(request), level)
-    if show:
-        for graph in lowered.stages:
-            done = graph.history[-1]
-            print(f"# after {done.name}: {done.nodes} nodes, {done.seconds * 1e3:.1f} ms")
-            print(graph)
-        if lowered.plan is not None:
-            print(f"# the plan of {level}")
-            print(lowered.plan)
-        if lowered.source:
-            print(f"# the source of {level}")
-            print(lowered.source)
-    else:
+    request = Request(model, **workload)
+    if threads is not None:
+        request = replace(request, threads=threads)
+    lowered = run(prepare(request), level, kernels=kernels)
+    if not show:
         wide_console().print(graph_table(lowered.stages[-1]))
         print("To see the graph as Python after each pass, add --show.")
+        return
+    for graph in lowered.stages:
+        done = graph.history[-1]
+        print(f"# after {done.name}: {done.nodes} nodes, {done.seconds * 1e3:.1f} ms")
+        print(graph)
+    if lowered.plan is not None:
+        print(f"# the plan of {level}")
+        print(lowered.plan)
+    for number, text in enumerate(lowered.kernels, 1):
+        print(f"# kernel {number} of {len(lowered.kernels)} of {level}")
+        print(text)
+    if lowered.source:
+        print(f"# the source of {level}")
+        print(lowered.source)
+
+
+def _roof(
+    model: str,
+    workload: dict[str, Any],
+    level: str,
+    measure: bool,
+    top: int,
+    time_limit: float,
+    threads: int | None,
+    json: str | None,
+) -> None:
+    from golow import api
+    from golow.files import write_whole, writing
+    from golow.record import encode
+    from golow.report.comparison.roof import render
+    from golow.report.progress import ProgressDisplay
+
+    with ProgressDisplay(PlainConsole(stderr=True)) as display:
+        found = api.roof(
+            model,
+            **workload,
+            level=level,
+            measure=measure,
+            time_limit=time_limit,
+            threads=threads,
+            observer=display,
+        ).roof
+    to_pipe = json == "-"
+    console = PlainConsole(stderr=True, width=WIDTH, markup=False) if to_pipe else None
+    render(found, top, console)
+    if to_pipe:
+        sys.stdout.buffer.write(encode(found))
+        sys.stdout.flush()
+    elif json is not None:
+        with writing(json, "name another file."):
+            write_whole(Path(json), encode(found))

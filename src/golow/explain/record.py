@@ -1,19 +1,24 @@
-"""The records of `golow levels --support`: which level runs which operation of a model.
+"""The records of `golow levels --support`, which level runs which operation of a model, and of
+`golow lower --roof`, what the steps of a plan take and must take.
 
 Format history:
 
 1   November 2026, the first.
+    Added later: `Roof`.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from golow.record import Device, Record, Workload
+from golow.lower.graph import Phase
+from golow.measure.peak import Peak
+from golow.record import Device, Environment, Quantity, Record, Workload
 
 FORMAT_VERSION = 1
 
 Answer = Literal["runs", "lacks", "module", "unknown"]
+Bound = Literal["memory", "arithmetic"]
 
 
 class Refusal(Record, frozen=True, kw_only=True):
@@ -77,3 +82,53 @@ class Support(Record, frozen=True, kw_only=True):
             if level.level == name:
                 return level
         raise KeyError(name)
+
+
+class StepRoof(Record, frozen=True, kw_only=True):
+    """One step of a plan, by its position there, and the machine's roof over it.
+
+    by: the code that runs it. operations: floating point operations of its products and
+    convolutions. bytes: that it must move. layout_alone: it moves elements and computes nothing.
+    least: seconds that the machine needs for the slower of the two. seconds: the median of what was
+    measured, None if nothing was.
+    """
+
+    position: int
+    operation: str
+    modules: tuple[str, ...]
+    phase: Phase
+    by: str
+    operations: float
+    bytes: float
+    layout_alone: bool
+    bound: Bound
+    least: float
+    seconds: float | None = None
+
+    @property
+    def lost(self) -> float | None:
+        """Seconds above the roof; negative if what it reads was still in a cache."""
+        return None if self.seconds is None else self.seconds - self.least
+
+
+class Roof(Record, frozen=True, kw_only=True):
+    """The steps of a level's plan: those that lose most time first; if nothing was measured, those
+    that need most.
+
+    peak: of the machine. time: seconds of an iteration in a race, without a clock between its
+    steps; None if it was not measured. notes: of the level's run.
+    """
+
+    format_version: int
+    workload: Workload
+    level: str
+    peak: Peak
+    steps: tuple[StepRoof, ...]
+    environment: Environment
+    time: Quantity | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def layout_bytes(self) -> float:
+        """Bytes that an iteration moves for layout alone."""
+        return sum(step.bytes for step in self.steps if step.layout_alone)

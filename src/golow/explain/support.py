@@ -113,7 +113,7 @@ def _level(
     precision: Precision,
     refusals: Sequence[Unsupported] | None,
 ) -> LevelSupport:
-    probe = choice.level.probe()
+    probe = choice.level.probe_on(device)
     if probe.available:
         try:
             require_device(device, precision)

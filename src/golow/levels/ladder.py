@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from golow.levels import aotinductor, jax, libtorch, tensorflow
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch, Level, Variant
-from golow.levels.peers import onnxruntime, openvino
+from golow.levels.peers import onnxruntime, openvino, tensorrt
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
@@ -38,6 +38,7 @@ LADDER: tuple[Level, ...] = (
     cudagraph.LEVEL,
     onnxruntime.LEVEL,
     openvino.LEVEL,
+    tensorrt.LEVEL,
     jax.LEVEL,
     tensorflow.LEVEL,
     aotinductor.LEVEL,
@@ -72,7 +73,7 @@ DEFAULT_ON_CUDA = (
 )
 
 # Levels that need an extra; they run by default only if it is installed.
-OPTIONAL = ("onnxruntime", "openvino", "jax", "tensorflow", "onednn", "cudnn")
+OPTIONAL = ("onnxruntime", "openvino", "tensorrt", "jax", "tensorflow", "onednn", "cudnn")
 
 # The vendor's library, called directly; it depends on the device.
 ALIASES: dict[str, dict[Device, str]] = {"vendor": {"cpu": "onednn", "cuda": "cudnn"}}
@@ -91,11 +92,17 @@ def default(mode: Mode, device: Device) -> list[str]:
     found = []
     for level in LADDER:
         names = [name for name in listed if name.partition(":")[0] == level.name]
-        if level.name in OPTIONAL and device in level.devices and level.probe().available:
+        if level.name in OPTIONAL and _runs_by_default(level, device):
             names.append(level.name)
         choices = (ChosenLevel(level, name.partition(":")[2]) for name in names)
         found += [c.name for c in choices if mode in c.modes and device in c.devices]
     return found
+
+
+def _runs_by_default(level: Level, device: Device) -> bool:
+    if device not in level.devices or device in level.unseen:
+        return False
+    return level.probe_on(device).available
 
 
 def has(name: str) -> bool:

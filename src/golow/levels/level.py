@@ -62,12 +62,14 @@ class Level:
     from_graph: whether it starts from the captured graph, so that capture is part of its cost.
     modes, devices: what it can run, and on which devices; a variant may support less.
     passes: the passes that it adds to the common ones, if it lowers the graph further.
-    plan: what it finally executes, in readable form. source: the Python program that it writes of a
+    plan: what it finally executes, in readable form. kernels: the code that it generates for that
+    plan, a text for each kernel. source: the Python program that it writes of a
     lowered graph, for a level that runs one.
     refusals(graph, workload): for a level that starts from the graph, what of a cleaned graph it
     cannot run, in order; it builds nothing and needs neither the level's libraries nor its device.
     exports: whether an exporter turns the module into another format, and decides what is left out.
-    probe: imports nothing heavy.
+    probe: imports nothing heavy. on_device: what else a device needs. unseen: devices on which
+    nobody has run the level yet; it does not run there by default.
     prepare(bundle, variant, cache): builds what must be built, and raises
     `golow.record.Unsupported` if the level does not support this workload.
     """
@@ -84,9 +86,18 @@ class Level:
     devices: tuple[Device, ...] = ("cpu",)
     passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
     plan: Callable[[Graph, Workload, Path], Plan] | None = None
+    kernels: Callable[[Graph, Workload, Path], tuple[str, ...]] | None = None
     refusals: Callable[[Graph, Workload], Iterator[Unsupported]] | None = None
     exports: bool = False
     source: Callable[[Graph, Workload], str] | None = None
+    on_device: Mapping[Device, Callable[[], Probe]] = field(default_factory=dict)
+    unseen: tuple[Device, ...] = ()
+
+    def probe_on(self, device: Device) -> Probe:
+        """Whether it can run on this device here."""
+        found = self.probe()
+        further = self.on_device.get(device)
+        return further() if found.available and further is not None else found
 
 
 def python_worker(module: str, variant: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ KEPT = {
     "compile": "Inductor's cache is kept",
     "onnxruntime": "the exported model is kept",
     "openvino": "the exported model is kept",
+    "tensorrt": "the engine is kept",
     "aotinductor": "the compiled package is kept",
     "libtorch": "the linked program is kept",
     "onednn": "lowered graph and layouts are kept",

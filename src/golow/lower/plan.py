@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from golow.lower.graph import Phase
 from golow.lower.memory import CACHE_LINE, Lifetime, assign_offsets
+from golow.lower.moving import layout_bytes
 
 # arena: shared over time by liveness. once: the same, for steps that run only when loading.
 # constant: written when loading, read by every iteration. state: what training changes, kept
@@ -29,15 +30,18 @@ class Buffer(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """A tensor as a step sees it: the buffer that holds it, its shape, and its layout in words."""
+    """A tensor as a step sees it: the buffer that holds it, its shape, and its layout in words.
+    bytes: of its elements, each once, however often a view repeats them."""
 
     buffer: int
     shape: tuple[int, ...]
     layout: str
+    bytes: int
 
 
 class Step(NamedTuple):
-    """One operation on operands. modules: the layers that it executes; the first names the step."""
+    """One operation on operands. modules: the layers that it executes; the first names the step.
+    places: those that it reads or writes as a whole, one mention for each time."""
 
     operation: str
     modules: tuple[str, ...]
@@ -46,6 +50,7 @@ class Step(NamedTuple):
     writes: tuple[Operand, ...]
     implementation: str = ""
     once: bool = False
+    places: tuple[Place, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -173,7 +178,8 @@ def table_lines(plan: Plan) -> list[str]:
         for row in rows
     ]
     sizes = ", ".join(f"{place} {size:,} B" for place, size in plan.sizes.items())
-    return [*lines, "", f"{len(plan.steps)} steps; {sizes}"]
+    moved = f"{layout_bytes(plan):,} B moved for layout alone"
+    return [*lines, "", f"{len(plan.steps)} steps; {sizes}; {moved}"]
 
 
 def _operand_text(plan: Plan, operand: Operand) -> str:

@@ -1,5 +1,6 @@
-"""How much arithmetic a captured graph needs, in products of matrices and convolutions, and how
-many bytes its layers must move. Operations that are neither are not counted."""
+"""How much arithmetic a captured graph or the steps of a plan need, in products of matrices and
+convolutions, and how many bytes the layers of a graph must move. Operations that are neither are
+not counted."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from golow.lower.graph import Argument, Graph, Node, Phase, Ref, Value
 from golow.record import Record
@@ -14,6 +16,9 @@ from golow.record import Record
 FASTEST_CONVOLUTION = 8
 """By how much fast algorithms may reduce the arithmetic of a convolution over more than one pixel.
 Winograd's F(4x4, 3x3) needs a fourth, F(4x4, 5x5) a sixth (Lavin & Gray, arXiv:1509.09308)."""
+
+if TYPE_CHECKING:
+    from golow.lower.plan import Operand, Step
 
 Values = Mapping[str, Value]
 
@@ -60,6 +65,12 @@ def work_by_layer(graph: Graph) -> tuple[LayerWork, ...]:
             )
         )
     return tuple(found)
+
+
+def step_operations(step: Step) -> float:
+    """Floating point operations of a step of a plan, by the operands that it reads and writes."""
+    count = _STEPS.get(step.operation)
+    return 0.0 if count is None else count(step.reads, step.writes)
 
 
 def _operations(node: Node, values: Values) -> float:
@@ -149,4 +160,39 @@ _COUNTS: dict[str, Callable[[Node, Values], float]] = {
     "conv_transpose3d": _transposed,
     "convolution_backward": _backward,
     "scaled_dot_product_attention": _attention,
+}
+
+
+# ---------------------------------------------------------------- steps of plans
+
+Operands = Sequence["Operand"]
+
+
+def _rows(reads: Operands, writes: Operands) -> float:
+    """A product whose left factor is read first."""
+    return 2.0 * math.prod(writes[0].shape) * reads[0].shape[-1]
+
+
+def _images(output: Operand, weight: Operand) -> float:
+    """A convolution in any direction; a grouped weight may have an axis for its groups."""
+    each = math.prod(weight.shape) // output.shape[1]
+    return 2.0 * math.prod(output.shape) * each
+
+
+def _heads(reads: Operands, products: int) -> float:
+    """Attention's products; half of them have the length of a query's row, half of a value's."""
+    query, key, value = (operand.shape for operand in reads[:3])
+    return products * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+# Backward, flash attention computes the scores again: five products instead of two.
+_STEPS: dict[str, Callable[[Operands, Operands], float]] = {
+    "linear": _rows,
+    "matrix_product": _rows,
+    "convolution": lambda reads, writes: _images(writes[0], reads[1]),
+    "convolution_backward_data": lambda reads, writes: _images(reads[0], reads[1]),
+    "convolution_backward_weight": lambda reads, writes: _images(reads[1], writes[0]),  # cuDNN's
+    "convolution_backward_weights": lambda reads, writes: _images(reads[1], writes[0]),  # oneDNN's
+    "attention": lambda reads, writes: _heads(reads, 2),
+    "attention_backward": lambda reads, writes: _heads(reads, 5),
 }

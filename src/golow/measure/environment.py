@@ -49,6 +49,8 @@ PACKAGES = (
 )
 
 GPU_PACKAGES = (
+    "onnxruntime-gpu",
+    "tensorrt-cu13",
     "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",

@@ -43,6 +43,7 @@ LEVELS = {
     "cudnn": ("#D55E00", "X"),
     "onnxruntime": ("#009E73", "P"),
     "openvino": ("#882255", "*"),
+    "tensorrt": ("#117733", "p"),
     "jax": ("#999933", "H"),
     "tensorflow": ("#AA4499", "p"),
 }

@@ -42,7 +42,7 @@ def choose(
         levels = [
             choice.name
             for choice in usual
-            if choice.level.name not in ladder.OPTIONAL or choice.level.probe().available
+            if choice.level.name not in ladder.OPTIONAL or choice.level.probe_on(device).available
         ]
     return choices(levels, workers, "train", device)
 

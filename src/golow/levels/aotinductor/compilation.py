@@ -35,7 +35,9 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
     device = torch.device(workload.device)
     module = module.to(device, dtype)
     given = tuple(_placed(tensor, device, dtype) for tensor in inputs)
+    updated = _updated(module, given)
     program = _captured(module, given)
+    _require_updates(program, updated)
     package = folder / "model.pt2"
     torch._inductor.aoti_compile_and_package(
         program,
@@ -54,7 +56,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
         "torch": torch.__version__.partition("+")[0],
         "library": library.name,
         "bytes": library.stat().st_size,
-        "updated": _updated(module, given),
+        "updated": updated,
     }
     (folder / DESCRIPTION).write_bytes(msgspec.json.encode(description))
 
@@ -72,16 +74,31 @@ def _captured(module: nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.Exp
 
 
 def _updated(module: nn.Module, inputs: tuple[Tensor, ...]) -> list[str]:
-    """The buffers that a pass changes, in place or by another tensor; runs one. (The program of
-    `torch.export` says it only once its operations are decomposed, which takes as long again.)"""
-    before = {name: (buffer, buffer._version) for name, buffer in module.named_buffers()}
+    """The buffers that a pass changes, in place or by another tensor; they keep their values."""
+    before = {name: (b, b.clone(), b._version) for name, b in module.named_buffers()}
     module(*inputs)
     after = dict(module.named_buffers())
-    return [
-        name
-        for name, (buffer, version) in before.items()
-        if after[name] is not buffer or buffer._version != version
+    found = [
+        n for n, (b, _, version) in before.items() if after[n] is not b or b._version != version
     ]
+    for name in found:
+        layer, _, attribute = name.rpartition(".")
+        buffer, value, _ = before[name]
+        setattr(module.get_submodule(layer), attribute, buffer.copy_(value))
+    return found
+
+
+def _require_updates(program: torch.export.ExportedProgram, updated: list[str]) -> None:
+    """Refuse a program that lost an update: torch.export forgets tensors that a layer below the
+    module itself assigns to its buffers (seen with PyTorch 2.13)."""
+    if not updated:
+        return
+    kept = program.run_decompositions({}).graph_signature.buffers_to_mutate.values()
+    for name in sorted({*updated} - {*kept}):
+        buffer = name.removeprefix("module.")  # of FlatOutputs
+        hint = f"write {buffer.rpartition('.')[2]}.copy_(...) instead of assigning it"
+        reason = f"torch.export loses the new value of the buffer {buffer}; {hint}"
+        raise Unsupported("aotinductor", reason)
 
 
 def _unpack(package: Path, folder: Path) -> Path:

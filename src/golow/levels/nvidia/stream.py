@@ -1,15 +1,17 @@
-"""A stream of the first visible GPU: what is enqueued on it, and its events for timing."""
+"""A stream of the first visible GPU: what is enqueued on it, and its events as a stopwatch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
 from cuda.core import Device
 
-from golow.levels.nvidia.memory import checked
+from golow.levels.nvidia.memory import GpuError, Region, checked
 
 
 class Stream:
@@ -25,6 +27,10 @@ class Stream:
         self.cache_bytes = int(self._device.properties.l2_cache_size)
 
     # ------------------------------------------------------------ memory
+
+    def allocate(self, size: int) -> Region:
+        """Take device memory of that many bytes, initially zero."""
+        return Region(size)
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """Copy an array to the device after all enqueued work; returns when it is there."""
@@ -86,7 +92,46 @@ class Stream:
         """Wait for an event; returns at once if it was never recorded."""
         checked(driver.cuEventSynchronize(event), "cuEventSynchronize")
 
+    def stopwatch(self, iterations: int) -> Stopwatch:
+        """Create events for so many iterations."""
+        return Stopwatch(self, iterations)
+
     def elapsed_ns(self, first: Any, second: Any) -> int:
         """Nanoseconds between two events that have occurred."""
         elapsed: float = checked(driver.cuEventElapsedTime(first, second), "cuEventElapsedTime")
         return round(elapsed * 1e6)
+
+
+class Stopwatch:
+    """Times iterations with pairs of events."""
+
+    def __init__(self, stream: Stream, iterations: int) -> None:
+        self._stream = stream
+        self._pairs: list[tuple[Any, Any]] = []
+        # Created one by one, so that on failure the existing ones are freed.
+        self._pairs += ((stream.event(), stream.event()) for _ in range(iterations))
+        self._flushed: Region | None = None
+
+    def flush(self) -> None:
+        """Enqueue clearing the L2 cache."""
+        size = 2 * self._stream.cache_bytes
+        self._flushed = self._flushed or Region(size)
+        self._stream.fill(self._flushed.address, size)
+
+    def start(self, index: int) -> None:
+        """Enqueue the start event of an iteration."""
+        self._stream.record(self._pairs[index][0])
+
+    def stop(self, index: int) -> None:
+        """Enqueue its end event."""
+        self._stream.record(self._pairs[index][1])
+
+    def nanoseconds(self) -> tuple[int, ...]:
+        """Return the time of each iteration, after all events have occurred."""
+        self._stream.synchronize()
+        return tuple(self._stream.elapsed_ns(*pair) for pair in self._pairs)
+
+    def __del__(self) -> None:
+        for event in chain(*self._pairs):
+            with suppress(GpuError):  # at exit, the driver may already be gone
+                self._stream.forget(event)

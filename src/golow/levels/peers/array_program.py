@@ -67,7 +67,7 @@ class ArrayProgram(Chooser):
         given = Bundle(bundle)
         self.workload = given.workload
         self.notes = []
-        self.open(_find_export(self.workload), self.workload)
+        self.open(find_export(self.workload), self.workload)
         batches = load_file(given.file("batches.safetensors"))
         # Kept: the runtimes are bound to the memory of these arrays and do not own it.
         self.inputs = [
@@ -135,7 +135,7 @@ class ArrayProgram(Chooser):
         return index
 
 
-def _find_export(workload: Workload) -> Path:
+def find_export(workload: Workload) -> Path:
     """The folder that the parent has named; it must hold the export of this workload."""
     folder = Path(os.environ.get(VARIABLE, ""))
     report = read_report(folder)

@@ -53,6 +53,24 @@ def probe(packages: tuple[str, ...], extra: str) -> Probe:
     )
 
 
+def probe_distributions(distributions: tuple[str, ...], extra: str) -> Probe:
+    """These distributions must be installed; none of them is imported."""
+    for name in distributions:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            return Probe(False, f"{name} is not installed", f"pip install 'golow[{extra}]'")
+    return Probe(True)
+
+
+def require_float32(bundle: Bundle, level: str) -> None:
+    """Raise `Unsupported` for half precision: models are exported in float32."""
+    precision = bundle.workload.precision
+    if precision in ("bf16", "fp16"):
+        reason = f"it exports the model in float32, not in {precision}"
+        raise Unsupported(level, f"{reason}; use --precision default, tf32 or ieee")
+
+
 class Exported(NamedTuple):
     """A folder with an exported model. seconds: of its export; bytes: of its files. notes: what of
     the cache was damaged."""

@@ -1,13 +1,14 @@
-"""ONNX Runtime: the model as torch.onnx exports it, run on the CPU without PyTorch."""
+"""ONNX Runtime: the model as torch.onnx exports it, run without PyTorch on the CPU or, by the CUDA
+provider, on a GPU."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golow.levels.level import Launch, Level
+from golow.levels.level import Launch, Level, python_worker
 from golow.levels.probe import Probe
 from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from golow.levels.peers.array_program import Array, ArrayProgram
 
 PACKAGES = ("onnxruntime", "onnx", "onnxscript")
+# Distributions: both builds of the runtime are the module onnxruntime.
+CUDA_PACKAGES = ("onnxruntime-gpu", "cuda-core", "cuda-bindings")
 MODEL = "model.onnx"
 
 
@@ -28,11 +31,25 @@ def probe() -> Probe:
     return exported_program.probe(PACKAGES, "onnxruntime")
 
 
+def probe_on_cuda() -> Probe:
+    """The build of the runtime with its CUDA provider, and NVIDIA's bindings, must be installed."""
+    from golow.levels import gpu
+    from golow.levels.peers import exported_program
+
+    if not gpu.has_gpu():
+        return Probe(False, "there is no NVIDIA GPU", "run it on a machine with one")
+    return exported_program.probe_distributions(CUDA_PACKAGES, "onnxruntime-gpu")
+
+
 def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Export the model, unless the cache has it."""
     from golow.levels.peers import exported_program
 
-    return exported_program.prepare(bundle, "onnxruntime", PACKAGES, cache)
+    exported_program.require_float32(bundle, "onnxruntime")
+    launch = exported_program.prepare(bundle, "onnxruntime", PACKAGES, cache)
+    if bundle.workload.device == "cuda":
+        return launch._replace(command=python_worker("golow.levels.peers.onnxruntime", "cuda"))
+    return launch
 
 
 def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
@@ -56,24 +73,21 @@ def _root(error: BaseException) -> str:
 
 
 def program(variant: str) -> ArrayProgram:
-    """The worker's side."""
-    onnxruntime = _import_onnxruntime()
-    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
+    """The worker's side: on the CPU, or as the variant ``cuda``."""
+    if variant == "cuda":
+        from golow.levels.peers.onnxruntime_device import OnnxRuntimeOnDevice
+
+        return OnnxRuntimeOnDevice()
+    onnxruntime = import_onnxruntime()
 
     from golow.levels.peers.array_program import ArrayProgram
 
     class OnnxRuntime(ArrayProgram):
         def open(self, folder: Path, workload: Workload) -> None:
             self.bindings: dict[int, Any] = {}
-            try:
-                self.session = onnxruntime.InferenceSession(
-                    folder / MODEL,
-                    options(workload, self.settings),
-                    providers=["CPUExecutionProvider"],
-                )
-            except NoKernel as error:
-                reason = str(error).strip().splitlines()[0]
-                raise Unsupported("onnxruntime", f"the runtime refuses it: {reason}") from error
+            options = session_options(onnxruntime, workload, self.settings)
+            providers = ["CPUExecutionProvider"]
+            self.session = open_session(onnxruntime, folder / MODEL, options, providers)
 
         def bind(self, index: int, inputs: list[Array]) -> None:
             # Bound once to the arrays: run() with a dictionary costs 1.6 us more per iteration.
@@ -91,25 +105,38 @@ def program(variant: str) -> ArrayProgram:
             found: list[Array] = self.bindings[index].copy_outputs_to_cpu()
             return found
 
-    def options(workload: Workload, settings: Mapping[str, Any]) -> Any:
-        chosen = onnxruntime.SessionOptions()
-        chosen.intra_op_num_threads = workload.threads
-        chosen.inter_op_num_threads = 1
-        chosen.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        chosen.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        for name, value in settings.items():
-            if name.startswith("session."):
-                chosen.add_session_config_entry(name, value)
-            elif name == "graph_optimization_level":
-                setattr(chosen, name, getattr(onnxruntime.GraphOptimizationLevel, value))
-            else:
-                setattr(chosen, name, value)
-        return chosen
-
     return OnnxRuntime()
 
 
-def _import_onnxruntime() -> Any:
+def open_session(onnxruntime: Any, model: Path, options: Any, providers: Sequence[Any]) -> Any:
+    """Load the model. Raises `Unsupported` for an operation that the runtime does not have."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
+
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=providers)
+    except NoKernel as error:
+        reason = str(error).strip().splitlines()[0]
+        raise Unsupported("onnxruntime", f"the runtime refuses it: {reason}") from error
+
+
+def session_options(onnxruntime: Any, workload: Workload, settings: Mapping[str, Any]) -> Any:
+    """The workload's threads, all rewrites of the graph, and what the user chose otherwise."""
+    chosen = onnxruntime.SessionOptions()
+    chosen.intra_op_num_threads = workload.threads
+    chosen.inter_op_num_threads = 1
+    chosen.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    chosen.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    for name, value in settings.items():
+        if name.startswith("session."):
+            chosen.add_session_config_entry(name, value)
+        elif name == "graph_optimization_level":
+            setattr(chosen, name, getattr(onnxruntime.GraphOptimizationLevel, value))
+        else:
+            setattr(chosen, name, value)
+    return chosen
+
+
+def import_onnxruntime() -> Any:
     """Import the package without its telemetry. From 1.29 on, that stores an identifier in the
     user's home and uploads from its own thread, even while something is timed. The variable is read
     once, by the import."""
@@ -126,5 +153,8 @@ LEVEL = Level(
     probe=probe,
     prepare=prepare,
     modes=("infer",),
+    devices=("cpu", "cuda"),
     exports=True,
+    on_device={"cuda": probe_on_cuda},
+    unseen=("cuda",),
 )

@@ -45,17 +45,19 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
     """Export, inside the exporting process, with the runtime's own converter, which traces the
-    module."""
+    module. What it refuses then, it may still take from torch.export, which unfolds more."""
     openvino = _import_openvino()
     from openvino.frontend import NotImplementedFailure, OpConversionFailure
 
+    # Without the shapes every dimension would be dynamic, and kernels would be chosen again.
     shapes = [tuple(tensor.shape) for tensor in inputs]
     try:
-        # Without the shapes every dimension would be dynamic, and kernels would be chosen again.
         model = openvino.convert_model(module, example_input=inputs, input=shapes)
     except (OpConversionFailure, NotImplementedFailure) as error:
-        last = str(error).strip().splitlines()[-1].removeprefix("-- ")
-        raise Unsupported("openvino", f"its converter refuses it: {last}") from error
+        try:
+            model = openvino.convert_model(_exported(module, inputs), input=shapes)
+        except Exception:  # whatever that is, the reason is why it did not take the module itself
+            raise Unsupported("openvino", f"its converter refuses it: {_missing(error)}") from error
     except RuntimeError as error:
         if (reason := _tracing_failure(error)) is None:
             raise
@@ -64,6 +66,18 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
         reason = f"its converter keeps {len(model.inputs)} of {len(inputs)} inputs"
         raise Unsupported("openvino", reason)
     openvino.save_model(model, folder / MODEL, compress_to_fp16=False)
+
+
+def _exported(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+    import torch
+
+    return torch.export.export(module, inputs, strict=False)
+
+
+def _missing(error: Exception) -> str:
+    """The operations that have no rule; else the last line."""
+    lines = [line.removeprefix("-- ") for line in str(error).strip().splitlines()]
+    return next((line for line in lines if line.startswith("No conversion rule")), lines[-1])
 
 
 def _tracing_failure(error: RuntimeError) -> str | None:

@@ -38,8 +38,8 @@ HALF_TYPES = ("bfloat16", "float16")
 # precision as float32 and rounds its result once, as PyTorch's kernels do.
 NARROW = frozenset(
     f"golow.{name}"
-    for name in "convolution convolution_backward linear matrix_product concatenate copy expand "
-    "flip pad permute pixel_unshuffle reshape slice take gather index dropout".split()
+    for name in "convolution convolution_backward linear matrix_product max_pool concatenate copy "
+    "expand flip pad permute pixel_unshuffle reshape slice take gather index dropout".split()
 )
 
 

@@ -7,6 +7,7 @@ batch. It imports TensorFlow, and no PyTorch.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from golow.levels.tensorflow import GRAPH
 from golow.levels.tensorflow.execution import Execution
 from golow.lower.graph import Graph
 from golow.record import Workload
+from golow.worker.cores import keep_to
 from golow.worker.serve import run
 
 
@@ -35,4 +37,6 @@ class TensorFlow(SourceProgram):
 
 
 if __name__ == "__main__":
+    # A function computes in TensorFlow's pool and, at times, in the thread that waits for it.
+    keep_to(int(os.environ["OMP_NUM_THREADS"]))
     run(lambda: TensorFlow(sys.argv[1], *map(Path, sys.argv[2:])))

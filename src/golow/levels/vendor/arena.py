@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from golow.lower.moving import SCRATCH
 from golow.lower.plan import SHARED, Buffer, Plan
 from golow.worker.protocol import (
     GRADIENTS,
@@ -44,8 +45,6 @@ OF_PLACES = {
 }
 """Categories of the places of a plan, by the first part of their names: what is computed from
 weights alone counts as parameters."""
-
-SCRATCH = ".scratch"
 
 
 def arena_report(plan: Plan, keys: Mapping[int, Key]) -> ArenaReport:

@@ -19,6 +19,9 @@ from golow.report.comparison.columns import Column, all_columns, chosen_columns,
 from golow.report.comparison.table import conditions, footnotes, heading
 from golow.report.console import visible
 
+WORDS = 2  # columns before those of numbers: the level and the verdict
+CELL = "padding:0.2em 0.7em;vertical-align:top;white-space:nowrap"
+
 Format = Literal["markdown", "csv", "html"]
 
 
@@ -59,19 +62,26 @@ def to_markdown(comparison: Comparison, columns: Sequence[Column]) -> str:
 def to_html(comparison: Comparison, columns: Sequence[Column]) -> str:
     """A piece of a page: a heading, a table and the advice, without a script or a style sheet."""
     titles = ["level", "verdict\n(error)", *(column.title for column in columns)]
-    head = "".join(f"<th>{_html(title)}</th>" for title in titles)
-    rows = "\n".join(
-        f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in _cells(run, columns))}</tr>"
-        for run in comparison.runs
-    )
+    head = _html_row("th", titles)
+    rows = "\n".join(_html_row("td", _cells(run, columns)) for run in comparison.runs)
     below = [*_reasons(comparison), advice(comparison), *footnotes(comparison)]
     return (
         f'<div class="golow">\n<p><b>{_html(heading(comparison))}</b><br>'
         f"<small>{_html(conditions(comparison))}</small></p>\n"
-        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n"
+        f"<table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n"
         + "".join(f"<p>{_html(text)}</p>\n" for text in below)
         + "</div>\n"
     )
+
+
+def _html_row(kind: str, texts: Sequence[str]) -> str:
+    """Words to the left, numbers to the right; the style is in the cells, for pages without one."""
+    cells = (
+        f'<{kind} style="{CELL};text-align:{"left" if number < WORDS else "right"}">'
+        f"{_html(text)}</{kind}>"
+        for number, text in enumerate(texts)
+    )
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _cells(run: Run, columns: Sequence[Column]) -> list[str]:

@@ -16,7 +16,7 @@ from golow.report.units import bytes_text
 
 if TYPE_CHECKING:
     from golow.comparison.selftest import SelftestResult
-    from golow.levels.ladder import Level
+    from golow.levels.ladder import Level, Probe
     from golow.models import Entry
 
 
@@ -24,10 +24,17 @@ def levels_table(ladder: Sequence[Level]) -> Table:
     """One row per level and variant."""
     table = _table("level", "what runs", "needs", "modes")
     for level in ladder:
-        table.add_row(level.name, level.summary, level.needs, ", ".join(level.modes))
+        table.add_row(level.name, _summary(level), level.needs, ", ".join(level.modes))
         for name, variant in level.variants.items():
             table.add_row(f"{level.name}:{name}", variant.summary, "", ", ".join(variant.modes))
     return table
+
+
+def _summary(level: Level) -> str:
+    """What runs; where nobody has run it yet, that too."""
+    if not level.unseen:
+        return level.summary
+    return f"{level.summary} (unseen on {', '.join(level.unseen)}: nobody has run it there yet)"
 
 
 def models_table(zoo: Mapping[str, Entry]) -> Table:
@@ -64,9 +71,9 @@ def doctor_report(console: Console, ladder: Sequence[Level], machine: Environmen
     """The probes with the command that installs what is missing, then the machine."""
     table = _table("level", "can run here", "what is missing", "how to fix it")
     for level in ladder:
-        probe = level.probe()
-        answer = Text("yes", style="green") if probe.available else Text("no", style="red")
-        table.add_row(level.name, answer, probe.missing, probe.fix)
+        table.add_row(level.name, *_answer(level.probe()))
+        for device, probe in level.on_device.items():
+            table.add_row(f"{level.name} on {device}", *_answer(probe()))
     console.print(table)
     versions = ", ".join(f"{name} {value}" for name, value in machine.versions.items())
     rows = {
@@ -85,6 +92,11 @@ def doctor_report(console: Console, ladder: Sequence[Level], machine: Environmen
     for name, value in rows.items():
         console.print(Text(f"{name}: ", style="bold") + Text(value, style="not bold"))
     console.print("`golow selftest` says whether measurements on this machine can be trusted.")
+
+
+def _answer(probe: Probe) -> tuple[Text, str, str]:
+    word = Text("yes", style="green") if probe.available else Text("no", style="red")
+    return word, probe.missing, probe.fix
 
 
 def selftest_report(console: Console, result: SelftestResult) -> None:

@@ -77,7 +77,7 @@ def _draw(panel: Axes, found: LifeCycle, cache: CacheState) -> list[str]:
         axis.set_minor_formatter(NullFormatter())
     panel.xaxis.set_major_locator(LogLocator(numticks=TICKS))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _up_text(value)))
     steps = _steps()
     segments = envelope(known)
     for segment in segments:
@@ -144,3 +144,8 @@ def _captions(found: LifeCycle) -> Iterator[str]:
     ]
     if missing:
         yield visible(f"No life: {'; '.join(missing)}.")
+
+
+def _up_text(seconds: float) -> str:
+    """A power of ten, never as 1e+06."""
+    return count_text(seconds) if seconds >= 1 else f"{seconds:g}"

@@ -44,7 +44,7 @@ def render(found: LifeCycle, console: Console | None = None) -> None:
     console.print(Text(_heading(found), style="bold"))
     lived = [level for level in found.levels if level.lives]
     for cache in caches(found):
-        console.print(_stage_table(lived, cache))
+        console.print(stage_table(lived, cache))
     for level in found.levels:
         if level.failed:
             console.print(Text(f"{level.level}: failed: {level.failed}"))
@@ -53,9 +53,9 @@ def render(found: LifeCycle, console: Console | None = None) -> None:
     for cache in caches(found):
         _print_uses(found, cache, console)
     if lived:
-        console.print(_held_table(lived))
+        console.print(held_table(lived))
     if any(level.changes for level in lived):
-        console.print(_change_table(lived))
+        console.print(change_table(lived))
     for level in lived:
         if level.change_missing:
             console.print(Text(f"{level.level}: no other batch size: {level.change_missing}"))
@@ -81,7 +81,7 @@ def _heading(found: LifeCycle) -> str:
 # ---------------------------------------------------------------- stages
 
 
-def _stage_table(levels: Sequence[LevelLife], cache: CacheState) -> Table:
+def stage_table(levels: Sequence[LevelLife], cache: CacheState) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column(f"{cache} cache", overflow="fold")
     for name in (*COLUMNS.values(), "its.", "steady", "end"):
@@ -146,7 +146,8 @@ def _also(use: Use) -> str:
 # ---------------------------------------------------------------- what is held, other batches
 
 
-def _held_table(levels: Sequence[LevelLife]) -> Table:
+def held_table(levels: Sequence[LevelLife]) -> Table:
+    """What a life holds and spends, a row a level and cache; medians over its lives."""
     table = _table(
         "level", "cache", "first result", "disk", "artifact", "host peak", "GPU", "energy"
     )
@@ -177,7 +178,8 @@ def _figure(lives: Sequence[Life], name: str) -> float | None:
     return found.median if found else None
 
 
-def _change_table(levels: Sequence[LevelLife]) -> Table:
+def change_table(levels: Sequence[LevelLife]) -> Table:
+    """What another batch size costs a level that is running; medians."""
     batches = {change.batch for level in levels for change in level.changes}
     batch = ", ".join(map(str, sorted(batches)))
     table = _table(

@@ -37,6 +37,12 @@ REPLAYED = """
     batch.copy_(next_batch)  # the graph reads this tensor
     graph.replay()
     """
+AHEAD_OF_TIME = """
+    exported = torch.export.export(model.eval(), (batch,))
+    torch._inductor.aoti_compile_and_package(exported, package_path="model.pt2")
+    model = torch._inductor.aoti_load_package("model.pt2")
+    # in C++: torch::inductor::AOTIModelPackageLoader("model.pt2").run({batch})
+    """
 ONNX = """
     torch.onnx.export(model.eval(), (batch,), "model.onnx", dynamo=True)
     session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
@@ -79,7 +85,12 @@ def _python(base: str, variant: str, mode: str) -> str:
         return TRACED if mode == "infer" else TRACED_TO_TRAIN
     if base == "compile":
         return _compiled(variant)
-    plain = {"cudagraph": REPLAYED, "onnxruntime": ONNX, "openvino": OPENVINO}
+    plain = {
+        "cudagraph": REPLAYED,
+        "aotinductor": AHEAD_OF_TIME,
+        "onnxruntime": ONNX,
+        "openvino": OPENVINO,
+    }
     return plain.get(base, "")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from golow.life.record import LifeCycle
 from golow.life.stages import break_evens, curves, uses
 from golow.report.life.remarks import caches, remarks
+from golow.report.life.table import change_table, held_table, stage_table
 from golow.report.page import blocks
 from golow.report.page.blocks import Block
 from golow.report.units import count_text, seconds_text
@@ -45,5 +46,14 @@ def _life(found: LifeCycle) -> Iterator[Block]:
             if pair.iterations is not None:
                 count = count_text(pair.iterations)
                 yield blocks.paragraph(f"{pair.level} overtakes {pair.other} at {count} iterations")
+    lived = [level for level in found.levels if level.lives]
+    for cache in caches(found):
+        said = f"Stages of a life, {cache} cache"
+        yield blocks.table_of(stage_table(lived, cache), said)
+    if lived:
+        said = "Until the first result, and what a life holds and spends"
+        yield blocks.table_of(held_table(lived), said)
+    if any(level.changes for level in lived):
+        yield blocks.table_of(change_table(lived), "Another batch size while it runs")
     for remark in remarks(found):
         yield blocks.paragraph(remark, style="note")

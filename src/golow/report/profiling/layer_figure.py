@@ -88,7 +88,7 @@ def _draw(blocks: Sequence[Block], *, several: bool) -> Figure:
                 draw_bars(panel, line[place], scale, rows=_rows(block))
                 _label(panel, block, first=place == 0)
     for panel in grid[-1]:
-        panel.set_xlabel(scale.unit)
+        panel.set_xlabel(f"time of a layer ({scale.unit})")
     used = {row.phase for block in blocks for column in block.columns for row in column.seconds}
     if used != {"forward"}:
         phases = {str(phase): PHASE_COLOURS[phase] for phase in PHASES if phase in used}

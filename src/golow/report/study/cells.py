@@ -33,7 +33,7 @@ HATCHED: dict[str, Any] = {
     "linewidth": 0.0,
     "hatch": "//////",
 }
-DOTTED: dict[str, Any] = {**HATCHED, "edgecolor": "#00000060", "hatch": "....."}
+CROSSED: dict[str, Any] = {**HATCHED, "hatch": "xxxxxx"}
 UNCOLOURED = "#FAFAFA"  # of a number from too few rounds
 DARK = 0.5  # luminance below which letters are white
 
@@ -47,14 +47,14 @@ def draw_cells(
 ) -> set[Outcome]:
     """Draw every cell in its value's colour with its text; returns the outcomes that are marked
     with a sign. A cell that is not in the record stays white. few: those whose value is from too
-    few rounds for a colour; they are dotted."""
+    few rounds for a colour; they are crossed."""
     from matplotlib.colors import to_hex
 
     for (y, x), value in np.ndenumerate(values):
         if np.isfinite(value):
             colour = to_hex(tuple(colours.to_rgba(np.array([value]))[0]))
             fill(panel, x, y, UNCOLOURED if (x, y) in few else colour, text(value))
-    hatch(panel, few, DOTTED)
+    hatch(panel, few, CROSSED)
     return draw_signs(panel, values)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from golow.report.published import PublishedGrid
 from golow.report.study.caption import captions, draw_caption
 from golow.report.study.cells import (
-    DOTTED,
+    CROSSED,
     cells,
     draw_signs,
     fill,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FASTEST = "fastest level"
 
 
-class _Winner(NamedTuple):
+class Winner(NamedTuple):
     """The row with the least time, and whether another one's interval overlaps its own."""
 
     row: StudyRow
@@ -45,21 +45,21 @@ class _Winner(NamedTuple):
 @drawing()
 def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     """A letter and colour for the level with the least time, with its ratio to eager; hatched
-    where another level's interval overlaps its own, dotted where it has too few rounds."""
+    where another level's interval overlaps its own, crossed where it has too few rounds."""
     from matplotlib.patches import Patch
 
     under = published_plane(paper, plane)
-    winners = {id(shown): _winners(shown) for shown in (plane, under) if shown}
+    winners = {id(shown): winners_of(shown) for shown in (plane, under) if shown}
     figure, panels = level_panels(
-        _only(plane, winners[id(plane)]),
+        winners_alone(plane, winners[id(plane)]),
         [FASTEST],
-        _only(under, winners[id(under)]) if under else None,
+        winners_alone(under, winners[id(under)]) if under else None,
         "ratio",
     )
     letters = dict(zip(plane.levels, ascii_uppercase, strict=False))
     met: set[Outcome] = set()
     won: list[str] = []
-    hatched = dotted = False
+    hatched = crossed = False
     for panel in panels:
         found = winners[id(under if panel.paper else plane)]
         met |= draw_signs(panel, panel.plane.grid(FASTEST, middle(TIME)))
@@ -74,7 +74,7 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
             close += [(x, y)] if winner.close else []
             few += [(x, y)] if has_few_rounds(row) else []
         hatched |= hatch(panel, close)
-        dotted |= hatch(panel, few, DOTTED)
+        crossed |= hatch(panel, few, CROSSED)
     handles: list[Artist] = [
         Patch(facecolor=look(level).colour, label=f"{letters.get(level, '')}: {level}")
         for level in plane.levels
@@ -82,8 +82,8 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     ]
     if hatched:
         handles.append(hatch_handle("another level's interval overlaps"))
-    if dotted:
-        handles.append(hatch_handle(HOLLOW, DOTTED))
+    if crossed:
+        handles.append(hatch_handle(HOLLOW, CROSSED))
     legend_of(figure, [*handles, *sign_handles(met)])
     what = "the fastest level, with its ratio to eager"
     how = f"fastest: the least {TIME.title}"
@@ -91,20 +91,20 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     return figure
 
 
-def _winners(plane: Plane) -> dict[str, _Winner]:
+def winners_of(plane: Plane) -> dict[str, Winner]:
     """The winner by cell, for cells in which anything was measured."""
     found = {}
     for cell, rows in _by_cell(plane):
         timed = sorted((value, row.level, row) for row in rows if (value := TIME.of(row)))
         if timed:
             (best, _, row), others = timed[0], timed[1:]
-            found[cell] = _Winner(row, any(value.low <= best.high for value, _, _ in others))
+            found[cell] = Winner(row, any(value.low <= best.high for value, _, _ in others))
     return found
 
 
-def _only(plane: Plane, winners: dict[str, _Winner]) -> Plane:
-    """One row per cell: the winner's, or one with the most frequent reason; `not reached` counts
-    only if no level has another reason."""
+def winners_alone(plane: Plane, winners: dict[str, Winner]) -> Plane:
+    """One row per cell, of the level `FASTEST`: the winner's, or one with the most frequent
+    reason; `not reached` counts only if no level has another reason."""
     rows = []
     for cell, all_rows in _by_cell(plane):
         told = [row for row in all_rows if row.outcome != "not reached"] or all_rows

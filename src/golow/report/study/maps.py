@@ -12,7 +12,7 @@ from golow.report.published import PublishedGrid
 from golow.report.study.border import draw_border
 from golow.report.study.caption import captions, draw_caption
 from golow.report.study.cells import (
-    DOTTED,
+    CROSSED,
     cells,
     draw_cells,
     hatch,
@@ -40,37 +40,40 @@ BORDER, PUBLISHED_BORDER = 1.6, 3.2  # points; the paper's line lies below golow
 @drawing()
 def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     """Time relative to eager, one panel per level: blue is faster, a line is drawn where the level
-    stops being faster, and cells whose word is unclear are hatched; dotted, without a colour, if
+    stops being faster, and cells whose word is unclear are hatched; crossed, without a colour, if
     they have too few rounds."""
     under = published_plane(paper, plane)
     figure, panels = level_panels(
         plane, [v for v in plane.levels if v != "eager"], under, RATIO.name
     )
     values = [panel.plane.grid(panel.level, middle(RATIO)) for panel in panels]
-    colours = scale("RdBu_r", *limits(values, RATIO), logarithmic=True)
+    sure = [panel.plane.grid(panel.level, known(RATIO)) for panel in panels]
+    colours = scale("RdBu_r", *limits(sure, RATIO), logarithmic=True)
     met: set[Outcome] = set()
-    hatched = dotted = False
+    hatched = crossed = False
     for panel, grid in zip(panels, values, strict=True):
         few = _few(panel, RATIO)
         met |= draw_cells(panel, grid, colours, ratio_text, few)
         unclear = [at for at, row in cells(panel) if row.word == "unclear" and at not in few]
         hatched |= hatch(panel, unclear)
-        dotted |= bool(few)
+        crossed |= bool(few)
+        if not _is_ordered(plane):
+            continue
         if under and not panel.paper:
             sides = sides_of(under, panel.level)
             draw_border(panel.axes, sides, sides, PUBLISHED_COLOUR, PUBLISHED_BORDER)
         draw_border(panel.axes, sides_of(panel.plane, panel.level), grid, "black", BORDER)
     colour_bar(figure, panels, colours, RATIO)
     handles: list[Artist] = []
-    if panels:
+    if panels and _is_ordered(plane):
         handles.append(line_handle("where it stops being faster than eager", "black", BORDER))
     if paper and under:
         label = f"the same in {paper.where}"
         handles.append(line_handle(label, PUBLISHED_COLOUR, PUBLISHED_BORDER))
     if hatched:
         handles.append(hatch_handle("unclear"))
-    if dotted:
-        handles.append(hatch_handle(HOLLOW, DOTTED))
+    if crossed:
+        handles.append(hatch_handle(HOLLOW, CROSSED))
     legend_of(figure, [*handles, *sign_handles(met)])
     what, how = "ratio of each level to eager", f"ratio to eager: {RATIO.how(plane.rows)}"
     draw_caption(figure, captions(plane, what, how, RATIO, paper if under else None))
@@ -83,17 +86,17 @@ def measure_map(plane: Plane, measure: Measure, paper: PublishedGrid | None = No
     under = published_plane(paper, plane)
     figure, panels = level_panels(plane, plane.levels, under, measure.name)
     values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
-    low, high = limits(values, measure)
+    low, high = limits([panel.plane.grid(panel.level, known(measure)) for panel in panels], measure)
     unit, size = measure.unit(high)
     colours = scale("cividis", low, high, logarithmic=measure.base > 0)
     met: set[Outcome] = set()
-    dotted = False
+    crossed = False
     for panel, grid in zip(panels, values, strict=True):
         few = _few(panel, measure)
         met |= draw_cells(panel, grid, colours, lambda value: digits(value / size, 2), few)
-        dotted |= bool(few)
+        crossed |= bool(few)
     colour_bar(figure, panels, colours, measure)
-    handles = [hatch_handle(HOLLOW, DOTTED)] if dotted else []
+    handles = [hatch_handle(HOLLOW, CROSSED)] if crossed else []
     legend_of(figure, [*handles, *sign_handles(met)])
     what = f"{measure.title} in {unit.strip()}"
     how = f"{measure.title}: {measure.how(plane.rows)}"
@@ -112,6 +115,12 @@ def middle(measure: Measure) -> Callable[[StudyRow], float | None]:
         return found.middle if found else None
 
     return value
+
+
+def known(measure: Measure) -> Callable[[StudyRow], float | None]:
+    """The measure's value without its interval, unless it is from too few rounds for a colour."""
+    of = middle(measure)
+    return lambda row: None if measure.is_open(row) else of(row)
 
 
 def limits(values: Iterable[Numbers], measure: Measure) -> tuple[float, float]:
@@ -154,6 +163,12 @@ def colour_bar(
     axis.set_minor_locator(FixedLocator([]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: measure.text(value)))
     bar.outline.set_visible(False)
+
+
+def _is_ordered(plane: Plane) -> bool:
+    """Whether a line between cells means something: models and precisions have no order."""
+    axes = (plane.x, plane.y)
+    return all(plane.is_numeric(axis) or len(plane.places(axis)) == 1 for axis in axes)
 
 
 def sides_of(plane: Plane, level: str) -> Numbers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +14,11 @@ from golow.report.published import PublishedGrid
 from golow.report.study.caption import captions, draw_caption
 from golow.report.study.cells import NUMBER_SIZE, draw_signs, sign_handles
 from golow.report.study.cuts import HOLLOW
-from golow.report.study.maps import colour_bar, limits, middle, scale
+from golow.report.study.maps import colour_bar, known, limits, middle, scale
 from golow.report.study.measures import Measure
 from golow.report.study.panels import Panel, level_panels
 from golow.report.study.planes import Numbers, Plane, published_plane
-from golow.report.study.rows import Outcome, StudyRow
+from golow.report.study.rows import Outcome
 from golow.report.style import drawing, legend_of, say
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ def surface(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) 
     under = published_plane(paper, plane)
     figure, panels = level_panels(plane, plane.levels, under, measure.name)
     values = [panel.plane.grid(panel.level, middle(measure)) for panel in panels]
-    known = [panel.plane.grid(panel.level, _known(measure)) for panel in panels]
-    low, high = limits(known, measure)
+    sure = [panel.plane.grid(panel.level, known(measure)) for panel in panels]
+    low, high = limits(sure, measure)
     colours = scale("viridis", low, high, logarithmic=measure.base > 0)
     met: set[Outcome] = set()
     hollow = False
-    for panel, grid, sure in zip(panels, values, known, strict=True):
+    for panel, grid, shown in zip(panels, values, sure, strict=True):
         met |= draw_signs(panel, grid)
-        hollow |= _draw_dots(panel, grid, sure)
-        _draw_contours(panel, sure, colours, measure)
+        hollow |= _draw_dots(panel, grid, shown)
+        _draw_contours(panel, shown, colours, measure)
     colour_bar(figure, panels, colours, measure)
     legend_of(figure, [*([_hollow_handle()] if hollow else []), *sign_handles(met)])
     what = f"{measure.title} over both axes"
@@ -66,18 +66,12 @@ def surface(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) 
     return figure
 
 
-def _known(measure: Measure) -> Callable[[StudyRow], float | None]:
-    """The measure's value, unless it is from too few rounds for a colour."""
-    of = middle(measure)
-    return lambda row: None if measure.is_open(row) else of(row)
-
-
-def _draw_dots(panel: Panel, values: Numbers, known: Numbers) -> bool:
+def _draw_dots(panel: Panel, values: Numbers, sure: Numbers) -> bool:
     """A dot at each measured cell, a hollow one if it has too few rounds; returns whether there are
     such."""
-    y, x = np.nonzero(np.isfinite(known))
+    y, x = np.nonzero(np.isfinite(sure))
     panel.axes.plot(x, y, ".", color="black", markersize=DOT)
-    y, x = np.nonzero(np.isfinite(values) & np.isnan(known))
+    y, x = np.nonzero(np.isfinite(values) & np.isnan(sure))
     panel.axes.plot(x, y, "o", color="black", markersize=HOLLOW_DOT, markerfacecolor="none")
     return len(x) > 0
 

@@ -59,7 +59,9 @@ def render_grid(rows: Sequence[StudyRow], console: Console) -> None:
     if few:
         console.print(Text(f"{FEW}: too few rounds for a conclusion"))
     if unclear:
-        console.print(Text(f"{UNCLEAR}: enough rounds, but the interval allows no conclusion"))
+        console.print(
+            Text(f"{UNCLEAR}: unclear; enough rounds, but the interval allows no conclusion")
+        )
     for outcome, sign in SIGNS.items():
         if outcome in met:
             console.print(Text(f"{sign}: {MEANINGS[outcome]}", style="dim"))

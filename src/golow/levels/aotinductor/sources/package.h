@@ -17,6 +17,7 @@
 
 #include <sys/stat.h>
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
 #include <torch/headeronly/version.h>
 
@@ -92,16 +93,30 @@ class Package : public Program {
   }
 
   void step(const Batch& batch, Result& result) override {
-    result.outputs = runner_->run(batch.inputs);
+    try {
+      result.outputs = runner_->run(batch.inputs);
+    } catch (const std::exception& error) {
+      // Inductor calls PyTorch through C, where the allocator's words are lost.
+      if (failed_allocations() == failed_before_) throw;
+      failed_before_ = failed_allocations();
+      throw std::runtime_error(std::string("the GPU is out of memory: ") + error.what());
+    }
   }
 
  private:
+  /// How often PyTorch's allocator had no memory on the GPU; it does not count on a CPU.
+  std::int64_t failed_allocations() const {
+    return on_cpu_ ? 0 : at::getDeviceAllocator(at::kCUDA)->getDeviceStats(0).num_ooms;
+  }
+
   std::runtime_error unusable(const std::string& reason) const {
     return std::runtime_error("the package in " + folder_ + " cannot be used: " + reason +
                               "; remove that folder, and golow compiles it again");
   }
 
   void open(at::Device device) {
+    on_cpu_ = device.is_cpu();
+    failed_before_ = failed_allocations();
     const std::string name = device.is_cpu() ? "cpu" : "cuda";
     const auto& runners = torch::inductor::getAOTIModelRunnerRegistry();
     const auto create = runners.find(name);
@@ -113,6 +128,7 @@ class Package : public Program {
                                folder_, /*run_single_threaded=*/true);
     } catch (const std::exception& error) {
       const std::string reason = error.what();  // torch's errors go on with a backtrace
+      if (reason.find("out of memory") != std::string::npos) throw;
       throw unusable(reason.substr(0, reason.find('\n')));
     }
     const auto constants = runner_->extract_constants_map(/*use_inactive=*/false);
@@ -125,6 +141,8 @@ class Package : public Program {
 
   std::string folder_;
   Description description_;
+  bool on_cpu_ = true;
+  std::int64_t failed_before_ = 0;
   std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner_;
   std::vector<std::pair<Tensor, Tensor>> changed_;  // buffers that a pass changes, and their values
 };

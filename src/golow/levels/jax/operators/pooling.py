@@ -23,7 +23,8 @@ def largest(writer: Writer, given: MaxPool) -> None:
         writer.put(_window(x, "-jnp.inf", "lax.max", given.kernel, given.stride, ends), image=True)
         return
     sides = ", ".join(f"({before}, {after}, 0)" for before, after in ends)
-    padded = writer.line("padded", f"lax.pad({x}, -jnp.inf, ((0, 0, 0), {sides}, (0, 0, 0)))")
+    least = f"jnp.array(-jnp.inf, {x}.dtype)"
+    padded = writer.line("padded", f"lax.pad({x}, {least}, ((0, 0, 0), {sides}, (0, 0, 0)))")
     found = ""
     for row in range(given.kernel[0]):
         for column in range(given.kernel[1]):

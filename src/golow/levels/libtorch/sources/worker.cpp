@@ -74,7 +74,7 @@ class Worker {
     } catch (const std::bad_alloc&) {
       return refusal("out_of_memory", "C++ could not allocate memory");
     } catch (const std::exception& error) {
-      return refusal("failed", error.what());
+      return refusal(is_out_of_memory(error.what()) ? "out_of_memory" : "failed", error.what());
     }
   }
 

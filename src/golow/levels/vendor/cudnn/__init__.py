@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +20,9 @@ from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
 from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.steps import Built
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
 GRAPH = "graph.json"  # in the cache folder
@@ -83,6 +87,17 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     """Return the plan of a lowered graph. Its engines are those that an earlier start chose here,
     otherwise those that the library prefers. Needs the GPU, since it decides which engines exist.
     """
+    return _built(graph, workload, cache).plan
+
+
+def kernels(graph: Graph, workload: Workload, cache: Path) -> tuple[str, ...]:
+    """Return the generated kernels of that plan as text to read."""
+    from golow.levels.vendor.cudnn.listing import kernel_texts
+
+    return kernel_texts(_built(graph, workload, cache))
+
+
+def _built(graph: Graph, workload: Workload, cache: Path) -> Built:
     from golow.levels.vendor.cudnn.device import Gpu
     from golow.levels.vendor.cudnn.engines import Engines
     from golow.levels.vendor.cudnn.planning import build_plan
@@ -90,7 +105,7 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
 
     home = _write_graph(graph, workload, "", cache).parent
     engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=False)
-    return build_plan(graph, engines, TYPES[workload.precision], workload.batches).plan
+    return build_plan(graph, engines, TYPES[workload.precision], workload.batches)
 
 
 def _write_lowered(bundle: Bundle, variant: str, cache: Path) -> Path:
@@ -128,6 +143,7 @@ LEVEL = Level(
     from_graph=True,
     passes=passes,
     plan=plan,
+    kernels=kernels,
     refusals=refusals,
     devices=("cuda",),
     variants={

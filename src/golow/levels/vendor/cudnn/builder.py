@@ -38,6 +38,7 @@ from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import last_reads, same_elements, share_memory, state_outputs
+from golow.lower.moving import SCRATCH
 from golow.lower.operator import Operator, record_of
 from golow.lower.placing import Home, homes
 from golow.lower.plan import Buffer, Place, make_plan
@@ -202,7 +203,7 @@ class Builder(StepList):
             raise self.unsupported("a copy into padded channels")
         shape = source.shape
         here, there = (View(t.dtype, t.layout.strides(shape)) for t in (source, target))
-        copy(self, source, here, target, there, shape)
+        copy(self, source, here, target, there, shape, "copy")
 
     def new(
         self, name: str, shape: Sequence[int], layout: Layout, place: Place = "arena"
@@ -236,9 +237,14 @@ class Builder(StepList):
         """Return the place of a value in the memory of a concatenation, if it has one."""
         return None if name in self._gradient_of else self._homes.get(name)
 
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Return how much of the tensor a step reads or writes: of all batches, one."""
+        batches = self._batches if self._buffers[tensor.buffer].place == "input" else 1
+        return super().bytes_of(tensor) // batches
+
     def scratch(self, elements: int, dtype: str = "float32") -> Tensor:
         """Allocate memory that only the current node uses."""
-        return self.new(f"{self.node.name}.scratch", (elements,), Layout(dtype))
+        return self.new(f"{self.node.name}{SCRATCH}", (elements,), Layout(dtype))
 
     def result(self, index: int, layout: Layout) -> Tensor:
         """Return memory for the current node's value of that index. For the gradient of a

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golow.levels.nvidia.stopwatch import Stopwatch
+from golow.levels.nvidia.stream import Stopwatch
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import Read
 from golow.levels.vendor.cudnn import GRAPH
@@ -98,7 +98,7 @@ class CuDnn(PlanProgram):
 
     def stopwatch(self, iterations: int) -> Stopwatch:
         """Return a stopwatch for that many iterations on the device."""
-        return Stopwatch(self.gpu, iterations)
+        return self.gpu.stopwatch(iterations)
 
     # ------------------------------------------------------------ iterations
 

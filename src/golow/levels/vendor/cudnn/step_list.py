@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import Launches
 from golow.levels.vendor.cudnn.steps import WINDOW, Call, EngineCall, FlatCall, KernelCall, Tensor
 from golow.lower.graph import Node
@@ -29,16 +30,25 @@ class StepList:
         """Allocate memory for the next step alone."""
         raise NotImplementedError
 
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Return the size of a tensor's elements, each once however often a view repeats it."""
+        elements = tensor.elements
+        if tensor.layout.order == "strided":
+            steps = zip(tensor.shape, tensor.layout.steps, strict=True)
+            elements = math.prod(size for size, step in steps if step)
+        return elements * ITEM_BYTES[tensor.dtype]
+
     def kernel(
         self,
         kernel: Kernel,
         reads: Sequence[Tensor | None],
         writes: Sequence[Tensor | None],
         operation: str = "",
+        names: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Add a kernel as a step; its pointers are what it reads, then what it writes. None is
-        absent."""
-        call = KernelCall(kernel, (*reads, *writes))
+        absent. names: as in `KernelCall`."""
+        call = KernelCall(kernel, (*reads, *writes), tuple(names))
         self._add(call, _present(reads), _present(writes), operation, kernel.expression)
 
     def kernels(
@@ -76,12 +86,14 @@ class StepList:
         first: Place,
         *arguments: Place | Tensor | None,
         reads: Sequence[Tensor] = (),
+        moves: Sequence[Place] = (),
     ) -> None:
         """Add a kernel over whole places as a step, as in `FlatCall`. reads: what must be in a
-        place that has memory only for a time."""
+        place that has memory only for a time. moves: the places that it reads or writes as a
+        whole, beside those tensors, one mention for each time."""
         self._calls.append(FlatCall(make, dtype, first, arguments))
-        operands = tuple(_operand(tensor) for tensor in reads)
-        self._steps.append(Step(operation, ("",), "update", operands, ()))
+        operands = tuple(map(self._operand, reads))
+        self._steps.append(Step(operation, ("",), "update", operands, (), places=tuple(moves)))
 
     def _add(
         self,
@@ -97,16 +109,16 @@ class StepList:
                 operation or self.node.op.split(".")[1],
                 (self.node.module, *self.node.absorbed),
                 self.node.phase,
-                tuple(_operand(tensor) for tensor in reads),
-                tuple(_operand(tensor) for tensor in writes),
+                tuple(map(self._operand, reads)),
+                tuple(map(self._operand, writes)),
                 implementation,
             )
         )
 
+    def _operand(self, tensor: Tensor) -> Operand:
+        layout = str(tensor.layout)
+        return Operand(tensor.buffer, tensor.shape, layout, self.bytes_of(tensor))
+
 
 def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
     return [tensor for tensor in tensors if tensor is not None]
-
-
-def _operand(tensor: Tensor) -> Operand:
-    return Operand(tensor.buffer, tensor.shape, str(tensor.layout))

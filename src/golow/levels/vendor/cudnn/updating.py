@@ -62,7 +62,8 @@ class Updating:
         for group in build.training.groups if scale else ():
             dtype = build.training.gradient_type(group)
             check = partial(loss_scale.find_nonfinite, gradient=dtype)
-            build.flat("find_nonfinite", check, dtype, place_of("gradient", group), scale)
+            place = place_of("gradient", group)
+            build.flat("find_nonfinite", check, dtype, place, scale, moves=[place])
         self._find_clip(build, scale)
         for group in build.training.groups:
             if group not in self._updated:
@@ -79,7 +80,8 @@ class Updating:
             dtype = build.training.gradient_type(group)
             part = sums._replace(shape=(updates.BLOCKS,), offset=4 * updates.BLOCKS * index)
             squares = partial(updates.squares, gradient=dtype)
-            build.flat("squares", squares, dtype, place_of("gradient", group), part)
+            place = place_of("gradient", group)
+            build.flat("squares", squares, dtype, place, part, moves=[place])
         kernel = updates.clip_factor(sums.elements, self.clip.norm)
         build.kernel(kernel, [sums, scale], [self.factor], "clip_factor")
 
@@ -116,13 +118,16 @@ class Updating:
         kernel = partial(
             updates.update, settings=settings, gradient=dtype, copy=build.types.computed
         )
-        momentum, square, copy = (place_of(r, group) for r in ("momentum", "square", "copy"))
+        master, momentum, square, copy = (
+            place_of(role, group) for role in ("master", "momentum", "square", "copy")
+        )
+        changed = (master, master, momentum, momentum, square, square, copy)
         build.flat(
             settings.op().removeprefix("golow.").removesuffix("_update"),
             kernel,
             dtype,
             place_of("gradient", group),
-            place_of("master", group),
+            master,
             momentum if build.has_place(momentum) else None,
             square if build.has_place(square) else None,
             build.learning_rate(),
@@ -131,6 +136,7 @@ class Updating:
             scale,
             copy if build.has_place(copy) else None,
             reads=[build.training.gradients[target] for target in build.training.members(group)],
+            moves=[place for place in changed if build.has_place(place)],
         )
 
 

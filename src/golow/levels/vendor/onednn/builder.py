@@ -29,6 +29,7 @@ from golow.levels.vendor.onednn.steps import (
 )
 from golow.lower.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Value
 from golow.lower.lifetimes import last_reads, state_outputs
+from golow.lower.moving import SCRATCH
 from golow.lower.operator import PREFIX, read
 from golow.lower.plan import Buffer, Operand, Place, Step, make_plan
 from golow.record import KEPT, Unsupported
@@ -255,16 +256,18 @@ class Builder:
         reads: Mapping[int, Tensor],
         writes: Mapping[int, Tensor],
         operation: str = "",
+        adds_to: Tensor | None = None,
     ) -> None:
-        """Add a primitive as a step; only this step uses its scratchpad."""
+        """Add a primitive as a step; only this step uses its scratchpad. adds_to: what the memory
+        of the result holds before, if the primitive reads it."""
         size = primitive.scratchpad
         scratch = {}
         if size.bytes:
-            scratch[SCRATCHPAD] = self.new(f"{self.node.name}.scratch", (size.bytes // 4,), size)
+            scratch[SCRATCHPAD] = self.new(f"{self.node.name}{SCRATCH}", (size.bytes // 4,), size)
         everything = {**reads, **writes, **scratch}
         self._add(
             PrimitiveCall(primitive, everything),
-            list(reads.values()),
+            [*reads.values(), *([] if adds_to is None else [adds_to])],
             [*writes.values(), *scratch.values()],
             operation or self._operation,
             primitive.implementation,
@@ -360,7 +363,7 @@ class Builder:
 
 def _operand(tensor: Tensor) -> Operand:
     layout = str(tensor.descriptor) if tensor.descriptor is not None else tensor.dtype
-    return Operand(tensor.buffer, tensor.shape, layout)
+    return Operand(tensor.buffer, tensor.shape, layout, tensor.bytes)
 
 
 def _copy(source: np.ndarray, target: np.ndarray) -> None:

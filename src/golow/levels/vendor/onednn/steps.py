@@ -3,6 +3,7 @@ outputs of the graph."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,6 +36,15 @@ class Tensor(NamedTuple):
         if self.descriptor is None:
             raise LookupError(f"oneDNN has no layout for {self.dtype}")
         return self.descriptor
+
+    @property
+    def bytes(self) -> int:
+        """Size of its elements without padding, each once however often a view repeats it."""
+        item = np.dtype(DTYPES.get(self.dtype, np.uint8)).itemsize
+        if self.descriptor is None:
+            return math.prod(self.shape) * item
+        shape, strides = self.descriptor.shape, self.descriptor.strides
+        return math.prod(n for n, s in zip(shape, strides, strict=True) if s) * item
 
 
 class PrimitiveCall(NamedTuple):

@@ -22,6 +22,7 @@ from golow.levels.vendor.onednn.library import Descriptor, array, number, number
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.lower.graph import Ref
+from golow.lower.moving import SCRATCH
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -124,7 +125,7 @@ def move(build: Builder, index: int, parameter: Tensor, change: Tensor, rate: Te
 
 def like(build: Builder, row: Tensor) -> Tensor:
     """Memory for a row of the same length."""
-    return build.new(f"{build.node.name}.scratch", row.shape, row.layout)
+    return build.new(f"{build.node.name}{SCRATCH}", row.shape, row.layout)
 
 
 def _first_post_op(factor: Tensor | None) -> dict[int, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.elementwise import with_activation
@@ -82,9 +82,21 @@ def build_fused(build: Builder, arguments: Fused) -> None:
         places.append(base)
         strides = result.layout.strides(shape)
         written.append(Written(values[name].text, View(result.dtype, strides, start)))
-    build.kernel(fused(statements, views, written, shape), seen, places)
+    kernel = fused(statements, views, written, shape)
+    build.kernel(kernel, seen, places, names=tuple(_names(arguments, parts)))
     for index, result in enumerate(results):
         build.define(index, result)
+
+
+def _names(arguments: Fused, parts: Sequence[Node]) -> Iterator[tuple[str, str]]:
+    """What the kernel's names are in the graph: inputs, functions and results."""
+    for index, reference in enumerate(arguments.inputs):
+        yield input_name(index), reference.name
+    for index, part in enumerate(parts):
+        output = part.outputs[0]
+        yield f"t{index}", f"{'_' if output is None else output.name} = {part.op}"
+    for index, name in enumerate(arguments.yields):
+        yield f"y{index}", name
 
 
 def _of_channels(parts: Sequence[Node]) -> set[str]:

@@ -72,18 +72,21 @@ def convolution(build: Builder, arguments: Convolution) -> None:
 
     target = _activation_layout(tag, output.shape, alike=False)
     after = post_ops(arguments.activation)
-    reads: dict[int, Tensor] = {}
+    added: dict[int, Tensor] = {}
     if arguments.residual is None:
         primitive = make(after, target)
         result = build.new(output.name, output.shape, primitive.descriptor(DST))
     else:
         residual = arguments.residual
-        primitive, result, reads = _with_residual(build, residual, arguments.x, make, target, after)
-    reads[SRC] = build.wanted(arguments.x, primitive.descriptor(SRC))
-    reads[WEIGHTS] = build.wanted(arguments.weight, primitive.descriptor(WEIGHTS))
+        primitive, result, added = _with_residual(build, residual, arguments.x, make, target, after)
+    reads = {
+        SRC: build.wanted(arguments.x, primitive.descriptor(SRC)),
+        WEIGHTS: build.wanted(arguments.weight, primitive.descriptor(WEIGHTS)),
+    }
     if bias is not None and bias_layout is not None:
         reads[BIAS] = build.wanted(bias, bias_layout)
-    build.call(primitive, reads, {DST: result})
+    inside = result if arguments.residual is not None and not added else None
+    build.call(primitive, reads | added, {DST: result}, adds_to=inside)
     build.define(0, result)
 
 

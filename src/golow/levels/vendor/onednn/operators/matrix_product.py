@@ -25,9 +25,18 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
 
 
 def _matrix(build: Builder, reference: Ref) -> Tensor:
-    """Return the value as it is if its layout has no blocks, otherwise row-major."""
+    """Return the value as it is if each of its matrices lies by itself, otherwise row-major. Of
+    matrices that lie between one another, such as the heads of attention, the library takes
+    another code, which is slower than the copy."""
     tensor = build.tensor(reference)
-    return tensor if not tensor.layout.blocks else build.plain(reference)
+    return tensor if not tensor.layout.blocks and _lie_apart(tensor) else build.plain(reference)
+
+
+def _lie_apart(tensor: Tensor) -> bool:
+    shape, strides = tensor.layout.shape, tensor.layout.strides
+    sizes = [n * s for n, s in zip(shape[-2:], strides[-2:], strict=True)]
+    outer = zip(shape[:-2], strides[:-2], strict=True)
+    return all(s >= max(sizes) for n, s in outer if n > 1)
 
 
 IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)

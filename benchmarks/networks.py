@@ -1,0 +1,360 @@
+"""Is the lowest level the fastest on every network of the zoo? One race a point, like for like.
+
+    python benchmarks/networks.py --device cuda                     # hours; may be stopped
+    python benchmarks/networks.py --threads 2 --models resnet18,vit_b_16 --modes infer
+    python benchmarks/networks.py --show --out runs/networks --page docs/results/networks.md
+
+A point is a network, a mode, a precision and a batch. On a GPU: inference of 1, 8 and 64 images, of
+texts 1x128 and 8x512, and training steps of 8 and 32 samples, in tf32 and bf16. On a CPU: 1 and 8
+samples in float32, small images and texts of 128 tokens. In each race every level is proved equal
+first, then all are timed in turn. A finished point is a folder in --out and one line of JSON on
+standard output; a point that has its folder is not run again, one that failed is tried again. With
+--budget no point begins after so many seconds. --show prints the table of all records in --out, the
+geometric means and every point that misses the bar; --page writes them to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import golow
+from golow.comparison.figures import used_blocks
+from golow.comparison.store import load
+from golow.measure.stats import block_figure, ratio
+from golow.models import ZOO
+from golow.record import Comparison, Device, Mode, Precision, Ratio, Run
+from golow.worker.limits import Limits
+
+IMAGES = {"cuda": {"infer": (1, 8, 64), "train": (8, 32)}, "cpu": {"infer": (1, 8), "train": (8,)}}
+TEXTS = {
+    "cuda": {"infer": ((1, 128), (8, 512)), "train": ((8, 128), (32, 128))},
+    "cpu": {"infer": ((1, 128), (8, 128)), "train": ((8, 128),)},
+}
+SIDE = 64  # of a small image, or the smallest that the network takes
+PRECISIONS = {"cuda": ("tf32", "bf16"), "cpu": ("default",)}
+EVERY = ("eager:channels_last", "torchscript", "compile", "libtorch")
+RIVALS = {
+    ("cuda", "infer"): (
+        *EVERY, "compile:freezing", "compile:cudagraphs", "compile:freezing-cudagraphs",
+        "compile:max-autotune", "cudagraph", "cudagraph:channels_last",
+    ),
+    ("cuda", "train"): (
+        *EVERY, "compile:cudagraphs", "compile:max-autotune", "cudagraph",
+        "cudagraph:channels_last",
+    ),
+    ("cpu", "infer"): (*EVERY, "compile:freezing", "compile:max-autotune", "onnxruntime",
+                       "openvino"),
+    ("cpu", "train"): (*EVERY, "compile:max-autotune"),
+}  # fmt: skip
+OURS = {"cuda": "cudnn:autotune", "cpu": "onednn"}
+BUILD_SECONDS = 600.0  # a level that is not ready by then fails at this point
+SLOWER = {"cuda": 0.98, "cpu": 0.97}
+"""The bar of every point: the best other's time over ours."""
+MEANS = {"cuda": {"infer": 1.25, "train": 1.25}, "cpu": {"infer": 1.08, "train": 1.4}}
+"""The bars of the geometric means; of training on a CPU it is that over eager."""
+
+MEMORY = {"infer": 0.5, "train": 1.0}
+"""The bar of every point: our memory over eager's."""
+
+
+class Point(NamedTuple):
+    """What one race is about. length: of a text, 0 for anything else."""
+
+    model: str
+    mode: Mode
+    precision: Precision
+    batch: int
+    length: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        size = f"{self.batch}x{self.length}" if self.length else str(self.batch)
+        return f"{self.model}-{self.mode}-{self.precision}-{size}"
+
+
+class Row(NamedTuple):
+    """What one race brought. gain: the best other's time over ours; over_eager: eager's. memory:
+    ours over eager's. missing: why there is no gain."""
+
+    point: str
+    device: Device
+    mode: Mode
+    precision: str
+    ours: float | None = None
+    best: str = ""
+    other: float | None = None
+    gain: Ratio | None = None
+    over_eager: Ratio | None = None
+    memory: float | None = None
+    missing: str = ""
+
+
+def main() -> int:
+    """Run the points that have no record, or show those that have; returns the exit status."""
+    options = arguments()
+    if not options.show:
+        return run(options)
+    found = sorted(options.out.glob("*/*/comparison.json"))
+    if not found:
+        print(f"{options.out} has no records", file=sys.stderr)
+        return 2
+    comparisons = [(file.parent.parent.name, load(file.parent)) for file in found]
+    text = "\n".join([*page(comparisons), ""])
+    print(text)
+    if options.page:
+        options.page.write_text(text)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=get_args(Device))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("runs/networks"))
+    parser.add_argument("--point-seconds", type=float, default=20.0, help="of racing at a point")
+    parser.add_argument("--models", type=listed, default=tuple(ZOO))
+    parser.add_argument("--modes", type=listed, default=get_args(Mode))
+    parser.add_argument("--precisions", type=listed, help="default: those of the device")
+    parser.add_argument("--batches", type=listed, help="only these")
+    parser.add_argument("--levels", type=listed, help="instead of all rivals")
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds; then no new point")
+    parser.add_argument("--show", action="store_true", help="the table of the records, no race")
+    parser.add_argument("--page", type=Path, help="with --show: also write it to this file")
+    given = parser.parse_args()
+    known_names = {"models": ZOO, "modes": get_args(Mode), "precisions": get_args(Precision)}
+    for name, known in known_names.items():
+        if unknown := [item for item in getattr(given, name) or () if item not in known]:
+            parser.error(f"--{name}: there is no {', '.join(unknown)}; known: {', '.join(known)}")
+    return given
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The words between commas."""
+    return tuple(text.split(","))
+
+
+# ---------------------------------------------------------------- races
+
+
+def points(options: argparse.Namespace) -> Iterator[Point]:
+    """Every point that was asked for: all of a network before the next one."""
+    device: Device = options.device
+    for model in options.models:
+        for mode in options.modes:
+            for precision in options.precisions or PRECISIONS[device]:
+                for batch, length in sizes(model, device, mode):
+                    if options.batches is None or str(batch) in options.batches:
+                        yield Point(model, mode, precision, batch, length)
+
+
+def sizes(model: str, device: Device, mode: Mode) -> Iterator[tuple[int, int]]:
+    """Batch and length of text, as far as the model takes such a length."""
+    entry = ZOO[model]
+    if not entry.sequence:
+        yield from ((batch, 0) for batch in IMAGES[device][mode])
+        return
+    longest = entry.longest or math.inf
+    yield from ((batch, n) for batch, n in TEXTS[device][mode] if n <= longest)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Race at every point that has no record yet; 1 if one of them failed."""
+    begun, failed = time.monotonic(), False
+    for point in points(options):
+        folder = options.out / point.name
+        if any(folder.glob("*/comparison.json")):
+            continue
+        if time.monotonic() - begun > options.budget:
+            break
+        started = time.monotonic()
+        try:
+            race(point, options).save(folder)
+        except golow.GolowError as error:
+            failed = True
+            say(point, started, error=error.message)
+            continue
+        [file] = folder.glob("*/comparison.json")
+        found = row(point.name, load(file.parent))
+        gain = None if found.gain is None else round(found.gain.value, 4)
+        say(point, started, best=found.best, gain=gain, missing=found.missing)
+    return int(failed)
+
+
+def race(point: Point, options: argparse.Namespace) -> golow.Result:
+    """One comparison of all rivals with ours."""
+    entry, device = ZOO[point.model], options.device
+    side = None
+    if entry.takes_images and device == "cpu":
+        step = entry.resolution_step
+        least = -(-max(entry.minimum_resolution, 1) // step) * step
+        side = min(max(SIDE, least), entry.resolution)
+    rivals = options.levels or RIVALS[device, point.mode]
+    return golow.compare(
+        point.model,
+        mode=point.mode,
+        batch=point.batch,
+        sequence=point.length or None,
+        resolution=side,
+        levels=[*rivals, OURS[device]],
+        device=device,
+        precision=point.precision,
+        threads=options.threads,
+        time_limit=options.point_seconds,
+        limits=Limits(load=BUILD_SECONDS),
+        brief=True,
+    )
+
+
+def say(point: Point, started: float, **facts: object) -> None:
+    """One line of JSON."""
+    seconds = round(time.monotonic() - started, 1)
+    print(json.dumps({"point": point.name, "seconds": seconds, **facts}), flush=True)
+
+
+# ---------------------------------------------------------------- what they brought
+
+
+def row(point: str, found: Comparison) -> Row:
+    """The figures of one race."""
+    workload = found.workload
+    made = Row(point, workload.device, workload.mode, workload.precision)
+    runs = {run.level: run for run in found.runs}
+    ours, eager = runs[OURS[workload.device]], runs["eager"]
+    if ours.time is None:
+        return made._replace(missing=f"{ours.check.verdict}: {ours.check.words}")
+    timed = [run for run in found.runs if run.time is not None and run is not ours]
+    if not timed:
+        return made._replace(missing="no other level was timed")
+    best = min(timed, key=lambda run: run.time.value if run.time else math.inf)
+    held = [memory(run, workload.device) for run in (ours, eager)]
+    return made._replace(
+        ours=ours.time.value,
+        best=best.level,
+        other=best.time.value if best.time else None,
+        gain=over(best, ours, found.race.seed),
+        over_eager=over(eager, ours, found.race.seed),
+        memory=held[0] / held[1] if held[0] and held[1] else None,
+    )
+
+
+def over(other: Run, ours: Run, seed: int) -> Ratio | None:
+    """The other's time over ours, of the rounds in which both were timed."""
+    figures = [
+        {block.round: block_figure(block.device_ns or block.host_ns) for block in used_blocks(run)}
+        for run in (other, ours)
+    ]
+    rounds = sorted(figures[0].keys() & figures[1].keys())
+    if not rounds:
+        return None
+    return ratio(*([each[n] for n in rounds] for each in figures), seed)
+
+
+def memory(run: Run, device: Device) -> float | None:
+    """Bytes: on a GPU those of the process on the device, on a CPU what an iteration holds."""
+    names = ("device_used", "device_added") if device == "cuda" else ("allocated_peak",)
+    return next((size for name in names if (size := run.quantity(name)) is not None), None)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def page(comparisons: Sequence[tuple[str, Comparison]]) -> list[str]:
+    """The whole page as Markdown."""
+    rows = [row(point, found) for point, found in comparisons]
+    first = comparisons[0][1]
+    machine = first.runs[0].environment
+    versions = ", ".join(f"{name} {text}" for name, text in sorted(machine.versions.items()))
+    where = machine.gpu or f"{machine.cpu_model}, {first.workload.threads} threads"
+    return [
+        "# The lowest level on every network of the zoo",
+        "",
+        "After this page you know on which networks direct calls of the vendor's libraries are "
+        "faster than",
+        "the best of PyTorch, ONNX Runtime and OpenVINO, and on which they are not.",
+        "",
+        f"{where}; {versions}.",
+        "Made by `python benchmarks/networks.py`. Each row is one race: every level passed the "
+        "check first, then all",
+        "were timed in turn. `best / ours` is the time of the best other level over that of "
+        "`onednn` or `cudnn`, with its",
+        "95% interval: above 1 ours is faster. Memory is ours over eager's.",
+        "",
+        "| point | ours ms | best other | ms | best / ours | eager / ours | memory |",
+        "|---|---|---|---|---|---|---|",
+        *map(line, rows),
+        "",
+        *means(rows),
+        "",
+        *misses(rows),
+    ]
+
+
+def line(found: Row) -> str:
+    if found.missing:
+        return f"| {found.point} | {found.missing} | | | | | |"
+    memory = "-" if found.memory is None else f"{found.memory:.2f}"
+    return (
+        f"| {found.point} | {milliseconds(found.ours)} | {found.best} "
+        f"| {milliseconds(found.other)} | {interval(found.gain)} | {interval(found.over_eager)} "
+        f"| {memory} |"
+    )
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.3g}"
+
+
+def interval(found: Ratio | None) -> str:
+    """``1.25 (1.21-1.30)``."""
+    return "-" if found is None else f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
+
+
+def means(rows: Sequence[Row]) -> Iterator[str]:
+    """The geometric means by mode and precision, beside their bars."""
+    for device, mode, precision in dict.fromkeys((r.device, r.mode, r.precision) for r in rows):
+        group = [r for r in rows if (r.device, r.mode, r.precision) == (device, mode, precision)]
+        for what, gains in (
+            ("best / ours", [r.gain for r in group]),
+            ("eager / ours", [r.over_eager for r in group]),
+        ):
+            known = [gain.value for gain in gains if gain is not None]
+            if known:
+                mean = math.exp(math.fsum(map(math.log, known)) / len(known))
+                yield (
+                    f"* {mode}, {precision}: geometric mean of {what} over {len(known)} points "
+                    + (f"{mean:.3f}{bar(device, mode, what)}.")
+                )
+
+
+def bar(device: Device, mode: Mode, what: Literal["best / ours", "eager / ours"] | str) -> str:
+    """``, bar 1.25`` where the mean has one."""
+    wanted = "eager / ours" if (device, mode) == ("cpu", "train") else "best / ours"
+    return f", bar {MEANS[device][mode]}" if what == wanted else ""
+
+
+def misses(rows: Sequence[Row]) -> Iterator[str]:
+    """Every point below the bar, and those without a figure."""
+    below = [r for r in rows if r.gain is not None and r.gain.value < SLOWER[r.device]]
+    without = [r for r in rows if r.gain is None]
+    larger = [r for r in rows if r.memory is not None and r.memory > MEMORY[r.mode]]
+    yield f"Below the bar: {len(below)} of {len(rows)} points; without a ratio: {len(without)}."
+    yield ""
+    for found in sorted(below, key=lambda r: r.gain.value if r.gain else 0.0):
+        yield f"* {found.point}: {interval(found.gain)}, {found.best} is faster."
+    for found in without:
+        yield f"* {found.point}: {found.missing or 'too few rounds for a ratio'}."
+    for found in larger:
+        bound = MEMORY[found.mode]
+        yield f"* {found.point}: {found.memory:.2f} of eager's memory, the bar is {bound}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The steps of a level's plan under the machine's roof, as Python users ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from golow.api.frame import frame
+from golow.api.progress import shown_progress
+from golow.explain.record import Roof, StepRoof
+from golow.observer import Observer
+from golow.record import Device, Mode, Precision
+from golow.worker.cores import default_threads
+
+if TYPE_CHECKING:
+    import pandas
+    from torch import Tensor, nn
+
+    from golow.workload.request import Loss
+
+
+class RoofResult(NamedTuple):
+    """What `roof` returns: the record, and ways to look at it."""
+
+    roof: Roof
+
+    @property
+    def rows(self) -> tuple[StepRoof, ...]:
+        """The steps: those that lose most time first."""
+        return self.roof.steps
+
+    def table(self, *, top: int = 15) -> None:
+        """Print the first steps, and what is moved for layout alone."""
+        from golow.report.comparison.roof import render
+
+        render(self.roof, top)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row a step, in seconds and bytes. Needs ``pip install golow[pandas]``."""
+        from golow.report.comparison.roof import roof_rows
+
+        return frame(roof_rows(self.roof))
+
+
+def roof(
+    model: str | nn.Module,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    level: str = "vendor",
+    mode: Mode = "infer",
+    batch: int | None = None,
+    resolution: int | None = None,
+    sequence: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    loss: str | Loss | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    threads: int | None = None,
+    device: Device = "cpu",
+    precision: Precision = "default",
+    measure: bool = True,
+    time_limit: float = 10.0,
+    cache: Path | None = None,
+    quiet: bool = False,
+    observer: Observer | None = None,
+) -> RoofResult:
+    """Say what each step of a level's plan takes, and what it must take on this machine.
+
+    The workload is that of `compare`. level: one that has a plan. measure: check the level, race it
+    and time its steps; without it, only what they must move and compute. time_limit: of the race,
+    in seconds.
+
+    Raises `GolowError` for what the caller can mend, also for a level that does not match eager.
+    """
+    from golow.explain.roof import RoofSettings
+    from golow.explain.roof import roof as run
+    from golow.workload.request import Request
+
+    request = Request(
+        model,
+        example_inputs,
+        mode=mode,
+        batch=batch,
+        resolution=resolution,
+        sequence=sequence,
+        input_shape=input_shape,
+        channels=channels,
+        classes=classes,
+        loss=loss,
+        targets=targets,
+        threads=threads or default_threads(),
+        device=device,
+        precision=precision,
+    )
+    settings = RoofSettings(level=level, measure=measure, time_limit=time_limit, cache=cache)
+    with shown_progress("comparison", observer, quiet) as display:
+        return RoofResult(run(request, settings, display))
