@@ -10,7 +10,7 @@ import torch
 
 import golow
 from bundles import network_bundle
-from conformance import CHECKS, Conversation, Subject
+from conformance import Conversation, Subject
 from golow.levels import aotinductor
 from golow.record import Precision
 from golow.worker.process import worker_environment
@@ -18,6 +18,7 @@ from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from one_run import program_cache
+from test_gpu import ON_GPU
 from test_precision import in_precision
 from workers_kept import kept_loaded
 
@@ -61,7 +62,7 @@ def conversation(subject: Subject) -> Iterator[Callable[[], Conversation]]:
         yield loaded
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", ON_GPU, ids=lambda check: check.__name__)
 def test_the_worker_conforms(
     conversation: Callable[[], Conversation], check: Callable[[Conversation], None]
 ) -> None:
