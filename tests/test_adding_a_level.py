@@ -79,7 +79,7 @@ def run(command: str, folder: Path, *import_from: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the page's commands need."""
     place = tmp_path_factory.mktemp("checkout")
@@ -89,6 +89,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_level_is_added_as_printed(checkout: Path) -> None:
     ran = []
     for listing in listings(PAGE.partition(STEPS)[2].partition(OWN)[0]):
@@ -105,6 +106,7 @@ def test_a_level_is_added_as_printed(checkout: Path) -> None:
     assert ran == ["golow"] * 2 + ["pytest"] * 2 + ["python"]
 
 
+@pytest.mark.slow
 def test_a_worker_of_ones_own_runs_as_printed(checkout: Path) -> None:
     commands: list[str] = []
     for listing in listings(PAGE.partition(OWN)[2]):
@@ -132,6 +134,13 @@ def install(package: Path) -> None:
     )
     named = "".join(f"{name} = {value}\n" for name, value in points.items())
     (metadata / "entry_points.txt").write_text(f"[golow.levels]\n{named}")
+
+
+def test_every_listing_fits(checkout: Path) -> None:
+    """Files and changes, in their order; what the commands print is a slow test's."""
+    for listing in listings(PAGE):
+        if listing.kind != "run":
+            apply(listing, checkout)
 
 
 def test_a_change_that_no_longer_fits_is_seen() -> None:

@@ -212,13 +212,18 @@ def layer_norms(draw: st.DrawFn) -> Case:
     return Case(given, ("x", "weight", "bias"), backward, (True, affine, affine))
 
 
+ADDED = st.sampled_from([(1, 1), (2, 1), (1, 4), (2, 4)])
+
+
 @st.composite
 def attentions(draw: st.DrawFn) -> Case:
     causal, groups = draw(some), draw(st.sampled_from([1, 2, 4]))
     scale = draw(st.sampled_from([None, 0.3]))
     query = tensor(2, 4, 3, 2, seed=draw(st.integers(0, 9)))
     key, value = tensor(2, groups, 5, 2, seed=1), tensor(2, groups, 5, 3, seed=2)
-    named = {"query": query, "key": key, "value": value, "causal": causal, "scale": scale}
+    added = None if causal or draw(some) else tensor(*draw(ADDED), 3, 5, seed=3)
+    named = {"query": query, "key": key, "value": value, "added": added}
+    named |= {"causal": causal, "scale": scale}
 
     def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
         return named | {"gradient": gradient, "output": results[0], "logarithm": results[1]}

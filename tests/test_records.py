@@ -48,7 +48,7 @@ def examples() -> dict[str, Node]:
     x, pair = Ref(name="x"), (1, 1)
     window = {"kernel": pair, "stride": pair, "padding": pair, "ceil": True}
     relu = Activation(name="relu")
-    heads = {"query": x, "key": x, "value": x, "causal": True, "scale": None}
+    heads = {"query": x, "key": x, "value": x, "added": None, "causal": True, "scale": None}
     fields: dict[str, dict[str, Any]] = {
         "activate": {"x": x, "activation": relu},
         "activate_backward": {
@@ -63,7 +63,8 @@ def examples() -> dict[str, Node]:
         "adaptive_average_pool": {"x": x, "size": pair},
         "adaptive_average_pool_backward": {"gradient": x, "shape": (1, 2, 3, 4)},
         "attention": heads,
-        "attention_backward": heads | {"gradient": x, "output": x, "logarithm": x},
+        "attention_backward": heads
+        | {"added": x, "gradient": x, "output": x, "logarithm": x},
         "average_pool": {"x": x, "with_padding": True, "divisor": 2, **window},
         "average_pool_backward": {
             "gradient": x, "x": x, "with_padding": True, "divisor": None, **window
