@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -27,10 +28,14 @@ def ended(*options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def networks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module of another name: the tests have networks of their own."""
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import networks
-
-    return networks
+    found = importlib.util.spec_from_file_location("networks_benchmark", SCRIPT)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, found.name, module)
+    found.loader.exec_module(module)
+    return module
 
 
 @needs_onednn
