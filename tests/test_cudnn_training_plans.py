@@ -143,6 +143,14 @@ def test_no_engine_is_asked_for_more_than_a_clip() -> None:
     assert clips == [(float("-inf"), float("inf")), (0.0, 6.0)]
 
 
+def test_a_depthwise_convolution_takes_its_activation_in() -> None:
+    module = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.SiLU())
+    made, engines = built(module, "infer", "ieee", 2, 8, 6, 6)
+    assert [step.operation for step in made.plan.steps] == ["fetch", "convolution"]
+    (asked,) = engines.operations
+    assert asked.activation is not None and asked.activation.name == "silu"
+
+
 def test_a_sum_has_its_activation_in_its_own_step() -> None:
     def sum_of(activation: Activation | None) -> Node:
         operator = Binary(function="add", a=Ref(name="x"), b=Ref(name="z"), activation=activation)

@@ -66,11 +66,13 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     """Return the largest part of the operation that one engine can do, and that engine; the rest
     follows."""
     rest = msgspec.structs.replace(whole, residual=False, clip=NO_CLIP, activation=None)
+    # Only golow's own kernels have an activation that does more than clip.
+    possible = whole.activation is None or takes(whole)
     # Without tensor cores, the library's kernel with a fused residual is thirty times slower.
     slow = whole.residual and whole.arithmetic == "ieee"
     if whole.depthwise and (bare := _bare(build, whole)) is not None:
         return bare
-    if not slow and (engine := build.engines.choose(whole)) is not None:
+    if possible and not slow and (engine := build.engines.choose(whole)) is not None:
         return whole, engine
     if rest != whole and (engine := build.engines.choose(rest)) is not None:
         return rest, engine
