@@ -37,15 +37,15 @@ LEVELS = {
     "torchscript": ("#56B4E9", "s"),
     "compile": ("#E69F00", "^"),
     "cudagraph": ("#CC79A7", "D"),
-    "aotinductor": ("#A65628", "d"),
+    "aotinductor": ("#553300", "d"),
     "libtorch": ("#0072B2", "v"),
     "onednn": ("#D55E00", "X"),
     "cudnn": ("#D55E00", "X"),
     "onnxruntime": ("#009E73", "P"),
     "openvino": ("#882255", "*"),
-    "tensorrt": ("#117733", "p"),
+    "tensorrt": ("#000077", "p"),
     "jax": ("#999933", "H"),
-    "tensorflow": ("#AA4499", "p"),
+    "tensorflow": ("#7700DD", "p"),
 }
 OTHER_COLOUR, OTHER_MARKERS = "#707070", ("<", ">", "h", "8")
 VARIANTS: dict[str, Line] = {
@@ -53,7 +53,7 @@ VARIANTS: dict[str, Line] = {
     "freezing": (0, (5, 2)),
     "autotune": (0, (5, 2)),
     "max-autotune": (0, (3, 1, 1, 1)),
-    "cudagraph": (0, (1, 1)),
+    "cudagraph": (0, (1, 2)),
     "cudagraphs": (0, (1, 1)),
     "freezing-cudagraphs": (0, (3, 1, 1, 1, 1, 1)),
 }
