@@ -38,6 +38,7 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @needs_onednn
 def test_a_point_is_raced_once_and_shown(tmp_path: Path) -> None:
     out, page = tmp_path / "runs", tmp_path / "networks.md"

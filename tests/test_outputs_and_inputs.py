@@ -83,7 +83,7 @@ def test_integers_and_masks_in_and_nested_outputs_out() -> None:
         assert tensors[f"0/output/{position}"].limit == 0
 
 
-@pytest.mark.parametrize("family", ["gnmt", "dlrm"])
+@pytest.mark.parametrize("family", [pytest.param("gnmt", marks=pytest.mark.slow), "dlrm"])
 def test_a_training_step_with_several_inputs(family: str) -> None:
     result = golow.compare(
         built(family),
