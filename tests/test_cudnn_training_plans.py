@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE, POSITION, Built, Cell, KernelCall, Tensor
@@ -149,6 +150,36 @@ def test_a_depthwise_convolution_takes_its_activation_in() -> None:
     assert [step.operation for step in made.plan.steps] == ["fetch", "convolution"]
     (asked,) = engines.operations
     assert asked.activation is not None and asked.activation.name == "silu"
+
+
+class Timed(AskedEngines):
+    """Engines that were timed: what has a bias is slow."""
+
+    times = True
+
+    class gpu:
+        """A GPU whose passes over memory take no time."""
+
+        @staticmethod
+        def plain_ns(transferred: int, flops: int) -> float:
+            return 0.0
+
+    def time_of(self, operation: products.Convolution) -> float:
+        return 1e6 if operation.bias else 1e3
+
+
+def test_a_convolution_alone_gets_bias_and_activation_in_a_pass() -> None:
+    module = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.SiLU())
+    engines = Timed()
+    graph = lowered(module, "infer", (2, 8, 6, 6))
+    made = build_plan(graph, cast("Engines", engines), TYPES["ieee"], 4)
+    (asked,) = engines.operations
+    assert isinstance(asked, products.Convolution)
+    assert not asked.bias and asked.activation is None
+    alone, after = made.plan.steps[1:]
+    assert len(alone.reads) == 2 and alone.writes[0] in after.reads
+    assert [operand.shape for operand in after.reads] == [(2, 8, 6, 6), (8,)]
+    assert "a + b" in cast("KernelCall", made.calls[-1]).kernel.source
 
 
 def test_a_sum_has_its_activation_in_its_own_step() -> None:
