@@ -67,6 +67,19 @@ def test_the_command_writes_the_same_page_again(record: Path, page: Path, tmp_pa
     assert (tmp_path / "again.html").read_bytes() == page.read_bytes()
 
 
+def test_a_page_may_be_given_in_place_of_its_records(
+    record: Path, page: Path, tmp_path: Path
+) -> None:
+    assert write_report([page], tmp_path / "again.html").read_bytes() == page.read_bytes()
+    both = write_report([page, record], tmp_path / "both.html")
+    third = write_report([both, page], tmp_path / "third.html")
+    with unpacked(third) as folders:
+        assert [folder.name for folder in folders] == [record.name] * 3
+        assert all(store.load(folder) == COMPARED for folder in folders)
+    with pytest.raises(GolowError):
+        write_report([tmp_path / "none.html"], tmp_path / "never.html")
+
+
 def test_python_writes_a_page(tmp_path: Path) -> None:
     file = Result(COMPARED).report(tmp_path / "page.html")
     with unpacked(file) as [folder]:
@@ -100,6 +113,8 @@ def test_a_folder_that_is_no_record_is_an_error(tmp_path: Path) -> None:
         '{"one": {"/tmp/out.json": "x"}}',
         '{"one": {"a/./b": "x"}}',
         '{"one": {"a": 1}}',
+        '{"0-..": {"a": "x"}}',
+        '{"0-a/b": {"a": "x"}}',
         '{"one": {"a": "\\ud800"}}',
         "[" * 100_000,
     ],

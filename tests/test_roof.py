@@ -77,14 +77,15 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Roof:
 @needs_onednn
 def test_every_step_of_an_iteration_has_a_time_and_a_roof(measured: Roof) -> None:
     assert measured.level == "onednn"
-    assert [step.operation for step in sorted(measured.steps, key=lambda s: s.position)] == [
-        "convolution", "average_pool", "convolution", "average_pool", "reorder", "linear", "linear",
-        "linear",
+    steps = sorted(measured.steps, key=lambda step: step.position)
+    # Where reorders stand is the library's choice for the processor at hand.
+    assert [step.operation for step in steps if step.operation != "reorder"] == [
+        "convolution", "average_pool", "convolution", "average_pool", "linear", "linear", "linear",
     ]  # fmt: skip
     assert all(step.seconds and step.least > 0 for step in measured.steps)
     lost = [step.lost for step in measured.steps]
     assert lost == sorted(lost, reverse=True)  # type: ignore[type-var]
-    assert measured.layout_bytes == sum(s.bytes for s in measured.steps if s.layout_alone) > 0
+    assert measured.layout_bytes == sum(s.bytes for s in measured.steps if s.layout_alone)
     assert measured.time is not None
 
 
@@ -105,7 +106,7 @@ def shown(roof: Roof, top: int = 15) -> str:
 @needs_onednn
 def test_the_table_fits_and_says_what_is_moved_for_layout(measured: Roof) -> None:
     text = shown(measured, top=3)
-    assert "and 5 more steps" in text
+    assert f"and {len(measured.steps) - 3} more steps" in text
     assert "Moved for layout alone: " in text
     first = measured.steps[0]
     assert f"{first.position}  {first.operation}" in text

@@ -13,8 +13,8 @@ def report(
     records: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that golow compare, audit, profile, train or study run wrote, or CSV "
-            "files of golow study export."
+            help="Folders that golow compare, audit, profile, train or study run wrote, CSV "
+            "files of golow study export, or pages, whose records are taken."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),

@@ -59,18 +59,19 @@ def is_page(place: Path) -> bool:
 
 @contextmanager
 def unpacked(page: Path) -> Iterator[list[Path]]:
-    """The folders of the records in the page, while the block runs.
+    """The folders of the records in the page, by their names, while the block runs.
 
     Raises `GolowError` for a file that is no page of golow's or was damaged.
     """
     records = _records_in(page)
     with scratch_folder() as folder:
-        for number, contents in enumerate(records.values()):
+        places = [folder / str(number) / _name(record) for number, record in enumerate(records)]
+        for place, contents in zip(places, records.values(), strict=True):
             for name, text in contents.items():
-                target = folder / str(number) / name
+                target = place / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
-        yield [folder / str(number) for number in range(len(records))]
+        yield places
 
 
 def _records_in(page: Path) -> dict[str, dict[str, str]]:
@@ -82,15 +83,20 @@ def _records_in(page: Path) -> dict[str, dict[str, str]]:
         raise GolowError(f"{page} has a damaged record: {error}") from error
     if not isinstance(records, dict) or not records:
         raise GolowError(f"{page} is not a report of golow", "give a page that golow report wrote.")
-    for contents in records.values():
-        if not isinstance(contents, dict) or not all(map(_is_sound, contents.items())):
+    for record, contents in records.items():
+        sound = isinstance(contents, dict) and all(_is_sound(*entry) for entry in contents.items())
+        if not sound or not _is_sound(_name(record), "") or "/" in record:
             raise GolowError(f"{page} has a damaged record: its files are no names and texts")
     return records
 
 
-def _is_sound(entry: tuple[Any, Any]) -> bool:
+def _name(record: str) -> str:
+    """The record's own name, without its number in the page."""
+    return record.partition("-")[2] or record
+
+
+def _is_sound(name: str, text: Any) -> bool:
     """Whether it is a file inside its folder, with text."""
-    name, text = entry
     path = PurePosixPath(name)
     inside = name.isprintable() and name == str(path) and not {".", "..", "/"} & set(path.parts)
     return inside and isinstance(text, str) and not SURROGATE.search(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from golow.profiling import store as profile_store
 from golow.record import Comparison, GolowError
 from golow.report.comparison.table import workload_text
 from golow.report.page import audit, comparison, life, profile, several, study, training
-from golow.report.page.file import write_page
+from golow.report.page.file import is_page, unpacked, write_page
 from golow.report.published import PublishedGrid, grid
 from golow.report.records import exported_study, is_study, kind_of
 from golow.report.study.export import read_csv
@@ -34,13 +35,23 @@ class Shown(NamedTuple):
 def write_report(records: Sequence[Path], file: Path, reference: str = "") -> Path:
     """Write one page with all these records, in their order; returns the file.
 
-    records: folders that golow compare, audit, profile, train or study run wrote, or CSV files of
-    golow study export. reference: the name of published results, shown beside a study. Raises
-    `GolowError` for a place that is none, and if the page cannot be written.
+    records: folders that golow compare, audit, profile, train or study run wrote, CSV files of
+    golow study export, or pages, whose records are taken. reference: the name of published results,
+    shown beside a study. Raises `GolowError` for a place that is none, and if the page cannot be
+    written.
     """
     if not records:
         raise GolowError("there is nothing to report", "golow report runs/RECORD")
-    paper = grid(reference) if reference else None
+    with ExitStack() as open_pages:
+        places = [
+            place
+            for given in records
+            for place in (open_pages.enter_context(unpacked(given)) if is_page(given) else [given])
+        ]
+        return _write(places, file, grid(reference) if reference else None)
+
+
+def _write(records: Sequence[Path], file: Path, paper: PublishedGrid | None) -> Path:
     shown = [_shown(place, f"r{number}", paper) for number, place in enumerate(records)]
     for one in shown if len(shown) > 1 else ():
         for section in one.sections:
@@ -82,8 +93,8 @@ def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:
         return Shown(f"Study {rows[0].study}", study.sections(rows, name, paper))
     raise GolowError(
         f"{place} is no record",
-        "give a folder that golow compare, audit, profile, train or study run wrote, or a CSV file "
-        "of golow study export.",
+        "give a folder that golow compare, audit, profile, train or study run wrote, a CSV file of "
+        "golow study export, or a page of golow report.",
     )
 
 
