@@ -17,6 +17,7 @@ from golow.levels.vendor.onednn.builder import LEVEL, Builder, Chooser
 from golow.levels.vendor.onednn.library import Engine
 from golow.levels.vendor.onednn.steps import DTYPES, Built, Switches
 from golow.lower.graph import Graph
+from golow.lower.grouping import group_elements
 from golow.record import Unsupported
 
 
@@ -37,7 +38,17 @@ def require_runnable(graph: Graph) -> None:
     require_supported(LEVEL, graph, implemented(), DTYPES)
 
 
-def build_plan(graph: Graph, engine: Engine, layout_of: Chooser, switches: Switches) -> Built:
-    """Return the plan in these layouts. Raises `Unsupported`, also if oneDNN refuses a shape."""
+def build_plan(
+    graph: Graph, engine: Engine, layout_of: Chooser, switches: Switches, generates: bool = False
+) -> Built:
+    """Return the plan in these layouts. generates: whether kernels can be compiled here. Raises
+    `Unsupported`, also if oneDNN refuses a shape."""
     require_runnable(graph)
-    return Builder(graph, engine, layout_of, switches).build(implemented())
+    arranged_graph = arranged(graph, generates)
+    return Builder(arranged_graph, engine, layout_of, switches, generates).build(implemented())
+
+
+def arranged(graph: Graph, generates: bool) -> Graph:
+    """Return the graph as its plan follows it: functions of elements in groups, where kernels can
+    be compiled for them."""
+    return group_elements(graph) if generates else graph

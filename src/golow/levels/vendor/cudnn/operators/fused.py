@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.gathering import repeated
-from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused, input_name
 from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory
 from golow.levels.vendor.cudnn.operators.pointwise import (
@@ -16,6 +15,7 @@ from golow.levels.vendor.cudnn.operators.pointwise import (
 from golow.levels.vendor.cudnn.steps import Tensor, aligned, is_dense
 from golow.levels.vendor.expressions import Name, expression
 from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.views import View
 from golow.lower.graph import Node, Ref
 from golow.lower.operator import Operator, record_of
 from golow.lower.operators import fused as group

@@ -8,8 +8,8 @@ from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, SRC
-from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.seen import dense
 from golow.lower.operators.slice import Slice
 
 
@@ -24,20 +24,11 @@ def take_range(build: Builder, arguments: Slice) -> None:
     offsets = [0] * len(x.shape)
     offsets[arguments.axis] = arguments.start
     part = x.layout.part(output.shape, offsets)
-    target = _dense(output.shape, x.layout.strides)
+    target = dense(output.shape, x.layout.strides)
     result = build.new(output.name, output.shape, target)
     primitive = Primitive(build.engine, "reorder", part, target)
     build.call(primitive, {SRC: x._replace(descriptor=part)}, {DST: result})
     build.define(0, result)
-
-
-def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
-    """A layout without gaps, with the axes in the order of these strides."""
-    found, step = [0] * len(shape), 1
-    for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
-        found[axis] = step
-        step *= shape[axis]
-    return Descriptor.strided(shape, found)
 
 
 def _with_numpy(build: Builder, arguments: Slice) -> None:
