@@ -121,7 +121,7 @@ def expression(operator: Operator, values: Mapping[str, Name]) -> str:
         text += f" * rsqrtf({floating(operator.variance)} + {number(operator.epsilon)})"
         for sign, vector in (("*", operator.scale), ("+", operator.shift)):
             text += "" if vector is None else f" {sign} {floating(vector)}"
-        return text
+        return with_activation(text, operator.activation)
     raise ValueError(f"{operator.op()} is no function of elements")
 
 
