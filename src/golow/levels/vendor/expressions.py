@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from golow.levels.vendor.formulas import derivative, with_activation
 from golow.levels.vendor.literals import number
-from golow.lower.graph import Ref
-from golow.lower.operator import Operator
+from golow.lower.graph import Node, Ref, Value
+from golow.lower.operator import Operator, record_of
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
@@ -123,6 +123,16 @@ def expression(operator: Operator, values: Mapping[str, Name]) -> str:
             text += "" if vector is None else f" {sign} {floating(vector)}"
         return with_activation(text, operator.activation)
     raise ValueError(f"{operator.op()} is no function of elements")
+
+
+def is_written(node: Node, values: Mapping[str, Value]) -> bool:
+    """Whether there is C for this function of elements: an activation may have none."""
+    operator = record_of(node)
+    names = {n: Name("x", values[n].dtype, values[n].dtype) for n in node.references()}
+    try:
+        return operator is not None and bool(expression(operator, names))
+    except (KeyError, ValueError):
+        return False
 
 
 def _as(name: Name, dtype: str) -> str:

@@ -8,6 +8,7 @@ from functools import cache
 
 import msgspec
 
+from golow.levels.vendor.expressions import is_written
 from golow.levels.vendor.implementation import (
     Implementation,
     implementations,
@@ -67,7 +68,7 @@ def arranged(graph: Graph, generates: bool) -> Graph:
             return node
         return alone[node.name] if _has_primitive(alone[node.name], values) else node
 
-    grouped = group_elements(graph)
+    grouped = group_elements(graph, lambda node: is_written(node, values))
     return msgspec.structs.replace(grouped, nodes=tuple(map(kept, grouped.nodes)))
 
 
