@@ -60,13 +60,15 @@ def arranged(graph: Graph, generates: bool) -> Graph:
     be compiled for them. What stands alone and has a primitive stays as it is."""
     if not generates:
         return graph
-    values, alone = graph.values(), {node.name: node for node in graph.nodes}
+    values = graph.values()
+    makers = {v.name: node for node in graph.nodes for v in node.outputs if v is not None}
 
     def kept(node: Node) -> Node:
         group = Fused.of(node)
         if group is None or len(group.program) > 1:
             return node
-        return alone[node.name] if _has_primitive(alone[node.name], values) else node
+        alone = makers[group.yields[0]]
+        return alone if _has_primitive(alone, values) else node
 
     grouped = group_elements(graph, lambda node: is_written(node, values))
     return msgspec.structs.replace(grouped, nodes=tuple(map(kept, grouped.nodes)))
