@@ -88,19 +88,22 @@ def _body(lines: list[str]) -> str:
 # ---------------------------------------------------------------- reductions
 
 SUMS = {"sum": "sum", "mean": "sum / columns"}
+REDUCED = ("sum", "mean", "maximum", "minimum")
 EXTREMES = {"maximum": (">", "max"), "minimum": ("<", "min")}
 
 
 def reduction(function: str, dtype: str, result: str, rows: int, columns: int) -> Kernel:
     """Pointers: x -> one number for each row. function: sum, mean, maximum or minimum, which is NaN
     where a row has one. Raises KeyError for another one."""
-    kind, target = C_TYPES[dtype], C_TYPES[result]
+    # Truth values are compared as bytes: OpenMP does not reduce them.
+    kind = C_TYPES["uint8" if dtype == "bool" else dtype]
+    target = C_TYPES[result]
     lines = [
         f"    const {kind}* const x = static_cast<{kind}*>(pointers[0]) + row * columns;",
         f"    {target}* const y = static_cast<{target}*>(pointers[1]) + row;",
     ]
     if function in EXTREMES:
-        lines += _extreme(function, kind, target)
+        lines += _extreme(function, kind)
     else:
         lines += _sum(SUMS[function], "double" if dtype == "float32" else "long long", target)
     return Kernel(_body(lines), (*parts(rows, rows * columns), columns))
@@ -115,8 +118,9 @@ def _sum(value: str, kind: str, target: str) -> list[str]:
     ]
 
 
-def _extreme(function: str, kind: str, target: str) -> list[str]:
+def _extreme(function: str, kind: str) -> list[str]:
     sign, clause = EXTREMES[function]
+    nothing = 'unordered ? __builtin_nanf("")' if kind == "float" else "unordered ? most"
     return [
         f"    {kind} most = x[0];",
         "    int unordered = 0;",
@@ -125,5 +129,5 @@ def _extreme(function: str, kind: str, target: str) -> list[str]:
         f"      most = x[k] {sign} most ? x[k] : most;",
         "      unordered |= x[k] != x[k];",
         "    }",
-        f'    y[0] = unordered ? static_cast<{target}>(__builtin_nanf("")) : most;',
+        f"    y[0] = {nothing} : most;",
     ]

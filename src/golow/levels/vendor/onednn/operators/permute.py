@@ -7,6 +7,7 @@ from typing import Any
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.copying import copied, view_of
 from golow.lower.operators.permute import Permute
 
 
@@ -15,6 +16,11 @@ def permute(build: Builder, arguments: Permute) -> None:
     tensor = build.tensor(arguments.x)
     if tensor.descriptor is None:
         order = arguments.order
+        if build.generates:
+            view = view_of(tensor, tensor.shape)
+            strides = tuple(view.strides[axis] for axis in order)
+            copied(build, tensor, view._replace(strides=strides))
+            return
 
         def run(x: Any, y: Any) -> None:
             y[...] = x.transpose(order)
