@@ -234,7 +234,7 @@ def test_every_value_is_where_its_plan_says(name: str, mode: Mode) -> None:
 
 @pytest.mark.parametrize(("mode", "norms"), [("infer", 13), ("train", 52)])
 def test_steps_of_llama(mode: Mode, norms: int) -> None:
-    """A kernel for each of 13 norms; in training three more, for x and in two steps for the weight."""
+    """A kernel for each of 13 norms; in training one more for x and two for the weight."""
     graph = lowered("llama_tiny", mode, batch=2, sequence=64)
     made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)
     found = Counter(step.operation for step in made.plan.steps)
