@@ -36,9 +36,13 @@ def name_rms_norm(graph: Graph) -> Graph:
 class _Reading(Links):
     """Links, with questions about operators."""
 
+    def position(self, value: object) -> int | None:
+        """Position of the node that makes the value; None for a number or an input."""
+        return self.maker.get(value.name) if isinstance(value, Ref) else None
+
     def of(self, value: object, kind: type[Kind]) -> Kind | None:
         """The arguments of the node that makes the value, if it is this operator."""
-        position = self.maker.get(value.name) if isinstance(value, Ref) else None
+        position = self.position(value)
         return None if position is None else kind.of(self.nodes[position])
 
     def after(self, position: int, kind: type[Kind]) -> tuple[int, Kind] | None:
@@ -124,8 +128,8 @@ def _norm(links: _Reading, root: int) -> _Norm | None:
         return None
     if plus.function != "add" or isinstance(plus.b, Ref) or plus.activation is not None:
         return None
-    inside = [links.maker[item.name] for item in (mean.x, plus.a, shifted) if _is_made(links, item)]
-    if len(inside) != 3 or any(not links.is_read_once(position) for position in inside):
+    inside = [links.position(item) for item in (mean.x, plus.a, shifted)]
+    if any(position is None or not links.is_read_once(position) for position in inside):
         return None
     deviation = Ref(name=result(links.nodes[root]))
     for reader in links.readers[deviation.name]:
@@ -134,7 +138,7 @@ def _norm(links: _Reading, root: int) -> _Norm | None:
             continue
         count = len(links.shape(x))
         if mean.axes and mean.axes == tuple(range(mean.axes[0], count)):
-            nodes = (*inside, root, reader)
+            nodes = (*(position for position in inside if position is not None), root, reader)
             return _Norm(x, count - mean.axes[0], float(plus.b), nodes)
     return None
 
@@ -314,7 +318,3 @@ def _backward(links: _Reading, norm: _Norm, gradient: _Gradient) -> dict[int, tu
     replaced: dict[int, tuple[Node, ...]] = dict.fromkeys(gradient.of_weight, ())
     replaced[gradient.last] = (written(base, operator, outputs=outputs, absorbed=absorbed),)
     return replaced
-
-
-def _is_made(links: _Reading, item: object) -> bool:
-    return isinstance(item, Ref) and item.name in links.maker
