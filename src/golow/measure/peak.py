@@ -30,7 +30,7 @@ SECONDS, LIMIT = 0.5, 120.0  # of measuring, and for the whole process
 SLACK = 2.0
 """By how much a level may be faster than the measured peak allows: a measurement on a busy machine
 is too low, and other code may be better than the library's."""
-ATTEMPTS = 3  # measurements of a peak before a level is refused
+ATTEMPTS = 2  # measurements of a peak before a level is refused
 
 
 class Peak(Record, frozen=True, kw_only=True):
