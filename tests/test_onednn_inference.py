@@ -58,3 +58,33 @@ def test_joined_blocks_stay_blocks() -> None:
     found = [step.operation for step in steps(Running(network, lambda _: LAYOUTS["blocked"]))]
     layer = ["batch_norm_inference", "convolution", "concatenate"]
     assert found == ["convolution", *layer, *layer]
+
+
+# ---------------------------------------------------------------- rows
+
+
+class Turned(nn.Module):
+    """Linear layers over a batch that was transposed, as in attention that takes the sequence
+    first, and one whose weight is a transposed view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(24, 40), nn.Linear(40, 24, bias=False)
+        self.last = nn.Parameter(torch.randn(24, 7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = nn.functional.gelu(self.wide(x.transpose(0, 1)))
+        y = self.narrow(hidden).transpose(0, 1) + x
+        return nn.functional.linear(y, self.last.T)
+
+
+@pytest.mark.parametrize("way", LAYOUTS)
+@pytest.mark.parametrize("shape", [(3, 5, 24), (1, 5, 24), (5, 1, 24)])
+def test_a_linear_layer_in_three_ways(shape: tuple[int, ...], way: str) -> None:
+    """No way copies rows that lie in another order."""
+    torch.manual_seed(0)
+    network = lower(Turned(), torch.randn(*shape), "infer")
+    running = Running(network, lambda _: LAYOUTS[way])
+    found = steps(running)
+    assert [step.operation for step in found] == ["linear", "linear", "binary", "linear"]
+    assert_right(network, compute(network, lambda _: LAYOUTS[way]))

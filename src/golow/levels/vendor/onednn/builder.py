@@ -46,7 +46,7 @@ class Builder:
     """Builds the steps of one graph, node by node.
 
     layout_of: the format tag (ANY, CHANNELS_LAST, a block's) for the convolution at a position of
-    the graph.
+    the graph; for a linear layer it stands for a way to compute it.
     """
 
     def __init__(
