@@ -30,8 +30,9 @@ from golow.levels.vendor.onednn.eltwise import post_ops
 from golow.levels.vendor.onednn.library import Descriptor, dims
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.refusing import without_algorithm
-from golow.levels.vendor.onednn.rows import in_rows
+from golow.levels.vendor.onednn.rows import Rows, as_rows, in_rows
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.onednn.views import folded
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.linear import Linear
@@ -70,23 +71,36 @@ def linear(build: Builder, arguments: Linear) -> None:
     """activation(x weight^T + bias + residual); leading dimensions of x count as rows."""
     output, bias = build.output(), arguments.bias
     columns, inner = build.value(arguments.weight).shape
-    infer = build.graph.mode == "infer"
-    x, layout = in_rows(build, arguments.x, columns, any_order=infer)
+    rows, residual = _alike(build, arguments)
+    number = math.prod(output.shape[:-1])
     product = Product(
-        build, math.prod(output.shape[:-1]), inner, columns, arguments.weight, bias is not None,
-        arguments.residual is not None, post_ops(arguments.activation),
+        build, number, inner, columns, arguments.weight, bias is not None,
+        residual is not None, post_ops(arguments.activation),
     )  # fmt: skip
     made = _way(build, product)(product)
-    result = build.new(output.name, output.shape, layout)
-    reads = {SRC: x._replace(descriptor=made.x), WEIGHTS: made.weight}
+    shape = number, columns
+    result = build.new(output.name, shape, Descriptor.plain(shape))
+    reads = {SRC: rows.tensor._replace(descriptor=made.x), WEIGHTS: made.weight}
     if bias is not None:
         line = build.wanted(bias, Descriptor.plain((columns,)))
         reads[BIAS] = line._replace(descriptor=made.bias)
-    if arguments.residual is not None:
-        added = build.wanted(arguments.residual, layout)
-        reads[POST_OP_STRIDE | SRC_1] = added._replace(descriptor=made.result)
+    if residual is not None:
+        reads[POST_OP_STRIDE | SRC_1] = residual.tensor._replace(descriptor=made.result)
     build.call(made.primitive, reads, {DST: result._replace(descriptor=made.result)})
-    build.define(0, result)
+    build.views.define(rows.result(result))
+
+
+def _alike(build: Builder, arguments: Linear) -> tuple[Rows, Rows | None]:
+    """The rows of x and of the residual, in the same order: row-major if they lie differently."""
+    rows = in_rows(build, arguments.x)
+    if arguments.residual is None:
+        return rows, None
+    residual = in_rows(build, arguments.residual)
+    if rows.outer == residual.outer:
+        return rows, residual
+    both = (build.plain(arguments.x), build.plain(arguments.residual))
+    first, second = (as_rows(folded(tensor)) for tensor in both)
+    return first, second
 
 
 def _way(build: Builder, product: Product) -> Callable[[Product], Made]:
