@@ -191,3 +191,31 @@ def test_slices_are_right(stem: bool, layout: str) -> None:
         for position, right in enumerate(wanted):
             error = np.abs(results[f"output/{position}"] - right.detach().numpy()).max()
             assert error < 1e-5, position
+
+
+# ---------------------------------------------------------------- operands that are repeated
+
+
+class Biased(nn.Module):
+    """A bias for each channel of an image, and a mask between the axes of scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(16, 16, 2, stride=2)
+        self.mask = nn.Parameter(torch.randn(4, 1, 16, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x)
+        return y.reshape(len(x), 4, 4, 16, 16) + self.mask
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_operand_is_repeated_by_reference_code(layout: str) -> None:
+    torch.manual_seed(0)
+    network = lower(Biased(), torch.randn(2, 16, 8, 8), "infer")
+    found = steps(Running(network, lambda _: LAYOUTS[layout]))
+    added = [step.implementation for step in found if step.operation == "binary"]
+    assert len(added) == 2
+    assert not any(name.startswith("ref") for name in added)
+    assert "numpy" not in {step.implementation for step in found}
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))

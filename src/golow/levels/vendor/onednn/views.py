@@ -87,7 +87,7 @@ class Views:
         build, shape = self._build, shape_of(view)
         layout = strided(view)
         if layout is not None:
-            target = made = _dense(shape, layout.strides)
+            target = made = dense(shape, layout.strides)
         else:
             layout = _of_parts(view)
             target, made = Descriptor.plain(layout.shape), Descriptor.plain(shape)
@@ -146,7 +146,7 @@ def _of_parts(view: Folded) -> Descriptor:
     return Descriptor.strided(sizes, steps)
 
 
-def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
+def dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
     """A layout without gaps, with the axes in the order of these strides."""
     found, step = [0] * len(shape), 1
     for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
