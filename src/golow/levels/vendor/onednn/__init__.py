@@ -61,13 +61,14 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
-    """Return the passes that both vendor levels apply to the captured graph, and the fusion of
-    oneDNN's batch norm with relu."""
+    """Return the passes that both vendor levels apply to the captured graph, the fusion of
+    oneDNN's batch norm with relu, and the pass for recurrent layers."""
+    from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
     from golow.lower.normalization import fuse_batch_norm_relu
     from golow.lower.vendor import vendor_passes
 
     further = (fuse_batch_norm_relu,) if workload.mode == "train" else ()
-    return vendor_passes(workload.mode, workload.optimizer, further)
+    return vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences)
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
