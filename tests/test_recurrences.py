@@ -1,6 +1,6 @@
 """Recurrent layers as one operator for a layer and direction: what is captured, what unfolding
-gives, and oneDNN's primitives against float64. `GOLOW_EXAMPLES=100 pytest tests/test_recurrences.py` draws
-more."""
+gives, and oneDNN's primitives against float64. `GOLOW_EXAMPLES=100 pytest
+tests/test_recurrences.py` draws more."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def loop_gradients(
         y, last = loop(kind, backwards, *(None if i is None else next(left) for i in given))  # type: ignore[arg-type]
         return (y,) if last is None or last_gradient is None else (y, last)
 
-    found, pull = torch.func.vjp(results, *there)
+    found, pull = torch.func.vjp(results, *there)  # type: ignore[misc]
     gradients = iter(pull((gradient,) if last_gradient is None else (gradient, last_gradient)))
     return found, tuple(None if item is None else next(gradients) for item in given)
 

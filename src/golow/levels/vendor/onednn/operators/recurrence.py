@@ -87,7 +87,7 @@ def recurrence(build: Builder, arguments: Recurrence) -> None:
         writes[WORKSPACE] = build.new(name, (record.bytes,), record, "uint8")
         kept = Kept(primitive, states | results, writes[WORKSPACE], sizes.last)
         build.note(build.output_name(0), kept)
-    build.call(primitive, states | weights, writes)
+    build.call(primitive, weights | states, writes)
     build.define(0, results[DST])
     if sizes.last:
         _define_state(build, 1, results[DST_ITER_C])
@@ -99,8 +99,8 @@ def recurrence_backward(build: Builder, arguments: RecurrenceBackward) -> None:
     sizes = sizes_of(build, arguments, kept.last)
     primitive = backward_primitive(build, sizes, kept.primitive)
     reads = {
-        **kept.arguments,
         **_weights(build, arguments, primitive, sizes),
+        **kept.arguments,
         WORKSPACE: kept.workspace,
         DIFF_DST: build.plain(arguments.gradient),
     }
