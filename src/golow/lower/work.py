@@ -147,7 +147,7 @@ def _attention(node: Node, values: Values) -> float:
 
 
 def _recurrence(node: Node, values: Values) -> float:
-    """A layer that a captured training step has whole: every row of every step meets all weights."""
+    """A layer that a captured training step has whole: each row of a step meets all weights."""
     steps, rows, _ = _shape(node.keywords["x"], values)
     weights = (node.keywords[name] for name in ("input_weight", "hidden_weight", "projection"))
     counts = (math.prod(_shape(w, values)) for w in weights if w is not None)

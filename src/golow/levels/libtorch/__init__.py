@@ -40,9 +40,10 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     autocast it names the first alone."""
     from golow.levels.libtorch.emit import not_emitted
     from golow.levels.libtorch.placement import products, with_casts
+    from golow.lower.passes import CLEAN_UP, apply
     from golow.lower.recurrences import unfold_recurrences
 
-    dtype, graph = products(workload), unfold_recurrences(graph)
+    dtype, graph = products(workload), apply(graph, (unfold_recurrences, *CLEAN_UP))
     try:
         graph = with_casts(graph, dtype)
     except Unsupported as refusal:
