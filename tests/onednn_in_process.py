@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 import in_process
 from golow.levels.vendor.bundle_arrays import STATE
+from golow.levels.vendor.onednn import own_passes
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine, channel_block
 from golow.levels.vendor.onednn.planning import build_plan
 from golow.levels.vendor.onednn.steps import Built, Switches
-from golow.lower.normalization import fuse_batch_norm_relu
 from golow.record import KEPT, Mode, Optimizer
 from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
 
@@ -32,8 +32,7 @@ def lower(
     loss: str = "cross_entropy",
 ) -> Network:
     """A workload as the level lowers it."""
-    further = (fuse_batch_norm_relu,) if mode == "train" else ()
-    return in_process.lower(module, inputs, mode, optimizer, loss, further)
+    return in_process.lower(module, inputs, mode, optimizer, loss, own_passes(mode))
 
 
 class Running:

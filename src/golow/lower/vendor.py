@@ -9,7 +9,13 @@ from golow.lower.canonical import canonicalise
 from golow.lower.decomposition import decompose
 from golow.lower.folding import fold_batch_norm, trim_kernels
 from golow.lower.functional import make_functional
-from golow.lower.fusion import drop_copies, fuse_activation, fuse_padding, fuse_residual
+from golow.lower.fusion import (
+    drop_conversions,
+    drop_copies,
+    fuse_activation,
+    fuse_padding,
+    fuse_residual,
+)
 from golow.lower.passes import Pass, eliminate_dead_code
 from golow.lower.products import join_rows
 from golow.lower.training import name_global_pooling, take_gradients_from_results
@@ -27,6 +33,7 @@ def vendor_passes(
     if mode == "infer":
         return (
             *CANONICAL,
+            drop_conversions,
             fuse_padding,
             fold_batch_norm,
             fuse_residual,
@@ -39,6 +46,7 @@ def vendor_passes(
     update.__name__ = append_update.__name__  # type: ignore[attr-defined]
     return (
         *CANONICAL,
+        drop_conversions,
         fuse_padding,
         name_global_pooling,
         take_gradients_from_results,
