@@ -32,7 +32,7 @@ def place(
             return tensor.to(device, kind)
         return tensor.to(device, kind, memory_format=order_of(tensor, order))
 
-    module._apply(placed)
+    module._apply(placed)  # type: ignore[no-untyped-call]
 
 
 def order_of(tensor: Tensor, order: torch.memory_format) -> torch.memory_format:
