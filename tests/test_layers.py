@@ -33,6 +33,8 @@ from golow.workload.request import Request
 from networks import Pause
 from one_run import program_cache
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 MODES: list[Mode] = ["infer", "train"]
 SLOW = pytest.mark.slow
 

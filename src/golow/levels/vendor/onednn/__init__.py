@@ -71,8 +71,11 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes after the common fusions: what oneDNN's primitives can also absorb."""
     from golow.lower.normalization import fuse_batch_norm_relu, fuse_inference_relu
+    from golow.lower.products import scale_products
 
-    return (fuse_batch_norm_relu,) if mode == "train" else (fuse_inference_relu,)
+    if mode == "train":
+        return (fuse_batch_norm_relu,)
+    return fuse_inference_relu, scale_products
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
