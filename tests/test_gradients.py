@@ -26,6 +26,7 @@ from golow.lower.operators.layer_norm import LayerNormBackward
 from golow.lower.operators.max_pool import MaxPoolBackward
 from golow.lower.operators.nll_loss import NllLossBackward
 from golow.lower.operators.recurrence import GATES, RecurrenceBackward
+from golow.lower.operators.rms_norm import RmsNormBackward
 from golow.lower.operators.softmax import SoftmaxBackward
 from golow.lower.operators.take import TakeBackward
 from one_call import tensor
@@ -213,6 +214,23 @@ def layer_norms(draw: st.DrawFn) -> Case:
     return Case(given, ("x", "weight", "bias"), backward, (True, affine, affine))
 
 
+@st.composite
+def rms_norms(draw: st.DrawFn) -> Case:
+    axes = draw(st.integers(1, 2))
+    weight = tensor(*(2, 3, 4)[3 - axes :]) if draw(some) else None
+    x = tensor(2, 3, 4)
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {
+            "gradient": gradient, "x": results[2], "deviation": results[1], "weight": weight,
+            "added": None, "axes": axes,
+        }  # fmt: skip
+
+    residual = tensor(2, 3, 4, seed=1) if draw(some) else None
+    given = {"x": x, "residual": residual, "weight": weight, "axes": axes, "epsilon": 1e-3}
+    return Case(given, ("x", "weight"), backward, (True, weight is not None))
+
+
 ADDED = st.sampled_from([(1, 1), (2, 1), (1, 4), (2, 4)])
 
 
@@ -266,6 +284,7 @@ GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     MaxPoolBackward: pools(maximum=True),
     NllLossBackward: losses(),
     RecurrenceBackward: recurrences(),
+    RmsNormBackward: rms_norms(),
     SoftmaxBackward: softmaxes(),
     TakeBackward: taken(),
 }

@@ -136,6 +136,10 @@ def examples() -> dict[str, Node]:
         "recurrence_backward": layer | {"gradient": x, "last_gradient": x, "output": x},
         "reduce": {"function": "sum", "x": x, "axes": (0, 1), "keep": False},
         "reshape": {"x": x, "shape": (6,)},
+        "rms_norm": {"x": x, "residual": x, "weight": None, "axes": 1, "epsilon": 1e-6},
+        "rms_norm_backward": {
+            "gradient": x, "x": x, "deviation": x, "weight": x, "added": None, "axes": 1,
+        },
         "rmsprop_update": {
             "parameter": x, "square": x, "momentum": None, "gradient": x, "learning_rate": x,
             "smoothing": 0.99, "epsilon": 1e-8, "factor": 0.0, "weight_decay": 0.0, "clip": x,

@@ -9,7 +9,13 @@ from golow.lower.canonical import canonicalise
 from golow.lower.decomposition import decompose
 from golow.lower.folding import fold_batch_norm, trim_kernels
 from golow.lower.functional import make_functional
-from golow.lower.fusion import drop_copies, fuse_activation, fuse_padding, fuse_residual
+from golow.lower.fusion import (
+    drop_conversions,
+    drop_copies,
+    fuse_activation,
+    fuse_padding,
+    fuse_residual,
+)
 from golow.lower.passes import Pass, eliminate_dead_code
 from golow.lower.products import join_rows
 from golow.lower.recurrences import unfold_recurrences
@@ -33,6 +39,7 @@ def vendor_passes(
         return (
             recurrences,
             *CANONICAL,
+            drop_conversions,
             fuse_padding,
             fold_batch_norm,
             fuse_residual,
@@ -46,6 +53,7 @@ def vendor_passes(
     return (
         recurrences,
         *CANONICAL,
+        drop_conversions,
         fuse_padding,
         name_global_pooling,
         take_gradients_from_results,
