@@ -79,7 +79,7 @@ def test_times_of_a_machine_that_was_busy_are_marked() -> None:
     busy = msgspec.structs.replace(epoch(1), wait_share=0.25)
     text = shown(training([run("eager", [busy]), run("cudnn", [epoch(1)])]))
     assert "133 us*" in text
-    assert "waited for a core, up to 25% of the time" in text
+    assert "waited for a core, up to 25% of the time, summed over threads" in " ".join(text.split())
     assert "*" not in shown(training([run("eager", [epoch(1)])]))
 
 
