@@ -193,6 +193,32 @@ def test_slices_are_right(stem: bool, layout: str) -> None:
             assert error < 1e-5, position
 
 
+class Shuffled(nn.Module):
+    """Channels of two convolutions in turn, of which one half goes on, as in ShuffleNet."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, channels, 1), nn.Conv2d(3, channels, 1)
+        self.last = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = torch.cat([self.one(x), self.other(x)], 1)
+        shuffled = joined.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+        kept, on = shuffled.chunk(2, 1)
+        return torch.cat([kept, self.last(on)], 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [10, 9])  # 9: a half ends between two that are in turn
+def test_shuffled_channels(channels: int, layout: str) -> None:
+    torch.manual_seed(0)
+    network = lower(Shuffled(channels), torch.randn(2, 3, 4, 4), "infer")
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+    found = [s.operation for s in steps(Running(network, lambda _: LAYOUTS[layout]))]
+    if layout == "channels_last" and channels % 2 == 0:  # each half is copied once
+        assert sum(operation in ("slice", "reorder") for operation in found[1:]) == 2
+
+
 # ---------------------------------------------------------------- operands that are repeated
 
 
