@@ -219,6 +219,26 @@ def test_shuffled_channels(channels: int, layout: str) -> None:
         assert sum(operation in ("slice", "reorder") for operation in found[1:]) == 2
 
 
+# ---------------------------------------------------------------- means over images
+
+
+class Means(nn.Module):
+    """With and without the axes that are left."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3)) + (x - x.mean((2, 3), keepdim=True)).relu().mean((-1, -2))
+
+
+@pytest.mark.parametrize("channels", [3, 16])
+def test_a_mean_over_an_image_is_a_pooling(channels: int) -> None:
+    torch.manual_seed(0)
+    network = lower(Means(), torch.randn(2, channels, 9, 5), "infer")
+    found = [step.operation for step in steps(Running(network))]
+    assert found.count("adaptive_average_pool") == 3
+    assert "reduce" not in found
+    assert_right(network, compute(network))
+
+
 # ---------------------------------------------------------------- operands that are repeated
 
 
