@@ -63,9 +63,11 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the level's
     own."""
+    from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
     from golow.lower.vendor import vendor_passes
 
-    return vendor_passes(workload.mode, workload.optimizer, own_passes(workload.mode))
+    further = own_passes(workload.mode)
+    return vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
