@@ -20,6 +20,7 @@ import optimizers
 from golow.levels.torch.in_double import InDouble
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, Pass, apply
+from golow.lower.recurrences import unfold_recurrences
 from golow.lower.vendor import vendor_passes
 from golow.record import Mode, Optimizer
 from golow.workload.captured import capture
@@ -67,8 +68,10 @@ def lower(
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
     further: tuple[Pass, ...] = (),
+    recurrences: Pass = unfold_recurrences,
 ) -> Network:
-    """Prepare, capture and lower, as `golow.compare` does. further: passes of one level alone."""
+    """Prepare, capture and lower, as `golow.compare` does. further, recurrences: passes of one
+    level alone."""
     prepared = prepare(
         Request(
             module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
@@ -76,9 +79,8 @@ def lower(
     )
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
-    return Network(
-        prepared, apply(clean, vendor_passes(mode, optimizer, further)), captured.constants
-    )
+    passes = vendor_passes(mode, optimizer, further, recurrences)
+    return Network(prepared, apply(clean, passes), captured.constants)
 
 
 def clipped(found: Tensors) -> Tensors:

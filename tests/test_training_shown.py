@@ -85,7 +85,10 @@ def test_times_of_a_machine_that_was_busy_are_marked() -> None:
 
 def test_a_training_of_which_nothing_was_trained_is_shown_too() -> None:
     plan = paper_like(seeds=1, epochs=1, steps=1).plan
-    assert "0 of 4 runs finished" in shown(Training(plan=plan, runs=()))
+    nothing = shown(Training(plan=plan, runs=()))
+    assert "0 of 4 runs finished" in nothing
+    assert "no level has begun to train; golow train --resume FOLDER continues" in nothing
+    assert "accuracy" not in nothing  # no table without rows
 
 
 PROGRESS = TrainingProgress("eager", "default", 0, 2, 10, 40, 469, 0.25, 0.975, 12345.6, 75.0)

@@ -48,7 +48,10 @@ def render(training: Training, console: Console | None = None) -> None:
     plan, rows = training.plan, list(rows_of(training))
     console.print(Text(heading(training), style="bold"))
     console.print(Text(f"{conditions(plan)}\n{machine(plan)}", style="dim"))
-    console.print(table(training, rows))
+    if rows:
+        console.print(table(training, rows))
+    else:
+        console.print(Text("no level has begun to train; golow train --resume FOLDER continues"))
     for row in rows:
         for said in _said(row, training):
             console.print(said)
