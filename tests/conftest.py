@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from browser import Browser, browser
+from forked_workers import ForkServer, forked_workers
 
 torch.set_num_threads(1)
 
@@ -18,3 +19,18 @@ def window() -> Iterator[Browser]:
     """A window of an installed browser."""
     with browser() as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """What forks the workers of this process's tests."""
+    server = ForkServer()
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def forked(fork_server: ForkServer) -> Iterator[None]:
+    """The workers of this module are forked from a process that has imported torch."""
+    with forked_workers(fork_server):
+        yield

@@ -1,12 +1,8 @@
-"""Runs generated kernels without a GPU: their threads, which share nothing, one after the other, as
-C++ for this processor."""
+"""Follows the plans of networks without a GPU: golow's own kernels run on this processor, as
+`cuda_host.py` does it."""
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
-import re
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from cuda_host import run
 from golow.levels.vendor.cudnn.builder import Builder
 from golow.levels.vendor.cudnn.ending import finish
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.planning import arranged, implemented
 from golow.levels.vendor.cudnn.precision import TYPES, Types
@@ -28,76 +25,10 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
 Named = dict[str, np.ndarray]
-
-# What the kernels need of CUDA. Conversions round to nearest even, as the GPU's do.
-HEADER = """
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#define __global__
-#define __device__
-struct Dim { unsigned x, y, z; };
-static Dim threadIdx, blockIdx, blockDim, gridDim;
-inline float __int_as_float(unsigned bits) { float f; memcpy(&f, &bits, 4); return f; }
-template <typename T> inline void atomicAdd(T* at, T value) { *at = *at + value; }
-inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-struct __nv_bfloat16 {
-  uint16_t bits;
-  __nv_bfloat16() = default;
-  __nv_bfloat16(float value) {
-    uint32_t b; memcpy(&b, &value, 4);
-    bits = std::isnan(value) ? 0x7fff : (b + 0x7fff + ((b >> 16) & 1)) >> 16;
-  }
-  operator float() const { return __int_as_float(static_cast<unsigned>(bits) << 16); }
-};
-using __half = _Float16;
-inline float __bfloat162float(__nv_bfloat16 value) { return value; }
-inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
-inline float __half2float(__half value) { return static_cast<float>(value); }
-inline __half __float2half(float value) { return static_cast<__half>(value); }
-"""
-
-
-def run(kernel: Kernel, arrays: list[np.ndarray], folder: Path) -> None:
-    """Launch a kernel whose source names its parameters by macros, as `fused.cu` does. arrays: its
-    pointers, at least 16 bytes aligned; outputs are written in place. folder: keeps what was
-    compiled."""
-    library = ctypes.CDLL(str(_compiled(kernel, folder)))
-    kind = {4: ctypes.c_uint, 8: ctypes.c_ulonglong}
-    numbers = [kind[scalar.itemsize](int(scalar)) for scalar in kernel.scalars]
-    pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
-    library.launch(kernel.grid[0], kernel.block[0], *pointers, *numbers)
-
-
-def _compiled(kernel: Kernel, folder: Path) -> Path:
-    source = re.sub(r"#include <cuda_(bf16|fp16)\.h>", "", kernel.source)
-    pointers = re.search(r"#define POINTERS (.*)", source)
-    sizes = re.search(r"#define (SIZES|SCALARS) (.*)", source)
-    assert pointers and sizes
-    names = re.findall(r"(\w+)(?:,|$)", f"{pointers[1]}, Index count{sizes[2]}")
-    counted = "Index" if sizes[1] == "SIZES" else "long long"
-    driver = f"""
-extern "C" void launch(unsigned blocks, unsigned threads, POINTERS, {counted} count {sizes[1]}) {{
-  gridDim = {{blocks, 1, 1}};
-  blockDim = {{threads, 1, 1}};
-  for (unsigned b = 0; b < blocks; ++b) {{
-    for (unsigned t = 0; t < threads; ++t) {{
-      blockIdx = {{b, 0, 0}};
-      threadIdx = {{t, 0, 0}};
-      {kernel.expression}({", ".join(names)});
-    }}
-  }}
-}}
-"""
-    text = HEADER + source + driver
-    library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
-    if not library.exists():
-        file = library.with_suffix(".cpp")
-        file.write_text(text)
-        command = ["g++", "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o"]
-        subprocess.run([*command, str(library), str(file)], check=True)
-    return library
+# Files of kernels that run on this processor, too.
+RUN_HERE = {
+    "adaptive_average_pool", "copies", "elements", "fused", "layer_norm", "reduction", "rms_norm",
+}  # fmt: skip
 
 
 class Machine:
@@ -127,15 +58,16 @@ class Machine:
         """Run a generated kernel, or take the batch; False for a call that needs a GPU."""
         if not isinstance(call, KernelCall):
             return False
-        tensors = [tensor for tensor in call.arguments if tensor is not None]
         if call.kernel.expression.startswith("fetch_"):
-            source, _, result = tensors
+            source, _, result = call.arguments
+            assert source is not None and result is not None
             one = source._replace(shape=source.shape[1:])
             self.write(result, self.read(one))
             return True
-        if call.kernel.expression not in ("fused", "elements", "turned"):
+        if call.kernel.file.stem not in RUN_HERE:
             return False
-        run(call.kernel, [self._seen(tensor) for tensor in tensors], self.folder)
+        arrays = [None if tensor is None else self._seen(tensor) for tensor in call.arguments]
+        run(call.kernel, arrays, self.folder)
         return True
 
     def read(self, tensor: Tensor) -> np.ndarray:

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 import in_process
 from golow.levels.vendor.bundle_arrays import STATE
+from golow.levels.vendor.onednn import own_passes
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine, channel_block
 from golow.levels.vendor.onednn.planning import build_plan
+from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
 from golow.levels.vendor.onednn.steps import Built, Switches
-from golow.lower.normalization import fuse_batch_norm_relu
+from golow.lower.passes import Pass
 from golow.record import KEPT, Mode, Optimizer
 from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
 
@@ -30,10 +32,11 @@ def lower(
     mode: Mode,
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
+    recurrences: Pass = keep_faster_recurrences,
 ) -> Network:
-    """A workload as the level lowers it."""
-    further = (fuse_batch_norm_relu,) if mode == "train" else ()
-    return in_process.lower(module, inputs, mode, optimizer, loss, further)
+    """A workload as the level lowers it. recurrences: the pass for recurrent layers."""
+    further = own_passes(mode)
+    return in_process.lower(module, inputs, mode, optimizer, loss, further, recurrences)
 
 
 class Running:

@@ -25,6 +25,8 @@ from golow.worker.client import Worker
 from golow.worker.protocol import Challenge, Marks
 from golow.workload.bundle import Bundle
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 CPU = torch.device("cpu")
 MARKS = Marks(input=0, start=5, length=7, values=())
 SENT = [FromHost(images=images) for images in ("float32", "float64", "uint8")]

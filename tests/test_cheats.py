@@ -34,6 +34,8 @@ from golow.workload.bundle import Bundle, write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 CHEATS = Path(__file__).parent / "cheats.py"
 PLANTED_LEVELS = Path(__file__).parent / "planted_levels.py"
 # Others are planted by the selftest, whose test runs them in processes, too.

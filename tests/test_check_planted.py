@@ -22,6 +22,8 @@ from golow.workload.bundle import Bundle
 from kept_workers import kept_workers
 from planted import ADAM, INFERENCE, TRAINING, ZEROS
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 class CheckFixture(NamedTuple):
     """A workload with its standard, and the worker that is held against it."""

@@ -16,6 +16,8 @@ from golow.levels.starter import Starter
 from golow.record import Unsupported
 from golow.workload.bundle import Bundle
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:

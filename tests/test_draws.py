@@ -55,6 +55,8 @@ from kept_workers import KeptWorkers, kept_workers
 from model_files import assert_computes, imports_forgotten, refusal
 from one_run import program_cache
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 NETWORKS = Path(drawing_networks.__file__)
 ORIGINALS = {name: getattr(torch, name) for name in ("rand", "randn_like", "bernoulli")}
 

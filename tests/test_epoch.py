@@ -31,6 +31,8 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from test_precision import in_precision
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 Check = Callable[[Students], None]
 Patch = pytest.MonkeyPatch
 

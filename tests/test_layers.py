@@ -22,7 +22,8 @@ from bundles import NETWORKS, network_bundle, product_bundle
 from golow.comparison import store
 from golow.levels import ladder
 from golow.levels.libtorch.emit import emit_program
-from golow.levels.torch.program import Parts, TorchProgram
+from golow.levels.torch.program import TorchProgram
+from golow.levels.torch.step import Parts
 from golow.lower.capture import capture_inference, capture_training
 from golow.record import LayerTime, Mode, Unsupported, WorkerFailure
 from golow.worker.client import Worker
@@ -31,6 +32,8 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from networks import Pause
 from one_run import program_cache
+
+pytestmark = pytest.mark.usefixtures("forked")
 
 MODES: list[Mode] = ["infer", "train"]
 SLOW = pytest.mark.slow

@@ -25,6 +25,8 @@ from golow.workload.request import Request
 from test_epoch import CapturedOnCpu
 from test_precision import in_precision
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ON_GPU = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),

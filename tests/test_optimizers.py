@@ -21,6 +21,8 @@ from golow.workload.bundle import Bundle
 from golow.workload.request import require_optimizer
 from kept_workers import KeptWorkers, kept_workers
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 OPTIMIZERS = [
     Optimizer(learning_rate=0.1, nesterov=True, weight_decay=0.01),
     Optimizer(name="adamw", learning_rate=0.01, clip=0.5),

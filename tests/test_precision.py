@@ -27,6 +27,8 @@ from golow.workload.bundle import Bundle
 from kept_workers import kept_workers
 from planted import INFERENCE, TRAINING, gradient_times, with_settings
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 Trials = Callable[[Precision, Mode], "Trial"]
 
 

@@ -12,6 +12,8 @@ from golow.profiling.places import Place, Places
 from golow.profiling.trace import OPERATOR, Trace, read_trace
 from traces import event, step, written
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 MARK = "user_annotation"
 NODE = "autograd::engine::evaluate_function: "
 

@@ -15,10 +15,11 @@ from browser import Browser
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, trainings
 from drawn_trainings import training as training_of
 from golow.record import Quantity
+from golow.report.console import visible
 from golow.report.page import training
 from golow.report.page.file import write_page
 from golow.report.training import series
-from golow.training.record import CurveVerdict, Training
+from golow.training.record import CurveVerdict, Mistake, Mistakes, Training
 from pages import EVIL, in_a_browser, violations
 
 FIGURES = (
@@ -102,7 +103,51 @@ def test_many_classes_are_shown_by_what_is_confused_most() -> None:
     assert [cell["text"] for cell in table["rows"][0]] == ["class 29", "class 28", "29", "76%"]
 
 
+def picture(channels: int, pixels: bytes, truth: int = 0) -> Mistake:
+    shape = (channels, 1, 2)
+    return Mistake(sample=7, truth=truth, predicted=1, probability=0.93, shape=shape, pixels=pixels)
+
+
+GREY, COLOURED = picture(1, b"\x00\xff"), picture(3, bytes(range(6)), truth=2)
+
+
+def with_mistakes(found: Training, *pictures: Mistake) -> Training:
+    wrong = Mistakes(epoch=2, count=1234, pictures=pictures)
+    runs = [msgspec.structs.replace(one, mistakes=wrong) for one in found.runs]
+    return msgspec.structs.replace(found, runs=tuple(runs))
+
+
+def test_pictures_that_a_level_got_wrong_are_shown() -> None:
+    damaged = picture(3, b"\x00")
+    [choice] = of_kind(with_mistakes(HOSTILE, GREY, damaged, COLOURED), "r0-mistakes", "choice")
+    shown = choice["options"][0]["block"]
+    assert shown["title"] == (
+        "eager, seed 0, epoch 2: 1,234 of the test samples taken for another class; "
+        "the 3 it was surest of"
+    )
+    texts = [one["text"] for one in shown["pictures"]]
+    assert texts == [
+        f"{visible(EVIL)}\ntaken for b, 93%\nsample 7",
+        "c\ntaken for b, 93%\nsample 7",
+    ]
+    assert of_kind(HOSTILE, "r0-mistakes", "choice") == []
+
+
 # ---------------------------------------------------------------- in a browser
+
+
+@in_a_browser
+def test_pictures_have_the_pixels_of_the_record(window: Browser, tmp_path: Path) -> None:
+    sections = training.sections(with_mistakes(HOSTILE, GREY, COLOURED), "r0")
+    window.open(write_page(EVIL, sections, {}, tmp_path / "page.html"))
+    drawn = window.run(
+        "return [...document.querySelectorAll('#r0-mistakes canvas')].map(one => "
+        "[...one.getContext('2d').getImageData(0, 0, one.width, one.height).data])"
+    )
+    assert drawn == [[0, 0, 0, 255, 255, 255, 255, 255], [0, 2, 4, 255, 1, 3, 5, 255]]
+    assert violations(window) == []
+    assert not window.run("return window.hacked || document.images.length")
+    assert window.log() == []
 
 
 @in_a_browser

@@ -29,6 +29,8 @@ from golow.workload.bundle import write_bundle
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 Array = npt.NDArray[np.float64]
 FEW = settings(max_examples=40, deadline=None)  # each writes and reads files
 

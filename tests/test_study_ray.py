@@ -15,11 +15,14 @@ from golow.record import GolowError
 from golow.study.cells import cells
 from golow.study.cluster import RayExecutor, devices, imported_ray, needs
 from golow.study.loop import StudyRun
+from golow.study.record import Study
 from golow.study.store import StudyFolder
 from processes import all_gone, family, mentioning, soon
 from studies import Heard
 
 NODES = 3
+FEW = studies.comparison(rounds=(3, 2), seconds=44.0)
+ENOUGH = studies.comparison("20261120-110000", rounds=(10, 10))
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     changed = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "CELL_COMPARISON": str(studies.made_comparison(folder)),
+        "CELL_LONGER": str(studies.made_comparison(folder / "longer", ENOUGH)),
         "CELL_SECONDS": "0.3",
         "GOLOW_CACHE": str(folder / "cache"),
     }
@@ -47,15 +51,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         made.shutdown()
 
 
-def run(cluster: Any, folder: Path, heard: Heard, name: str = "tiny") -> None:
-    study = studies.study(name=name)
-    place = StudyFolder(folder / name)
+def run(
+    cluster: Any,
+    folder: Path,
+    heard: Heard,
+    study: Study,
+    refine: bool = False,
+) -> None:
+    place = StudyFolder(folder / study.name)
     with place.held():
         place.write_study(study)
         with RayExecutor(cluster.address, study, place.draft, studies.PROGRAM) as executor:
             assert executor.at_a_time == len(cluster.worker_nodes)
             order = cells(study, len(executor.environment.affinity))
-            StudyRun(study, order, place, executor, heard).run()
+            StudyRun(study, order, place, executor, heard, refine=refine).run()
 
 
 def node_of_a_cell(cluster: Any) -> Any | None:
@@ -66,6 +75,31 @@ def node_of_a_cell(cluster: Any) -> Any | None:
             if above & {started.process.pid for started in node.all_processes["raylet"]}:
                 return node
     return None
+
+
+@pytest.mark.slow
+def test_unclear_cells_are_refined_on_a_cluster(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were measured here; the others are left alone."""
+    first, both = studies.study(batch=(1,), resolution=(8,)), studies.study(resolution=(8,))
+    monkeypatch.setenv("CELL_COMPARISON", str(studies.made_comparison(tmp_path / "few", FEW)))
+    studies.run(first, tmp_path)
+    assert [record.state for record in studies.records(tmp_path).values()] == ["unclear"]
+
+    heard = Heard()
+    run(cluster, tmp_path, heard, both, refine=True)
+    place = StudyFolder(tmp_path / "tiny")
+    found = {record.cell.batch: record for record in studies.records(tmp_path).values()}
+    assert {batch: record.state for batch, record in found.items()} == dict.fromkeys(
+        (1, 4, 16), "done"
+    )
+    assert place.comparison(found[1]) == ENOUGH
+    assert place.comparison(found[4]) == place.comparison(found[16]) == studies.comparison()
+    assert [cell.batch for cell in heard.began_with][-1] == 1
+
+    run(cluster, tmp_path, again := Heard(), both, refine=True)
+    assert not again.began_with
 
 
 @pytest.mark.slow
@@ -88,7 +122,7 @@ def test_a_study_on_a_cluster_brings_what_one_here_brings(
                 cluster.remove_node(node, allow_graceful=False)
 
     heard = Killing()
-    run(cluster, tmp_path, heard)
+    run(cluster, tmp_path, heard, studies.study())
     assert len(heard.killed) > 2  # the node, a process of Ray's for the task, the cell
     assert all_gone(*heard.killed)
     assert "aylet" not in "".join(capfd.readouterr())

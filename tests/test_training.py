@@ -125,6 +125,22 @@ def test_a_right_level_trains_the_same_network(trained: TrainingResult, name: st
     assert {q.name for q in eager.life} >= {"build", "load", "ready"}
 
 
+def test_the_mistakes_of_the_best_epoch_are_kept(trained: TrainingResult) -> None:
+    run = run_of(trained, "eager")
+    found = run.mistakes
+    assert found is not None
+    best = max(run.epochs, key=lambda one: one.eval_accuracy or 0.0)
+    assert found.epoch == best.epoch
+    assert found.count == best.eval_samples - np.trace(best.confusion) > 0
+    for one in found.pictures:
+        assert best.confusion[one.truth][one.predicted] > 0
+        assert one.shape == run.workload.inputs[0].shape[1:]
+        assert len(set(one.pixels)) > 1
+    other = run_of(trained, "right").mistakes
+    assert other is not None
+    assert other.count == found.count
+
+
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_error_is_found_by_the_check_and_by_the_curves(
     trained: TrainingResult, error: str

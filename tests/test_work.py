@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import timeit
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -89,6 +95,31 @@ def test_a_peak_that_was_exceeded_is_measured_again(
     assert again is not None
     assert again.operations > 1e6
     assert again.bytes == 1e30
+
+
+def test_a_peak_taken_on_busy_cores_refutes_no_honest_time(tmp_path: Path) -> None:
+    """Other processes spin on every core while it is measured; the time is a real one."""
+    x, threads = torch.randn(256, 256), 2
+    workload = prepare(Request(nn.Linear(256, 256), x, threads=threads)).workload
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    seconds = min(timeit.repeat(lambda: x @ x, number=1, repeat=1000))
+    torch.set_num_threads(before)
+    with spinning(os.cpu_count() or 1):
+        assert impossible(2.0 * 256**3, seconds, workload, tmp_path) == ""
+
+
+@contextmanager
+def spinning(count: int) -> Iterator[None]:
+    """So many processes that do nothing, without a pause."""
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+            for _ in range(count)]  # fmt: skip
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def test_what_the_peak_does_not_allow_is_impossible(tmp_path: Path) -> None:

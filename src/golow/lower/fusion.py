@@ -15,6 +15,7 @@ from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.copy import Copy
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
+from golow.lower.operators.pointwise import Pointwise
 from golow.lower.patterns import Found, Fusion, Match, Rule, fuse, node
 from golow.lower.rewriting import changes_in_place, result, rewritten
 
@@ -28,6 +29,20 @@ def drop_copies(graph: Graph) -> Graph:
         copy = Copy.of(this)
         if copy is not None:
             names[result(this)] = names.get(copy.x.name, copy.x.name)
+    dropped = (i for i, this in enumerate(graph.nodes) if result(this) in names)
+    return rewritten(graph, dict.fromkeys(dropped, ()), names)
+
+
+def drop_conversions(graph: Graph) -> Graph:
+    """Remove conversions to the type that a value has, as networks write them that compute a part
+    in float32 whatever they are given."""
+    types = {name: value.dtype for name, value in graph.values().items()}
+    names: dict[str, str] = {}
+    for this in graph.nodes:
+        convert = Pointwise.of(this)
+        source = convert.operands[0] if convert and convert.function == "convert" else None
+        if convert and isinstance(source, Ref) and types[source.name] == convert.dtype:
+            names[result(this)] = names.get(source.name, source.name)
     dropped = (i for i, this in enumerate(graph.nodes) if result(this) in names)
     return rewritten(graph, dict.fromkeys(dropped, ()), names)
 

@@ -1,4 +1,4 @@
-"""Training passes that fuse batch norm with the residual and the activation after it, in both
+"""Passes that fuse batch norm with the residual and the activation after it; in training in both
 directions. One kernel then does the work of three without intermediate values in memory."""
 
 from __future__ import annotations
@@ -8,9 +8,39 @@ import msgspec
 from golow.lower.fusion import adds_alike
 from golow.lower.graph import Activation, Graph, Ref
 from golow.lower.operators.activation import Activate, ActivateBackward
-from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
+from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.patterns import Found, Fusion, Match, Pattern, Rule, fuse, node
+
+
+def fuse_inference_relu(graph: Graph) -> Graph:
+    """Fuse a relu into the batch norm of inference that only it reads, where no layer before the
+    norm can absorb it, as in a network that normalises first."""
+    return fuse(graph, INFERENCE_RELU)
+
+
+def _with_activation(match: Match) -> list[Fusion]:
+    activation = match.arguments("activation", Activate).activation
+    operator = msgspec.structs.replace(match["norm"].arguments, activation=activation)
+    outputs = match["activation"].node.outputs
+    return [Fusion(operator, "norm", ("activation",), "activation", outputs)]
+
+
+def _is_relu(found: Found) -> bool:
+    return isinstance(found.arguments, Activate) and found.arguments.activation.name == "relu"
+
+
+INFERENCE_RELU = Rule(
+    [
+        node(
+            "activation",
+            Activate,
+            x=node("norm", BatchNormInference, activation=None, alone=True),
+            where=_is_relu,
+        )
+    ],
+    _with_activation,
+)
 
 
 def fuse_batch_norm_relu(graph: Graph) -> Graph:

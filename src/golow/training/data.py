@@ -10,7 +10,7 @@ import torch
 
 from golow import models
 from golow.data.catalog import Dataset, find
-from golow.data.image_file import Labels
+from golow.data.image_file import Images, Labels, PreparedImages
 from golow.data.order import augmentation, epoch_order, write_order
 from golow.data.prepare import Progress, prepare_dataset
 from golow.data.token_file import open_prepared
@@ -45,6 +45,11 @@ class TrainingData(NamedTuple):
             )
             for some in rows
         )
+
+    def test_images(self) -> Images | None:
+        """The test part's images [N, channels, height, width], memory-mapped; None of a text."""
+        test = open_prepared(self.test)
+        return test.images if isinstance(test, PreparedImages) else None
 
     def write_order(self, file: Path, seed: int, epoch: int, changes: Augmentation) -> None:
         """Write the order of that epoch and each image's augmentation, for the workers."""

@@ -20,6 +20,7 @@ from golow.check.standard import Standard
 from golow.measure.sampling import Sampling
 from golow.record import GolowError, Unsupported, WorkerFailure
 from golow.training.evaluation import evaluate
+from golow.training.mistakes import find_mistakes
 from golow.training.observer import TrainingObserver, TrainingProgress
 from golow.training.pieces import Predicted, Trained, predict_all, train_epoch
 from golow.training.record import Epoch, TrainingRun
@@ -79,9 +80,13 @@ class Learner:
             predicted = predict_all(evaluator, spec.data, spec.plan.batch, outputs)
             epoch = self._epoch(number, trained, predicted)
             epoch = msgspec.structs.replace(epoch, device=device, memory=memory)
-            best = max((done.eval_accuracy or 0.0 for done in self.epochs), default=-1.0)
-            weights = state_dict(folder.state(number))
-            folder.write_weights(weights, number, best=(epoch.eval_accuracy or 0.0) > best)
+            before = max((done.eval_accuracy or 0.0 for done in self.epochs), default=-1.0)
+            best = (epoch.eval_accuracy or 0.0) > before
+            folder.write_weights(state_dict(folder.state(number)), number, best)
+            images = spec.data.test_images()
+            if best and images is not None:
+                labels = spec.data.test_labels
+                folder.write_mistakes(find_mistakes(predicted.outputs, labels, images, number))
             folder.add(epoch)
             self.epochs.append(epoch)
             seconds = trained.seconds / spec.batches

@@ -135,9 +135,35 @@ class Epoch(Record, frozen=True, kw_only=True):
     memory: tuple[Quantity, ...] = ()
 
 
+class Mistake(Record, frozen=True, kw_only=True):
+    """A picture of the test part that was taken for another class.
+
+    sample: its number in the test part. truth and predicted: classes. probability: of the predicted
+    one. shape: (channels, height, width) of the picture as it is kept, with 1 or 3 channels.
+    pixels: its bytes in this order, 0 to 255.
+    """
+
+    sample: int
+    truth: int
+    predicted: int
+    probability: float
+    shape: tuple[int, int, int]
+    pixels: bytes
+
+
+class Mistakes(Record, frozen=True, kw_only=True):
+    """What a level got wrong after its best epoch. count: of all. pictures: those that it was
+    surest of."""
+
+    epoch: int
+    count: int
+    pictures: tuple[Mistake, ...] = ()
+
+
 class TrainingRun(Record, frozen=True, kw_only=True):
     """One level with one initialisation and one seed, successful or not.
 
+    mistakes: after its best epoch; None for a text, and in records of before November 26, 2026.
     life: ``build``, ``load`` and ``ready`` s. failure: why it ended early; empty if it did not.
     log: the end of its worker's output, if it failed.
     """
@@ -148,6 +174,7 @@ class TrainingRun(Record, frozen=True, kw_only=True):
     workload: Workload
     check: Check
     epochs: tuple[Epoch, ...] = ()
+    mistakes: Mistakes | None = None
     life: tuple[Quantity, ...] = ()
     notes: tuple[str, ...] = ()
     failure: str = ""

@@ -5,6 +5,7 @@
     runs/ID/LEVEL/INITIALISATION/seed-0/
         run.json                                the check, the life cycle, what went wrong
         epoch-0001.json ...                     one epoch each
+        mistakes.json                           pictures that the best epoch got wrong
         state-0001.safetensors                  all that the next epoch needs, of the latest
         weights.safetensors, best.safetensors   the state dict after the latest and the best epoch
     runs/ID/eager/INITIALISATION/rounding/      the same for the run that measures rounding
@@ -34,6 +35,7 @@ from golow.training.record import (
     FORMAT_VERSION,
     CurveVerdict,
     Epoch,
+    Mistakes,
     Training,
     TrainingPlan,
     TrainingRun,
@@ -65,7 +67,8 @@ class RunFolder:
         if not is_file(file):
             return None
         run = _decoded(file, with_errors(read_json(file, dict[str, Any])), TrainingRun)
-        return msgspec.structs.replace(run, epochs=tuple(self._epochs()))
+        epochs = tuple(self._epochs())
+        return msgspec.structs.replace(run, epochs=epochs, mistakes=self._mistakes(len(epochs)))
 
     def resumable(self) -> tuple[Epoch, ...]:
         """The epochs after which the training can continue. Removes records of later epochs, and
@@ -79,10 +82,10 @@ class RunFolder:
         return counting
 
     def write(self, run: TrainingRun) -> None:
-        """Write everything except the epochs, which have their own files."""
+        """Write everything except epochs and mistakes, which have their own files."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            whole = msgspec.structs.replace(run, epochs=())
+            whole = msgspec.structs.replace(run, epochs=(), mistakes=None)
             write_whole(self.path / "run.json", encode(whole))
 
     def state(self, epoch: int) -> Path:
@@ -105,6 +108,11 @@ class RunFolder:
             write_whole(self.path / "weights.safetensors", data)
             if best:
                 write_whole(self.path / "best.safetensors", data)
+
+    def write_mistakes(self, mistakes: Mistakes) -> None:
+        """Write what the best epoch got wrong."""
+        with self._writing():
+            write_whole(self.path / "mistakes.json", encode(mistakes))
 
     def add(self, epoch: Epoch) -> None:
         """Write the epoch's record, so that it counts, and remove the previous state."""
@@ -132,6 +140,14 @@ class RunFolder:
                 data["losses"] = [math.nan if loss is None else loss for loss in losses]
             yield _decoded(file, data, Epoch)
             number += 1
+
+    def _mistakes(self, epochs: int) -> Mistakes | None:
+        """None also if golow was killed before the epoch that made them counted."""
+        file = self.path / "mistakes.json"
+        if not is_file(file):
+            return None
+        found = _decoded(file, read_json(file, dict[str, Any]), Mistakes)
+        return found if found.epoch <= epochs else None
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

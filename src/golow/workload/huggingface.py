@@ -8,7 +8,6 @@ configuration travels in the workload's source, so that a worker needs no cache 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from torch import nn
 
 from golow.files import read_text
 from golow.record import GolowError, Mode, ModelSource
+from golow.workload import hub
 
 PREFIX = "hf:"
 # The first table that has the configuration's type gives the class, where nobody names one.
@@ -39,8 +39,8 @@ def locate_huggingface(
     wanted = True if pretrained is None else pretrained
     if wanted and name.endswith(".json"):
         raise GolowError(f"{name} is a configuration without weights", "add --random-weights.")
-    if download and not Path(name).exists():
-        _fetch(name, wanted)
+    if download and not _is_own(name):
+        hub.download(name, ("config.json", *(hub.WEIGHTS if wanted else ())))
     config = _configuration(transformers, name, wanted)
     kind = _class(transformers, config, attribute)
     config.use_cache = False
@@ -81,13 +81,17 @@ def build_huggingface(source: ModelSource) -> nn.Module:
 def load_huggingface(source: ModelSource) -> nn.Module:
     """The module with its publisher's weights, from this machine's cache or a folder."""
     kind: Any = class_of(source)
+    config = _configuration_file(source.name)
     hint = (
         "add --download to download them, or --random-weights; golow reads no weights but "
         "safetensors."
     )
     with _explained(f"the weights of {source.name} are not on this machine", hint):
+        if config is None:
+            raise FileNotFoundError("nor is its configuration")
+        # A folder: of a name, transformers asks the hub even if told to look at local files only.
         module: nn.Module = kind.from_pretrained(
-            source.name,
+            config.parent,
             config=configuration_of(source),
             dtype=torch.float32,
             use_safetensors=True,
@@ -118,23 +122,33 @@ def _parts(text: str) -> tuple[str, str]:
     return name, attribute
 
 
+def _is_own(name: str) -> bool:
+    """Whether it is a file or folder of the user, not a name of the hub."""
+    return name.endswith(".json") or name.startswith((".", "/")) or Path(name).is_dir()
+
+
+def _configuration_file(name: str) -> Path | None:
+    """Of the user's file or folder, or of the hub's model in the cache; None if it has none."""
+    if _is_own(name):
+        return Path(name) if name.endswith(".json") else Path(name) / "config.json"
+    with _explained(f"{name} is no name of a model", "write hf:NAME or hf:OWNER/NAME."):
+        return hub.cached(name, "config.json")
+
+
 def _configuration(transformers: Any, name: str, pretrained: bool) -> Any:
     """From a file, a folder or the cache; with random weights also a type's own defaults."""
-    if name.endswith(".json") or name.startswith((".", "/")):
-        file = Path(name) if name.endswith(".json") else Path(name) / "config.json"
+    file = _configuration_file(name)
+    if file is not None:
         return _read(transformers, file)
-    try:
-        return transformers.AutoConfig.from_pretrained(name, local_files_only=True)
-    except Exception as error:
-        types = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-        if name in types and not pretrained:
-            return transformers.AutoConfig.for_model(name)
-        raise GolowError(
-            f"the configuration of {name} is not on this machine",
-            "add --download to download it, or give one that is here: hf:./config.json with "
-            "--random-weights"
-            + (", or --random-weights alone for the type's defaults." if name in types else "."),
-        ) from error
+    types = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    if name in types and not pretrained:
+        return transformers.AutoConfig.for_model(name)
+    raise GolowError(
+        f"the configuration of {name} is not on this machine",
+        "add --download to download it, or give one that is here: hf:./config.json with "
+        "--random-weights"
+        + (", or --random-weights alone for the type's defaults." if name in types else "."),
+    )
 
 
 def _read(transformers: Any, file: Path) -> Any:
@@ -175,20 +189,6 @@ def _class(transformers: Any, config: Any, attribute: str) -> type[nn.Module]:
         f"transformers has no model for the type {config.model_type}",
         "name a class after the model: hf:NAME:CLASS.",
     )
-
-
-def _fetch(name: str, weights: bool) -> None:
-    """Download the configuration and, if wanted, the weights: the one place that uses a network."""
-    from huggingface_hub import snapshot_download
-
-    patterns = ["config.json"]
-    if weights:
-        patterns += ["model*.safetensors", "model.safetensors.index.json"]
-    hint = "check the name and the connection."
-    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
-        hint = "HF_HUB_OFFLINE is set; unset it to download."
-    with _explained(f"{name} cannot be downloaded", hint):
-        snapshot_download(name, allow_patterns=patterns)
 
 
 @contextmanager

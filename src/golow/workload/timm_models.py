@@ -11,8 +11,10 @@ from typing import Any
 from torch import nn
 
 from golow.record import GolowError, ModelSource
+from golow.workload import hub
 
 PREFIX = "timm:"
+WEIGHTS = "model.safetensors"
 
 
 def locate_timm(model: str, *, pretrained: bool | None, download: bool) -> ModelSource:
@@ -48,24 +50,23 @@ def build_timm(source: ModelSource) -> nn.Module:
 
 def weights_file(name: str, download: bool = False) -> Path:
     """The publisher's weights of the model, a .safetensors file of the cache."""
-    from huggingface_hub import hf_hub_download
-
     config = _timm(name).models.get_pretrained_cfg(name)
-    hub = config.hf_hub_id if config is not None else None
-    if not hub:
+    hub_name = config.hf_hub_id if config is not None else None
+    if not hub_name:
         raise GolowError(
             f"{name} of timm has no weights on Hugging Face", "leave out --pretrained."
         )
-    try:
-        return Path(hf_hub_download(hub, "model.safetensors", local_files_only=not download))
-    except Exception as error:
-        if download:
-            first = str(error).strip().partition("\n")[0]
-            raise GolowError(f"the weights of {name} cannot be downloaded: {first}") from error
-        raise GolowError(
-            f"the weights of {name} are not on this machine",
-            "add --download to download them, or leave out --pretrained.",
-        ) from error
+    if download:
+        hub.download(hub_name, (WEIGHTS,))
+    file = hub.cached(hub_name, WEIGHTS)
+    if file is not None:
+        return file
+    if download:
+        raise GolowError(f"{hub_name} has no {WEIGHTS}", "leave out --pretrained.")
+    raise GolowError(
+        f"the weights of {name} are not on this machine",
+        "add --download to download them, or leave out --pretrained.",
+    )
 
 
 def _timm(model: str) -> Any:

@@ -66,7 +66,8 @@ def program(variant: str) -> TorchProgram:
     import torch
     from torch import Tensor, nn
 
-    from golow.levels.torch.program import Lowered, Parts, TorchProgram
+    from golow.levels.torch.program import TorchProgram
+    from golow.levels.torch.step import Lowered, Parts
 
     options: dict[str, Any] = {"mode": MODES[variant]} if variant in MODES else {}
     # The smaller last batch of an epoch gets its own code. By default PyTorch would react to a

@@ -1,14 +1,14 @@
-"""The base of the levels inside PyTorch: serves one workload by calling its lowered module."""
+"""The base of the levels inside PyTorch: answers the protocol's requests for one workload, whose
+iteration is `TorchStep`."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,73 +16,27 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
-from golow.levels.choices.chooser import Chooser
 from golow.levels.torch import bundle as torch_bundle
 from golow.levels.torch import device as torch_device
 from golow.levels.torch import feed as torch_feed
-from golow.levels.torch import feeding, known_memory, optimizers
+from golow.levels.torch import known_memory, optimizers
 from golow.levels.torch import memory as torch_memory
 from golow.levels.torch import state as torch_state
-from golow.levels.torch.habits import Habits
+from golow.levels.torch.step import TorchStep
 from golow.lower.outputs import leaves_of
-from golow.record import LayerTime, Mode, Unsupported, Workload
+from golow.record import LayerTime, Mode, Unsupported
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale
 from golow.worker.protocol import CopiesReport, LoadReport, Marks, Stopwatch
 from golow.worker.results import weights
 from golow.workload.bundle import Bundle
-from golow.workload.draws import install_draws
-from golow.workload.dropout_calls import DROPOUT_CALLS, is_dropout_call
-from golow.workload.source import random_layers_off
-from golow.workload.stand_ins import install
-from golow.workload.weights import load_weights
-
-Lowered = Callable[..., Any]
 
 
-class Parts(Protocol):
-    """Is told which part of an iteration begins."""
+class TorchProgram(TorchStep):
+    """A workload run by PyTorch, as a worker serves it."""
 
-    def enter_forward(self) -> None:
-        """The forward pass."""
-
-    def enter_backward(self, loss: Tensor) -> None:
-        """The backward pass, from this loss."""
-
-    def enter_update(self) -> None:
-        """The optimizer."""
-
-
-class TorchProgram(Chooser):
-    """A workload run by PyTorch; the level overrides ``lower`` and the settings below.
-
-    constant_dropout, constant_weights: the lowered module contains them as constants, and is
-    lowered again when they change. loss, optimizer: set in training only, because creating an
-    optimizer imports torch's compiler, and this second would count as the level's start.
-    """
-
-    dtype = torch.float32
-    memory_format = torch.contiguous_format
-    constant_dropout = False
-    constant_weights = False
     builds_on_first_iteration = False
     indivisible = "what it calls is not a module whose layers can be timed"
-
-    workload: Workload
-    module: nn.Module
-    call: Lowered
-    loss: Callable[..., Tensor]
-    optimizer: torch.optim.Optimizer
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.habits = Habits()
-
-    def lower(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Lowered:
-        """The module as this level calls it; eager calls it as it is."""
-        return module
-
-    # ------------------------------------------------------------ the protocol's requests
 
     def load(self, bundle: Path) -> LoadReport:
         """Build the module, load the bundle's weights, lower it."""
@@ -128,11 +82,6 @@ class TorchProgram(Chooser):
             self._reset()
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
-    def iterate(self) -> None:
-        """One forward pass or training step on the next batch; on a GPU it is enqueued."""
-        index = self._next()
-        self._last = self._step(index)[0] if self.train else self._forward(index)
-
     def last(self) -> float:
         """The loss, or the first element of the first output."""
         return float(leaves_of(self._last)[0].flatten()[0])
@@ -142,11 +91,6 @@ class TorchProgram(Chooser):
         self._reset()
         if self.train:
             self._set_learning_rate(learning_rate)
-
-    def seek(self, iteration: int) -> None:
-        """Let the next iteration be that one."""
-        self.position = iteration
-        self.source.seek(iteration % len(self.inputs))
 
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
@@ -278,46 +222,6 @@ class TorchProgram(Chooser):
 
     # ------------------------------------------------------------ implementation
 
-    def _read(self, bundle: Bundle) -> None:
-        self.workload = bundle.workload
-        torch.set_num_threads(self.habits.thread_count(self.workload.threads))
-        self.train = self.workload.mode == "train"
-        self.bundle = bundle
-        self.device = torch.device(self.workload.device)
-        self.arithmetic = torch_device.arithmetic(self.workload, self.dtype, self.habits)
-        if self.workload.draws or any(map(is_dropout_call, self.workload.random_layers)):
-            self._stand_in()
-        self.module = torch_bundle.module(bundle)
-        self.module.to(  # type: ignore[call-overload]
-            self.device, self.arithmetic.storage, memory_format=self.memory_format
-        )
-        self.module.train(self.train)
-        if self.habits.frozen and not self.train:
-            self.module.requires_grad_(False)
-        self.inputs = self._batches("input", self.device)
-        self.targets = self._batches("target", self.device)
-        batches = [feeding.Batch(*pair) for pair in zip(self.inputs, self.targets, strict=True)]
-        self.source = feeding.source(self.habits.batches, batches, self.device)
-        if self.train:
-            self.loss, self.optimizer = torch_bundle.loss(bundle), self._optimizer()
-        self.position = 0
-        self._unsaved = torch_state.unsaved(self.module)
-        self._results: list[Tensor] = []
-        self._weights: list[Tensor] | None = None
-        self.scaler = GradScaler(self.device.type) if self.arithmetic.scaled else None
-        self._settled: dict[str, Any] | None = None
-
-    def _stand_in(self) -> None:
-        """Let functions stand in for the random ones that this model calls, before its code is
-        imported."""
-        if self.train:
-            install(DROPOUT_CALLS)
-        if self.workload.draws:
-            install_draws(self.workload.mode)
-
-    def _lower(self) -> None:
-        self.call = self.lower(self.module, self._arrange(self.inputs[0]))
-
     def _try_last_batch(self) -> None:
         """Run a step on as many rows as an epoch's last batch has, if that is smaller."""
         last = self.bundle.last
@@ -333,129 +237,6 @@ class TorchProgram(Chooser):
             lambda: self._step(self._next()), scaler.get_scale, len(self.inputs)
         )
         self._settled = {**scaler.state_dict(), "scale": scale, "_growth_tracker": 0}
-
-    def _gradients(self) -> AbstractContextManager[Any]:
-        """What surrounds a forward pass in inference."""
-        if self.habits.gradients == "inference_mode":
-            return torch.inference_mode()
-        return torch.set_grad_enabled(self.habits.gradients == "recorded")
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        kernels = optimizers.Kernels(self.habits.optimizer or "")
-        return optimizers.create(self.module.parameters(), self.workload.optimizer, kernels)
-
-    def _kept_by_optimizer(self) -> Iterator[tuple[str, Tensor]]:
-        return optimizers.kept(self.module, self.optimizer, self.workload.optimizer)
-
-    def _batches(self, kind: str, device: torch.device) -> list[tuple[Tensor, ...]]:
-        """The tensors of this kind in every batch, as an iteration gets them."""
-        tensors = torch_bundle.tensors(self.bundle, "batches")
-
-        def batch(prefix: str) -> Iterator[Tensor]:
-            for position in range(sum(name.startswith(prefix) for name in tensors)):
-                yield self._given(tensors[f"{prefix}{position}"]).to(device, copy=True)
-
-        return [tuple(batch(f"{index}/{kind}/")) for index in range(self.workload.batches)]
-
-    def _given(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.arithmetic.given) if tensor.is_floating_point() else tensor
-
-    def _reset(self) -> None:
-        # Read again, not kept: a copy of the weights would count as the level's memory.
-        load_weights(self.module, torch_bundle.tensors(self.bundle, "weights"))
-        torch_state.write_unsaved(self.module, self._unsaved)
-        self.seek(0)
-        if self.train:
-            self._forget(self.optimizer)
-            self._set_learning_rate(self.workload.optimizer.learning_rate)
-        if self.scaler is not None and self._settled is not None:
-            self.scaler.load_state_dict(self._settled)
-
-    def _set_learning_rate(self, rate: float) -> None:
-        self.optimizer.param_groups[0]["lr"] = rate
-
-    def _forget(self, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.state.clear()
-
-    def _arrange(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        # Part of the iteration: at every level the input arrives contiguous and in float32.
-        storage, given = self.arithmetic.storage, self.arithmetic.given
-        if self.memory_format is torch.contiguous_format and storage is given:
-            return tensors
-        return tuple(self._arrange_one(tensor, storage) for tensor in tensors)
-
-    def _arrange_one(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
-        order = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
-        if tensor.is_floating_point() and tensor.dtype != storage:
-            return tensor.to(storage, memory_format=order)
-        return tensor.contiguous(memory_format=order)
-
-    def _next(self) -> int:
-        index = self.position % len(self.inputs)
-        self.position += 1
-        return index
-
-    def _forward(self, index: int) -> Any:
-        return self._infer(self.source.take(index).inputs)
-
-    def _step(self, index: int) -> tuple[Tensor, Any]:
-        return self._learn(*self.source.take(index))
-
-    def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
-        with self._gradients():
-            return self.call(*self._arrange(inputs))
-
-    def _learn(self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
-        """Run a training step; returns the loss and the output."""
-        self.optimizer.zero_grad(set_to_none=self.habits.set_to_none)
-        loss, output = self._loss_and_output(inputs, targets)
-        self._backward(loss)
-        self._update(self.optimizer)
-        return loss.detach(), output
-
-    def _loss_and_output(
-        self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Any]:
-        with self.arithmetic.casting(self.device.type):
-            output = self.call(*self._arrange(inputs))
-            return self.loss(output, *targets), output
-
-    def _backward(self, loss: Tensor) -> None:
-        scaled = loss if self.scaler is None else self.scaler.scale(loss)
-        scaled.backward()  # type: ignore[no-untyped-call]
-
-    def _update(self, optimizer: torch.optim.Optimizer) -> None:
-        self._clip(optimizer)
-        if self.scaler is None:
-            optimizer.step()
-        else:
-            self.scaler.step(optimizer)
-            self.scaler.update()
-
-    def _clip(self, optimizer: torch.optim.Optimizer) -> None:
-        """Scale the gradients down to the norm that the user gave."""
-        if (norm := self.workload.optimizer.clip) is None:
-            return
-        if self.scaler is not None:
-            self.scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(self.module.parameters(), norm)
-
-    def _iterate_in_parts(self, parts: Parts) -> None:
-        """The same as `iterate`, but says which part begins."""
-        index = self._next()
-        if not self.train:
-            parts.enter_forward()
-            self._last = self._forward(index)
-            return
-        parts.enter_update()
-        self.optimizer.zero_grad(set_to_none=self.habits.set_to_none)
-        parts.enter_forward()
-        loss, _ = self._loss_and_output(*self.source.take(index))
-        parts.enter_backward(loss)
-        self._backward(loss)
-        parts.enter_update()
-        self._update(self.optimizer)
-        self._last = loss.detach()
 
     def _known_memory(self) -> Iterator[tuple[str, str, Tensor]]:
         """The tensors held between iterations, with their category and name."""
@@ -508,17 +289,6 @@ class TorchProgram(Chooser):
             for leaf, weight in zip(leaves, self._weights, strict=True)
         ]
         return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
-
-    @contextmanager
-    def _random_layers_off(self) -> Iterator[None]:
-        call = self.call
-        with random_layers_off(self.module):
-            if self.constant_dropout and self.workload.random_layers:
-                self.call = self.lower(self.module, self._arrange(self.inputs[0]))
-            try:
-                yield
-            finally:
-                self.call = call
 
 
 def _copy_for_check(tensor: Tensor) -> Tensor:

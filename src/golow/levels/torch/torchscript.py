@@ -32,7 +32,8 @@ def program(variant: str) -> TorchProgram:
     import torch
     from torch import Tensor, nn
 
-    from golow.levels.torch.program import Lowered, TorchProgram
+    from golow.levels.torch.program import TorchProgram
+    from golow.levels.torch.step import Lowered
     from golow.lower.outputs import Structure, flattened
 
     class Flat(nn.Module):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BatchNormInference(Operator, frozen=True, kw_only=True):
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, with running statistics.
+    """activation((x - mean) / sqrt(variance + epsilon) * scale + shift), with running statistics.
 
     x: [N, C, ...]; the others [C].
     """
@@ -27,6 +27,7 @@ class BatchNormInference(Operator, frozen=True, kw_only=True):
     mean: Ref
     variance: Ref
     epsilon: float
+    activation: Activation | None = None
 
     @staticmethod
     def meaning(
@@ -36,10 +37,12 @@ class BatchNormInference(Operator, frozen=True, kw_only=True):
         mean: Tensor,
         variance: Tensor,
         epsilon: float,
+        activation: Activation | None,
     ) -> Tensor:
         from torch.nn import functional
 
-        return functional.batch_norm(x, mean, variance, scale, shift, False, 0.0, epsilon)
+        normed = functional.batch_norm(x, mean, variance, scale, shift, False, 0.0, epsilon)
+        return activated(normed, activation)
 
 
 class BatchNorm(Operator, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ blocks and nothing of golow's records, so that a new view needs no new script.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -164,6 +165,16 @@ def surface(
             for name, rows in levels
         ],
     }
+
+
+def pictures(title: str, shown: Iterable[tuple[tuple[int, int, int], bytes, str]]) -> Block:
+    """Pictures with their texts. shown: channels (1 or 3), height and width; the pixels in this
+    order; the text below."""
+    made = [
+        {"shape": list(shape), "pixels": b64encode(pixels).decode(), "text": visible(text)}
+        for shape, pixels, text in shown
+    ]
+    return {"kind": "pictures", "title": visible(title), "pictures": made}
 
 
 def folded(title: str, parts: Iterable[Block]) -> Block:

@@ -25,7 +25,19 @@ from golow.report.console import visible
 from golow.report.style import write_file
 from golow.scratch import scratch_folder
 
-SCRIPTS = ("dom", "table", "chart", "curves", "surface", "area", "flame", "peek", "slider", "page")
+SCRIPTS = (
+    "dom",
+    "table",
+    "chart",
+    "curves",
+    "surface",
+    "area",
+    "flame",
+    "peek",
+    "slider",
+    "pictures",
+    "page",
+)
 MARK = re.compile(r'<script type="application/json" id="golow-record">(.*?)</script>', re.DOTALL)
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -1,7 +1,8 @@
-"""A training as sections: the verdicts, the curves, the confusions."""
+"""A training as sections: the verdicts, the curves, the confusions, the mistakes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,7 +14,7 @@ from golow.report.training import series
 from golow.report.training.caption import conditions, machine
 from golow.report.training.table import rows_of, table
 from golow.report.units import share_text
-from golow.training.record import CurveVerdict, Epoch, Training, TrainingRun
+from golow.training.record import CurveVerdict, Epoch, Mistakes, Training, TrainingRun
 
 MOST_CLASSES, MOST_PAIRS = 20, 50
 MEAN = "mean over seeds"
@@ -32,6 +33,7 @@ def sections(found: Training, name: str) -> list[Block]:
         blocks.section(f"{name}-answer", "Answer", _answer(found)),
         blocks.section(f"{name}-curves", "Curves", _curves(found)),
         blocks.section(f"{name}-confusion", "Confusion", _confusions(found)),
+        blocks.section(f"{name}-mistakes", "Mistakes", _mistakes(found)),
     ]
 
 
@@ -184,3 +186,38 @@ def _most_confused(found: Training, run: TrainingRun, epoch: Epoch) -> Block:
     columns += [blocks.column("samples"), blocks.column("of the class")]
     caption = f"{run.level}, seed {run.seed}, epoch {epoch.epoch}: what is confused most"
     return blocks.table(caption, columns, rows)
+
+
+def _mistakes(found: Training) -> Iterator[Block]:
+    """Pictures that each level took for another class after its best epoch."""
+    made = []
+    for level in found.plan.levels:
+        best = series.best_run(series.runs_of(found, level))
+        if best is not None and best[0].mistakes is not None:
+            made.append((level, _wrong_pictures(found, best[0], best[0].mistakes)))
+    if made:
+        yield blocks.choice("level", made)
+    else:
+        yield blocks.paragraph("Not shown: no level's record has pictures that it got wrong.")
+
+
+def _wrong_pictures(found: Training, run: TrainingRun, mistakes: Mistakes) -> Block:
+    classes = dict(enumerate(found.plan.dataset.classes))
+    where = f"{run.level}, seed {run.seed}, epoch {mistakes.epoch}"
+    many = f"{mistakes.count:,} of the test samples taken for another class"
+    shown = len(mistakes.pictures)
+    rest = f"; the {shown} it was surest of" if shown < mistakes.count else ""
+    return blocks.pictures(
+        f"{where}: {many}{rest}",
+        (
+            (
+                one.shape,
+                one.pixels,
+                f"{classes.get(one.truth, one.truth)}\ntaken for "
+                f"{classes.get(one.predicted, one.predicted)}, {share_text(one.probability)}\n"
+                f"sample {one.sample}",
+            )
+            for one in mistakes.pictures
+            if len(one.pixels) == math.prod(one.shape)
+        ),
+    )

@@ -18,6 +18,7 @@ from golow.levels.nvidia.memory import Region
 from golow.levels.vendor.cudnn import own, small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu
+from golow.levels.vendor.cudnn.epilogue import takes_activation
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
@@ -165,7 +166,9 @@ class Engines:
             return
         yield from own.own_engines(operation, self.gpu, most)
         if operation.activation is not None:
-            return  # no library has it in one kernel
+            if self.times and takes_activation(operation.activation):
+                yield from self.frontend.plans(operation, most, workspace_limit(operation))
+            return
         yield from self.frontend.plans(operation, most, workspace_limit(operation))
         if self.times:  # no heuristic ranks these
             yield from small.small_engines(operation, self.gpu)

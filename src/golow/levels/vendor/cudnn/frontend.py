@@ -12,6 +12,7 @@ from typing import Any
 import cudnn
 
 from golow.levels.vendor.cudnn.device import Gpu
+from golow.levels.vendor.cudnn.epilogue import add_activation
 from golow.levels.vendor.cudnn.flash import attention_operands, describe_attention
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
@@ -97,6 +98,11 @@ class Frontend:
             graph.check_support()
         except cudnn.cudnnGraphNotSupportedError:
             return
+        except RuntimeError:
+            # Its runtime compiles an activation into the kernel, or fails; there is another way.
+            if isinstance(operation, Convolution) and operation.activation is not None:
+                return
+            raise
         for index in range(graph.get_execution_plan_count()):
             try:
                 graph.build_plan_at_index(index)
@@ -176,7 +182,8 @@ def _describe(graph: Any, operation: Convolution) -> Any:
     if operation.residual:
         residual = tensor(operation.output, RESIDUAL, operation.result)
         result = graph.add(a=result, b=residual)
-    return _as(_add_clip(graph, result, operation.clip), operation.output, OUTPUT)
+    result = add_activation(graph, _add_clip(graph, result, operation.clip), operation.activation)
+    return _as(result, operation.output, OUTPUT)
 
 
 def _add_clip(graph: Any, tensor: Any, clip: Clip) -> Any:

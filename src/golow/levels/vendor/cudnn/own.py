@@ -29,7 +29,7 @@ class OwnConvolution:
         self._depthwise = _is_depthwise(operation)
         self.name = "depthwise" if self._depthwise else "direct"
         if tiling is not None:
-            self.name += f" {tiling.width}x{tiling.lanes}/{tiling.strip}"
+            self.name += f" {tiling}"
         self._launches = self._make_launches()
         self.workspace = 4 * self._launches.scratch
 

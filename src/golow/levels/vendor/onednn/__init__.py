@@ -17,7 +17,7 @@ from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
-from golow.record import Unsupported, Workload
+from golow.record import Mode, Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 PACKAGE = "onednn-cpu-gomp"
@@ -61,13 +61,24 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
-    """Return the passes that both vendor levels apply to the captured graph, and the fusion of
-    oneDNN's batch norm with relu."""
-    from golow.lower.normalization import fuse_batch_norm_relu
+    """Return the passes that both vendor levels apply to the captured graph, and the level's
+    own."""
+    from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
     from golow.lower.vendor import vendor_passes
 
-    further = (fuse_batch_norm_relu,) if workload.mode == "train" else ()
-    return vendor_passes(workload.mode, workload.optimizer, further)
+    further = own_passes(workload.mode)
+    return vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences)
+
+
+def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
+    """Return the passes after the common fusions: what oneDNN's primitives can also absorb."""
+    from golow.lower.normalization import fuse_batch_norm_relu, fuse_inference_relu
+    from golow.lower.pooling import pool_images
+    from golow.lower.products import scale_products
+
+    if mode == "train":
+        return (fuse_batch_norm_relu,)
+    return fuse_inference_relu, scale_products, pool_images
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

@@ -27,6 +27,7 @@ from golow.levels.vendor.onednn.steps import (
     Switches,
     Tensor,
 )
+from golow.levels.vendor.onednn.views import Views
 from golow.lower.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Value
 from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.moving import SCRATCH
@@ -46,7 +47,7 @@ class Builder:
     """Builds the steps of one graph, node by node.
 
     layout_of: the format tag (ANY, CHANNELS_LAST, a block's) for the convolution at a position of
-    the graph.
+    the graph; for a linear layer it stands for a way to compute it.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Builder:
         self.forward_kind = FORWARD_INFERENCE if graph.mode == "infer" else FORWARD_TRAINING
         self.position = 0
         self.node = graph.nodes[0]
+        self.views = Views(self)
         self._notes: dict[tuple[str, type], object] = {}
         self._values: dict[str, list[Tensor]] = {}
         self._buffers: list[Buffer] = []
@@ -178,6 +180,10 @@ class Builder:
         self._buffers.append(Buffer(name, size, place))
         return Tensor(len(self._buffers) - 1, tuple(shape), dtype, descriptor)
 
+    def buffer(self, tensor: Tensor) -> Buffer:
+        """Return the memory of a tensor."""
+        return self._buffers[tensor.buffer]
+
     def constant(self, name: str, array: np.ndarray) -> Tensor:
         """Allocate a float32 constant with this content, row-major."""
         data = np.ascontiguousarray(array, dtype=np.float32)
@@ -189,8 +195,12 @@ class Builder:
         """Make this tensor the current node's value of that index."""
         value = self.node.outputs[index]
         if value is not None:
-            self._values[value.name] = [tensor._replace(shape=value.shape)]
-            self._made_at[value.name] = self._written.get(tensor.buffer, -1)
+            self.keep(value.name, tensor._replace(shape=value.shape))
+
+    def keep(self, name: str, tensor: Tensor) -> None:
+        """Make this tensor the value of that name."""
+        self._values[name] = [tensor]
+        self._made_at[name] = self._written.get(tensor.buffer, -1)
 
     def note(self, name: str, note: object) -> None:
         """Store a note under a name, for the node that computes the gradient."""
@@ -234,6 +244,7 @@ class Builder:
         return self._named(source) if self._is_read_last(source) else None
 
     def _named(self, name: str) -> Tensor:
+        self.views.copy(name)
         if name not in self._values:
             item = self._sources[name]
             floating = item.value.dtype == "float32"

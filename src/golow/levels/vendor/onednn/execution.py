@@ -60,7 +60,7 @@ class Execution:
         self._inputs: dict[int, Region] = {}
         self._memories: list[Memory] = []
         self._arguments: list[Any] = []
-        self._of_input: dict[int, list[Memory]] = defaultdict(list)
+        self._of_input: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
         self._load_once(read)
         self._calls = [
             self._bound(call)
@@ -102,8 +102,8 @@ class Execution:
         if tensor.descriptor is None:
             self.array(tensor)[...] = array
             return
-        for memory in self._of_input[tensor.buffer]:
-            memory.point_to(int(array.ctypes.data))
+        for memory, offset in self._of_input[tensor.buffer]:
+            memory.point_to(int(array.ctypes.data) + offset)
         if tensor.buffer in self._inputs:  # a NumPy step reads it
             self.array(tensor)[...] = array
 
@@ -115,10 +115,10 @@ class Execution:
         dtype = DTYPES[tensor.dtype]
         buffer = self.plan.buffers[tensor.buffer]
         if buffer.place == "input":
-            region, offset = self._input_region(tensor.buffer), 0
+            region, start = self._input_region(tensor.buffer), 0
         else:
-            region, offset = self._regions[buffer.place], buffer.offset
-        return np.frombuffer(region.map, dtype, size, offset).reshape(tensor.shape)
+            region, start = self._regions[buffer.place], buffer.offset
+        return np.frombuffer(region.map, dtype, size, start + tensor.offset).reshape(tensor.shape)
 
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return a copy of a tensor's content, in PyTorch's order."""
@@ -168,7 +168,7 @@ class Execution:
         buffer = self.plan.buffers[tensor.buffer]
         if buffer.place == "input":
             return 0  # `point_input` sets it before the first iteration
-        return self._regions[buffer.place].address + buffer.offset
+        return self._regions[buffer.place].address + buffer.offset + tensor.offset
 
     def _input_region(self, index: int) -> Region:
         if index not in self._inputs:
@@ -183,7 +183,7 @@ class Execution:
             memory = Memory(self.engine, tensor.layout, self._address(tensor))
             memories[argument] = memory
             if self.plan.buffers[tensor.buffer].place == "input":
-                self._of_input[tensor.buffer].append(memory)
+                self._of_input[tensor.buffer].append((memory, tensor.offset))
         self._memories += memories.values()
         arguments = _exec_arguments(memories)
         self._arguments.append(arguments)

@@ -20,8 +20,10 @@ from golow.levels.vendor.onednn.constants import (
     BLOCKED_BY_8,
     BLOCKED_BY_16,
     DATA_TYPES,
+    OPAQUE,
     QUERY_DATA_TYPE,
     QUERY_DIMS,
+    QUERY_FORMAT_KIND,
     QUERY_INNER_BLOCKS,
     QUERY_INNER_COUNT,
     QUERY_INNER_INDICES,
@@ -205,7 +207,7 @@ class Descriptor(Owned):
         made = Descriptor(c_void_p())
         shape = shape if len(shape) else (1,)
         call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
-        return made._settled()
+        return made.settled()
 
     def permuted(self, order: Sequence[int]) -> Descriptor:
         """The same bytes with permuted axes: axis i of the result is axis order[i] here."""
@@ -213,7 +215,7 @@ class Descriptor(Owned):
         where = [list(order).index(axis) for axis in range(len(order))]
         places = (c_int * len(where))(*where)
         call("dnnl_memory_desc_permute_axes", byref(made.handle), self.handle, places)
-        return made._settled()
+        return made.settled()
 
     def part(self, shape: Sequence[int], offsets: Sequence[int]) -> Descriptor:
         """A box of that shape in the same bytes, starting at these offsets."""
@@ -257,6 +259,13 @@ class Descriptor(Owned):
         return tuple((int(axes[i]), int(sizes[i])) for i in range(count.value))
 
     @property
+    def is_opaque(self) -> bool:
+        """Whether only the library knows the layout."""
+        found = c_int()
+        call("dnnl_memory_desc_query", self.handle, QUERY_FORMAT_KIND, byref(found))
+        return found.value == OPAQUE
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is row-major."""
         return self == Descriptor.plain(self.shape)
@@ -277,7 +286,7 @@ class Descriptor(Owned):
         outer = "".join(axes[i].upper() if i in blocked else axes[i] for i in order)
         return outer + "".join(f"{size}{axes[axis]}" for axis, size in blocks)
 
-    def _settled(self) -> Descriptor:
+    def settled(self) -> Descriptor:
         """Row-major where only the strides of axes of size 1 say otherwise. A binary primitive of
         oneDNN 3.x that broadcasts takes such strides for another layout, and errs."""
         if self.blocks:

@@ -23,12 +23,14 @@ DTYPES = {  # types of values
 
 
 class Tensor(NamedTuple):
-    """A value in memory. descriptor: None for integers, which oneDNN does not compute with."""
+    """A value in memory. descriptor: None for integers, which oneDNN does not compute with. offset:
+    of its first element in the buffer, in bytes."""
 
     buffer: int
     shape: tuple[int, ...]
     dtype: str
     descriptor: Descriptor | None
+    offset: int = 0
 
     @property
     def layout(self) -> Descriptor:

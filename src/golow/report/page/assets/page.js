@@ -11,6 +11,7 @@ const BLOCKS = {
   area: areaBlock,
   flame: flameBlock,
   slider: sliderBlock,
+  pictures: picturesBlock,
   folded: (block) => element("details", {}, element("summary", {}, block.title), ...block.blocks.map(blockElement)),
   beside: (block) => element("div", { class: "beside" }, ...block.blocks.map(blockElement)),
 };

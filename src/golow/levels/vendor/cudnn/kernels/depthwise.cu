@@ -11,9 +11,11 @@
 // With stride 1 and M = 1, dx is a depthwise convolution of dy with the reversed taps: FLIPPED.
 //
 // Memory bandwidth limits all of this. A thread has a vector of V channels and a strip of adjacent
-// pixels in a row of y. It loads each pixel of x under them once for every row of taps. A block is
-// X vectors wide. The window's sizes are template arguments, so that its loops are unrolled. The code
-// before this file may define ACTIVATED, a function of the clipped result.
+// pixels in a row of y. It loads each pixel of x under them once for every row of taps; or, rolling,
+// it goes down the image, loads each row of x once, and has the sums of all rows of y that read it.
+// Both add in the same order. A block is X vectors wide. The window's sizes are template arguments,
+// so that its loops are unrolled. The code before this file may define ACTIVATED, a function of the
+// clipped result.
 
 template <int ROWS, int COLUMNS, int STRIDE_Y, int STRIDE_X, int DILATION_Y, int DILATION_X>
 struct Window {
@@ -79,6 +81,23 @@ __device__ void load_filter(float (*filter)[TILE], const W* weight, int filters)
   __syncthreads();
 }
 
+// Writes V filters of a strip of the row `line` of y, which is counted over all images.
+template <int V, int STRIP, typename T>
+__device__ inline void write_strip(T* y, const float (&sum)[STRIP][V], int line, int q, int k,
+                                   const Shape& at, float low, float high) {
+#pragma unroll
+  for (int j = 0; j < STRIP; ++j) {
+    if (q + j >= at.out_width) continue;
+    Vector<T, V> vector;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const float value = clipped(sum[j][v], low, high);
+      vector.item[v] = convert<T>(ACTIVATED(value));
+    }
+    store<V>(y + ((size_t)line * at.out_width + q + j) * at.filters + k, vector);
+  }
+}
+
 template <typename P, int V, int X, int M, int STRIP, bool FLIPPED, typename T, typename W>
 __device__ void slide(const T* x, const W* weight, const float* bias, T* y, const Shape& at,
                       float low, float high) {
@@ -109,17 +128,7 @@ __device__ void slide(const T* x, const W* weight, const float* bias, T* y, cons
                                 sum[j][v] += values[v] * filter[r * P::S + s][own + v];
                             });
     }
-#pragma unroll
-    for (int j = 0; j < STRIP; ++j) {
-      if (strip.q + j >= at.out_width) continue;
-      Vector<T, V> vector;
-#pragma unroll
-      for (int v = 0; v < V; ++v) {
-        const float value = clipped(sum[j][v], low, high);
-        vector.item[v] = convert<T>(ACTIVATED(value));
-      }
-      store<V>(y + ((size_t)strip.line * at.out_width + strip.q + j) * at.filters + k, vector);
-    }
+    write_strip<V, STRIP>(y, sum, strip.line, strip.q, k, at, low, high);
   }
 }
 
@@ -128,6 +137,71 @@ __global__ void __launch_bounds__(256)
     forward(const T* x, const W* weight, const float* bias, T* y, SHAPE_ARGUMENTS, float low,
             float high) {
   slide<P, V, X, M, STRIP, false>(x, weight, bias, y, SHAPE, low, high);
+}
+
+// A thread computes its strip of `run` rows of y, one below the other. In round i it loads
+// P::stride_y rows of x and adds them to the sums of OPEN rows of y: that of slot k is i - (OPEN - 1)
+// + k, of which tap (OPEN - 1 - k) * stride_y + d reads row d. Then that of slot 0 has all its taps.
+template <typename T, typename W, typename P, int V, int X, int M, int STRIP>
+__global__ void __launch_bounds__(256)
+    forward_rolling(const T* x, const W* weight, const float* bias, T* y, SHAPE_ARGUMENTS, float low,
+                    float high, int run) {
+  constexpr int OPEN = (P::R + P::stride_y - 1) / P::stride_y;
+  const Shape at = SHAPE;
+  __shared__ float filter[P::TAPS][X * V];
+  load_filter<P, X * V, false>(filter, weight, at.filters);
+  const int own = threadIdx.x * V, k = blockIdx.y * X * V + own;
+  if (k >= at.filters) return;
+  float start[V];
+#pragma unroll
+  for (int v = 0; v < V; ++v) start[v] = bias ? bias[k + v] : 0.f;
+  const int strips = (at.out_width + STRIP - 1) / STRIP, runs = (at.out_height + run - 1) / run;
+  const long long all = (long long)at.images * runs * strips;
+  const long long step = (long long)gridDim.x * blockDim.y;
+  for (long long i = (long long)blockIdx.x * blockDim.y + threadIdx.y; i < all; i += step) {
+    const int q = (int)(i % strips) * STRIP, image = (int)(i / strips / runs);
+    const int p = (int)(i / strips % runs) * run, rows = min(run, at.out_height - p);
+    const T* pixels = x + (size_t)image * at.height * at.width * at.channels + k / M;
+    float sum[OPEN][STRIP][V];
+#pragma unroll
+    for (int slot = 0; slot < OPEN; ++slot)
+#pragma unroll
+      for (int j = 0; j < STRIP; ++j)
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum[slot][j][v] = start[v];
+    for (int round = 0; round < rows + OPEN - 1; ++round) {
+#pragma unroll
+      for (int d = 0; d < P::stride_y; ++d) {
+        const int h = (p + round) * P::stride_y + d - at.top;
+        const bool read = round * P::stride_y + d < (rows - 1) * P::stride_y + P::R;
+        if (!read || h < 0 || h >= at.height) continue;
+        meet_row<P, V, STRIP>(pixels + (size_t)h * at.width * at.channels,
+                              q * P::stride_x - at.left, at,
+                              [&](int j, int s, const float (&values)[V]) {
+#pragma unroll
+                                for (int slot = 0; slot < OPEN; ++slot) {
+                                  const int r = (OPEN - 1 - slot) * P::stride_y + d;
+                                  if (r >= P::R) continue;
+#pragma unroll
+                                  for (int v = 0; v < V; ++v)
+                                    sum[slot][j][v] += values[v] * filter[r * P::S + s][own + v];
+                                }
+                              });
+      }
+      const int done = round - (OPEN - 1);
+      if (done >= 0) {
+        const int line = image * at.out_height + p + done;
+        write_strip<V, STRIP>(y, sum[0], line, q, k, at, low, high);
+      }
+#pragma unroll
+      for (int slot = 0; slot < OPEN; ++slot)
+#pragma unroll
+        for (int j = 0; j < STRIP; ++j)
+#pragma unroll
+          for (int v = 0; v < V; ++v)
+            sum[slot][j][v] = slot + 1 < OPEN ? sum[slot + 1 < OPEN ? slot + 1 : slot][j][v] : start[v];
+    }
+  }
 }
 
 // Stride 1 and M = 1; the shape is that of the convolution that turns dy into dx.

@@ -32,13 +32,23 @@ SHARED_FLOATS = 12288
 HIDING = 132 * 512
 
 
+# Sums that a rolling thread keeps in registers.
+MOST_SUMS = 64
+
+
 class Tiling(NamedTuple):
     """How threads share the work: channels of a vector, vectors of a block, and adjacent pixels of
-    a thread."""
+    a thread. run: the rows of the result that it computes one below the other, reading each row of
+    the image once; 0 if it computes one row."""
 
     width: int
     lanes: int
     strip: int
+    run: int = 0
+
+    def __str__(self) -> str:
+        rolling = f"x{self.run}" if self.run else ""
+        return f"{self.width}x{self.lanes}/{self.strip}{rolling}"
 
 
 def forward(
@@ -113,7 +123,29 @@ def tilings(dtype: str, convolution: Convolution) -> list[Tiling]:
     while strip > 1 and _strips(convolution, strip) * vectors < HIDING:
         strip //= 2
     strips = [strip, *(other for other in (7, 1) if other <= convolution.out_width)]
-    return [Tiling(width, lanes, strip) for strip in dict.fromkeys(strips)]
+    sliding = [Tiling(width, lanes, strip) for strip in dict.fromkeys(strips)]
+    return [*sliding, *_rolling(convolution, width, lanes)]
+
+
+def _rolling(convolution: Convolution, width: int, lanes: int) -> list[Tiling]:
+    """Tilings whose threads go down the image, where its rows are read more than once: with as many
+    sums as registers hold and with half of them, and in runs as long as the GPU has enough threads,
+    or half as long. Nobody has timed them yet, so they come last."""
+    rows, stride = convolution.kernel[0], convolution.stride[0]
+    if rows <= stride or convolution.dilation[0] != 1:
+        return []
+    strip, open_rows = 4, ceiling(rows, stride)
+    while strip > 1 and (strip * open_rows * width > MOST_SUMS or strip > convolution.out_width):
+        strip //= 2
+    found: list[Tiling] = []
+    for tried in dict.fromkeys((strip, max(strip // 2, 1))):
+        runs, vectors = 1, convolution.filters // width
+        across = convolution.images * ceiling(convolution.out_width, tried) * vectors
+        while across * runs < HIDING and runs * 4 <= convolution.out_height:
+            runs *= 2
+        found.append(Tiling(width, lanes, tried, ceiling(convolution.out_height, runs)))
+    shorter = found[0]._replace(run=ceiling(found[0].run, 2))
+    return list(dict.fromkeys([*found, shorter]))
 
 
 def _slide(
@@ -125,15 +157,20 @@ def _slide(
     tiling: Tiling | None = None,
 ) -> Kernel:
     multiplier = convolution.filters // convolution.channels
-    width, lanes, strip = tiling or tilings(dtype, convolution)[0]
+    width, lanes, strip, run = tiling or tilings(dtype, convolution)[0]
     vectors = convolution.filters // width
     types = f"{C_TYPES[dtype]}, {C_TYPES[weight_dtype]}, {_window(convolution)}"
+    scalars = (*_shape(convolution), *floats(*clip))
+    places = _strips(convolution, strip)
+    if run:
+        name, scalars = f"{name}_rolling", (*scalars, *integers(run))
+        places = places // convolution.out_height * ceiling(convolution.out_height, run)
     return _over_pixels(
         f"{name}<{types}, {width}, {lanes}, {multiplier}, {strip}>",
         lanes,
         ceiling(vectors, lanes),
-        _strips(convolution, strip),
-        (*_shape(convolution), *floats(*clip)),
+        places,
+        scalars,
     )
 
 

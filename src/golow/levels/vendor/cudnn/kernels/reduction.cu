@@ -2,51 +2,69 @@
 //
 //     y[o, i] = factor * sum_r x[o, r, i]
 //
-// in float32, every sum in a fixed order. Adjacent threads of a warp take adjacent i, so that reads
-// are coalesced if inner is long; each warp of a block takes every eighth r, and their sums meet in
-// shared memory. Long sums are split over blocks: the first launch writes `parts` partial sums for
-// each [o, i], the second adds them. If inner is 1, the threads of a block share one sum.
+// in float32, every sum in a fixed order. A thread takes V adjacent i (16 bytes, if inner allows)
+// and has four loads under way; adjacent threads take adjacent vectors, then the next r, so that a
+// block reads whole rows, without gaps if it has all of inner. Long sums are split over blocks: the
+// first launch writes `parts` partial sums for each [o, i], the second adds them. If inner is 1, the
+// threads of a block share one sum.
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+constexpr int ROW_THREADS = 256, AT_ONCE = 4;
 
-constexpr int LANES = 32, WARPS = 8;
-
-template <typename X, typename Y>
-__global__ void sum_columns(const X* x, Y* y, long long reduced, long long inner, int parts,
-                            float factor) {
-    // grid: (inner / 32, parts, outer); y is [outer, parts, inner]
-    __shared__ float sums[WARPS][LANES];
-    const long long i = (long long)blockIdx.x * LANES + threadIdx.x;
-    const int part = blockIdx.y;
-    const long long first = reduced * part / parts, last = reduced * (part + 1) / parts;
-    const X* row = x + (long long)blockIdx.z * reduced * inner;
-    float sum = 0.0f;
-    if (i < inner) {
-        for (long long r = first + threadIdx.y; r < last; r += WARPS) {
-            sum += (float)row[r * inner + i];
-        }
+template <typename X, typename Y, int V>
+__global__ void sum_columns(const X* x, Y* y, long long reduced, long long inner, int tiles,
+                            int parts, float factor) {
+  // grid: (outer * tiles of inner, parts), block: (vectors of a tile, rows); y: [outer, parts, inner]
+  __shared__ float sums[ROW_THREADS * V];
+  const long long outer = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+  const long long i = (tile * blockDim.x + threadIdx.x) * V;
+  const long long first = reduced * blockIdx.y / parts, last = reduced * (blockIdx.y + 1) / parts;
+  const X* column = x + outer * reduced * inner + i;
+  const long long step = blockDim.y;
+  float sum[V] = {};
+  const auto add = [&](const Vector<X, V>& values) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum[v] += static_cast<float>(values.item[v]);
+  };
+  if (i < inner) {
+    long long r = first + threadIdx.y;
+    for (; r + (AT_ONCE - 1) * step < last; r += AT_ONCE * step) {
+      Vector<X, V> values[AT_ONCE];
+#pragma unroll
+      for (int k = 0; k < AT_ONCE; ++k) values[k] = load<V>(column + (r + k * step) * inner);
+#pragma unroll
+      for (int k = 0; k < AT_ONCE; ++k) add(values[k]);
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
+    for (; r < last; r += step) add(load<V>(column + r * inner));
+  }
+  // Sums of the same i, by halves; the element is the slower index, so that no banks collide.
+  const int threads = blockDim.x * blockDim.y, self = threadIdx.y * blockDim.x + threadIdx.x;
+  for (int v = 0; v < V; ++v) sums[v * threads + self] = sum[v];
+  for (int rows = blockDim.y; rows > 1; rows = (rows + 1) / 2) {
     __syncthreads();
-    if (threadIdx.y == 0 && i < inner) {
-        for (int w = 1; w < WARPS; ++w) sum += sums[w][threadIdx.x];
-        y[((long long)blockIdx.z * parts + part) * inner + i] = (Y)(factor * sum);
+    const int half = (rows + 1) / 2;
+    if (threadIdx.y + half >= rows) continue;
+    for (int v = 0; v < V; ++v) {
+      sums[v * threads + self] += sums[v * threads + self + half * blockDim.x];
     }
+  }
+  if (threadIdx.y != 0 || i >= inner) return;
+  Vector<Y, V> result;
+  for (int v = 0; v < V; ++v) result.item[v] = static_cast<Y>(factor * sums[v * threads + self]);
+  store(y + (outer * parts + blockIdx.y) * inner + i, result);
 }
 
 template <typename X, typename Y>
 __global__ void sum_rows(const X* x, Y* y, long long reduced, float factor) {
-    // grid: (1, 1, outer); one block for each sum, inner is 1
-    __shared__ float sums[LANES * WARPS];
-    const X* row = x + (long long)blockIdx.z * reduced;
-    float sum = 0.0f;
-    for (long long r = threadIdx.x; r < reduced; r += LANES * WARPS) sum += (float)row[r];
-    sums[threadIdx.x] = sum;
+  // grid: outer; one block for each sum, inner is 1
+  __shared__ float sums[ROW_THREADS];
+  const X* row = x + blockIdx.x * reduced;
+  float sum = 0.0f;
+  for (long long r = threadIdx.x; r < reduced; r += ROW_THREADS) sum += static_cast<float>(row[r]);
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = ROW_THREADS / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
     __syncthreads();
-    for (int half = LANES * WARPS / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) y[blockIdx.z] = (Y)(factor * sums[0]);
+  }
+  if (threadIdx.x == 0) y[blockIdx.x] = static_cast<Y>(factor * sums[0]);
 }

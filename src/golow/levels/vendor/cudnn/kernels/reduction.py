@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, VECTOR
 
 FILE = FOLDER / "reduction.cu"
-LANES, WARPS = 32, 8
-# The fewest rows that a block adds, and the number of blocks that fills the GPU.
-LEAST_ROWS, ENOUGH_BLOCKS = 128, 264
-MOST_OUTER = 65535  # limit of a grid's third axis
+THREADS = 256
+# Vectors of a row that a block takes: what is left of 256 threads takes further rows.
+MOST_VECTORS = 64
+# The fewest vectors that a thread adds, and the number of blocks that fills the GPU: four on each
+# of 132 multiprocessors.
+LEAST_EACH, ENOUGH_BLOCKS = 8, 528
 
 
 class Reduction(NamedTuple):
@@ -23,19 +27,38 @@ class Reduction(NamedTuple):
     partial: int = 0
 
 
+class Tile(NamedTuple):
+    """What a block takes of rows of ``inner`` elements: elements of a vector, vectors, rows at
+    once; tiles: blocks for a row."""
+
+    width: int
+    vectors: int
+    rows: int
+    tiles: int
+
+    @classmethod
+    def of(cls, inner: int, dtype: str) -> Tile:
+        """Tiles of the same size, so that few threads are idle."""
+        width = math.gcd(inner, 16 // ITEM_BYTES[dtype])
+        groups = inner // width
+        tiles = -(-groups // MOST_VECTORS)
+        vectors = -(-groups // tiles)
+        return cls(width, vectors, THREADS // vectors, tiles)
+
+
 def reduction(
     source: str, dtype: str, outer: int, reduced: int, inner: int, factor: float = 1.0
 ) -> Reduction:
     """y [outer, inner] = factor * the sum of x [outer, reduced, inner] over its middle axis.
 
-    Raises ValueError if outer exceeds the grid's limit.
+    Raises ValueError if there are more blocks than a grid takes.
     """
-    if outer > MOST_OUTER:
-        raise ValueError(f"a sum for {outer} rows; the limit is {MOST_OUTER}")
+    tile = Tile.of(inner, source)
+    if outer * tile.tiles > LARGEST_INT:
+        raise ValueError(f"a sum for {outer} rows; the limit is {LARGEST_INT // tile.tiles}")
     if inner == 1:
         return Reduction(_rows(source, dtype, outer, reduced, factor))
-    columns = -(-inner // LANES)
-    parts = min(-(-reduced // LEAST_ROWS), -(-ENOUGH_BLOCKS // (columns * outer)))
+    parts = min(reduced // (tile.rows * LEAST_EACH), -(-ENOUGH_BLOCKS // (tile.tiles * outer)))
     if parts <= 1:
         return Reduction(_columns(source, dtype, (outer, reduced, inner), 1, factor))
     first = _columns(source, "float32", (outer, reduced, inner), parts, 1.0)
@@ -47,12 +70,18 @@ def _columns(
     source: str, dtype: str, shape: tuple[int, int, int], parts: int, factor: float
 ) -> Kernel:
     outer, reduced, inner = shape
+    tile = Tile.of(inner, source)
     return Kernel(
         FILE,
-        f"sum_columns<{C_TYPES[source]}, {C_TYPES[dtype]}>",
-        (-(-inner // LANES), parts, outer),
-        (LANES, WARPS, 1),
-        (np.int64(reduced), np.int64(inner), np.int32(parts), np.float32(factor)),
+        f"sum_columns<{C_TYPES[source]}, {C_TYPES[dtype]}, {tile.width}>",
+        (outer * tile.tiles, parts, 1),
+        (tile.vectors, tile.rows, 1),
+        (
+            *(np.int64(reduced), np.int64(inner)),
+            *(np.int32(tile.tiles), np.int32(parts)),
+            np.float32(factor),
+        ),
+        code=VECTOR,
     )
 
 
@@ -60,7 +89,8 @@ def _rows(source: str, dtype: str, outer: int, reduced: int, factor: float) -> K
     return Kernel(
         FILE,
         f"sum_rows<{C_TYPES[source]}, {C_TYPES[dtype]}>",
-        (1, 1, outer),
-        (LANES * WARPS, 1, 1),
+        (outer, 1, 1),
+        (THREADS, 1, 1),
         (np.int64(reduced), np.float32(factor)),
+        code=VECTOR,
     )

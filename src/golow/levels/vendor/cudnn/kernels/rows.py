@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
-from golow.levels.vendor.cudnn.kernels import FOLDER, ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.geometry import VECTOR
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, require_positive
 
 ROWS = VECTOR + (FOLDER / "rows.cuh").read_text()  # included before these kernels
 # Floats of a row that a thread keeps in registers.
 MOST_HELD = 64
 GROUPED_THREADS = 128
+# Of sums over rows: blocks that fill the GPU, and the fewest rows that one of them adds.
+ENOUGH_BLOCKS, LEAST_ROWS = 264, 32
 
 
 class Group(NamedTuple):
@@ -44,3 +49,31 @@ def threads_for(columns: int) -> int:
     if columns <= 128:
         return 32
     return 128 if columns <= 2048 else 512
+
+
+def by_rows(
+    file: Path,
+    name: str,
+    dtypes: tuple[str, ...],
+    rows: int,
+    columns: int,
+    further: tuple[np.generic, ...] = (),
+) -> Kernel:
+    """A kernel of that name for rows of these types. Rows are held in registers, several in a block
+    (``NAME_held``); a block takes each row that is too long."""
+    require_positive(rows=rows, columns=columns)
+    types = ", ".join(C_TYPES[dtype] for dtype in dtypes)
+    group = group_for(columns, *dtypes)
+    if group is not None:
+        sizes = (np.int32(rows), np.int32(columns), *further)
+        grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
+        return Kernel(file, f"{name}_held<{types}, {group}>", grid, block, sizes, code=ROWS)
+    threads = threads_for(columns)
+    scalars = (np.int32(columns), *further)
+    expression = f"{name}<{types}, {threads}>"
+    return Kernel(file, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
+
+
+def parts_of_rows(rows: int, columns: int) -> int:
+    """Into how many parts a sum over rows is split, for blocks of 32 columns."""
+    return max(1, min(-(-rows // LEAST_ROWS), -(-ENOUGH_BLOCKS // -(-columns // 32))))

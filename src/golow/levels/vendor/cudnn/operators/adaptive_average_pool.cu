@@ -1,5 +1,5 @@
 // Means over windows that cover the image, for a given size of the result, and the gradient. The
-// mean of a whole image has its own kernel.
+// gradient of the mean of a whole image has its own kernel.
 
 #define SIZES int groups, int size_y, int out_y, int size_x, int out_x
 
@@ -11,33 +11,6 @@ __global__ void adaptive_average_pool(const T* x, T* y, SIZES) {
 template <typename T, int N>
 __global__ void adaptive_average_pool_backward(const T* dy, T* dx, SIZES) {
   spread<T, N, Adaptive>(dy, dx, groups, 0, {size_y, out_y}, {size_x, out_x});
-}
-
-// One value for each channel of an image. Threads (x: vectors of channels, y: pixels in turn) add
-// their sums in shared memory.
-template <typename T, int N>
-__global__ void global_average_pool(const T* x, T* y, int groups, int pixels) {
-  extern __shared__ float sums[];
-  const size_t image = blockIdx.x;
-  const int group = blockIdx.y * blockDim.x + threadIdx.x;
-  float* mine = sums + (threadIdx.y * blockDim.x + threadIdx.x) * N;
-  float sum[N] = {};
-  for (int pixel = threadIdx.y; group < groups && pixel < pixels; pixel += blockDim.y) {
-    const auto values = load<N>(x + ((image * pixels + pixel) * groups + group) * N);
-#pragma unroll
-    for (int k = 0; k < N; ++k) sum[k] += static_cast<float>(values.item[k]);
-  }
-  for (int k = 0; k < N; ++k) mine[k] = sum[k];
-  for (int half = blockDim.y / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.y >= half) continue;
-    for (int k = 0; k < N; ++k) mine[k] += mine[half * blockDim.x * N + k];
-  }
-  if (threadIdx.y != 0 || group >= groups) return;
-  Vector<T, N> result;
-#pragma unroll
-  for (int k = 0; k < N; ++k) result.item[k] = static_cast<T>(mine[k] / pixels);
-  store(y + (image * groups + group) * N, result);
 }
 
 template <typename T, int N>

@@ -16,8 +16,10 @@ from golow.levels.vendor.cudnn.kernels.pooling import (
     launched,
     vectors,
 )
+from golow.levels.vendor.cudnn.kernels.reduction import reduction
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import beyond_kernel
+from golow.levels.vendor.cudnn.sums import add_up
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.adaptive_average_pool import (
@@ -29,13 +31,16 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 SOURCE = Source(Path(__file__).with_suffix(".cu"), AVERAGES)
-# Above this many vectors of an image, a block of the global average has 1024 threads.
-LONG_SUM = 2048
 
 
 def adaptive_average_pool(build: Builder, arguments: AdaptiveAveragePool) -> None:
     """The mean over windows that cover the image, for a given size of the result."""
     source = build.image(arguments.x)
+    if arguments.size == (1, 1):
+        images, channels, height, width = source.shape
+        pixels = height * width
+        add_up(build, source, (images, pixels, channels), 0, 1 / pixels)
+        return
     result = build.new(build.output().name, build.output().shape, source.layout)
     sizes = Images.between(source.shape, result.shape)
     build.kernel(forward_kernel(source.dtype, sizes), [source], [result])
@@ -56,6 +61,10 @@ def adaptive_average_pool_backward(build: Builder, arguments: AdaptiveAveragePoo
 def _refuse(arguments: AdaptiveAveragePool, question: Question) -> str:
     shape = question.value(arguments.x).shape
     sizes = Images.between(shape, (*shape[:2], *arguments.size))
+    if arguments.size == (1, 1):
+        return not_floating(question, arguments.x) or beyond_kernel(
+            question, lambda: reduction("float32", "float32", shape[0], 1, shape[1])
+        )
     return not_floating(question, arguments.x) or beyond_kernel(
         question, lambda: forward_kernel("float32", sizes)
     )
@@ -65,9 +74,7 @@ def _refuse(arguments: AdaptiveAveragePool, question: Question) -> str:
 
 
 def forward_kernel(dtype: str, images: Images) -> Kernel:
-    """Pointers: x -> y, of any size; PyTorch's windows. The global average has its own kernel."""
-    if images.out_h == images.out_w == 1:
-        return _global_average(dtype, images)
+    """Pointers: x -> y, of any size; PyTorch's windows. The mean of a whole image is a sum."""
     return forward(SOURCE, "adaptive_average_pool", dtype, images, _sizes(images))
 
 
@@ -80,17 +87,6 @@ def backward_kernel(dtype: str, images: Images) -> Kernel:
         name = f"global_average_pool_backward<{C_TYPES[dtype]}, {each}>"
         return launched(SOURCE, name, grid, block, (groups, pixels))
     return backward(SOURCE, "adaptive_average_pool_backward", dtype, images, _sizes(images))
-
-
-def _global_average(dtype: str, images: Images) -> Kernel:
-    groups, each = vectors(dtype, images)
-    pixels = images.h * images.w
-    threads = 1024 if groups * pixels > LONG_SUM else 256
-    lanes = min(32, 1 << (groups - 1).bit_length())  # halving needs a power of two
-    grid = (images.n, -(-groups // lanes), 1)
-    name = f"global_average_pool<{C_TYPES[dtype]}, {each}>"
-    shared = threads * each * 4
-    return launched(SOURCE, name, grid, (lanes, threads // lanes, 1), (groups, pixels), shared)
 
 
 def _sizes(images: Images) -> tuple[int, ...]:

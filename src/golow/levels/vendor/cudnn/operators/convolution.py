@@ -9,6 +9,7 @@ import msgspec
 
 from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.elementwise import activated
+from golow.levels.vendor.cudnn.epilogue import takes_activation
 from golow.levels.vendor.cudnn.formulas import clip_of
 from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP
 from golow.levels.vendor.cudnn.layouts import Layout
@@ -66,12 +67,14 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     """Return the largest part of the operation that one engine can do, and that engine; the rest
     follows."""
     rest = msgspec.structs.replace(whole, residual=False, clip=NO_CLIP, activation=None)
-    # Only golow's own kernels have an activation that does more than clip.
+    # Without timing, only golow's own kernels have an activation that does more than clip.
     possible = whole.activation is None or takes(whole)
     # Without tensor cores, the library's kernel with a fused residual is thirty times slower.
     slow = whole.residual and whole.arithmetic == "ieee"
     if whole.depthwise and (bare := _bare(build, whole)) is not None:
         return bare
+    if not slow and (engine := _activating(build, whole, rest)) is not None:
+        return whole, engine
     if possible and not slow and (engine := build.engines.choose(whole)) is not None:
         return whole, engine
     if rest != whole and (engine := build.engines.choose(rest)) is not None:
@@ -79,6 +82,25 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     if takes(whole):
         return whole, OwnConvolution(whole, build.engines.gpu)
     return rest, _engine(build, rest)
+
+
+def _activating(
+    build: Builder, whole: products.Convolution, rest: products.Convolution
+) -> Engine | None:
+    """Return the library's engine that has the activation in its kernel, if it is faster than one
+    without and a pass over its result; None if it is not, or nothing was timed."""
+    engines = build.engines
+    if not engines.times or whole.depthwise or not takes_activation(whole.activation):
+        return None
+    if engines.time_of(whole) >= engines.time_of(rest) + _pass_ns(build, whole):
+        return None
+    return engines.choose(whole)
+
+
+def _pass_ns(build: Builder, whole: products.Convolution) -> float:
+    """What a pass over the result takes, which may add a residual."""
+    passed = (2 + whole.residual) * whole.operand_bytes[-1]
+    return build.engines.gpu.plain_ns(passed, 0) + PASS_NS
 
 
 def _bare(
@@ -92,8 +114,7 @@ def _bare(
     if bare == whole or not engines.times:
         return None
     together, alone = engines.time_of(whole), engines.time_of(bare)
-    passed = (2 + whole.residual) * bare.operand_bytes[-1]
-    if alone + engines.gpu.plain_ns(passed, 0) + PASS_NS >= together:
+    if alone + _pass_ns(build, whole) >= together:
         return None
     engine = engines.choose(bare)
     return None if engine is None else (bare, engine)

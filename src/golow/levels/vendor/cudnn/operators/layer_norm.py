@@ -11,7 +11,7 @@ import numpy as np
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import require_positive
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
-from golow.levels.vendor.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for, threads_for
+from golow.levels.vendor.cudnn.kernels.rows import ROWS, by_rows, parts_of_rows
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
-ENOUGH_BLOCKS, LEAST_ROWS = 264, 32
 
 
 def layer_norm(build: Builder, arguments: LayerNorm) -> None:
@@ -55,7 +54,7 @@ def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
         build.define(0, inner)
     if not (build.is_read(1) or build.is_read(2)):
         return
-    parts = max(1, min(-(-rows // LEAST_ROWS), -(-ENOUGH_BLOCKS // -(-columns // 32))))
+    parts = parts_of_rows(rows, columns)
     partial = [build.scratch(parts * columns) for _ in (1, 2)]
     kernel = weights_kernel(outer.dtype, x.dtype, rows, columns, parts)
     build.kernel(kernel, [outer, x, mean, deviation], partial)
@@ -94,12 +93,12 @@ def _result(build: Builder, index: int, shape: tuple[int, ...], dtype: str) -> T
 def forward_kernel(source: str, dtype: str, rows: int, columns: int, epsilon: float) -> Kernel:
     """Pointers: x [rows, columns], weight, bias (float32 [columns] or absent) -> y, means,
     deviations (float32 [rows])."""
-    return _of_rows("layer_norm", (source, dtype), rows, columns, (np.float32(epsilon),))
+    return by_rows(FILE, "layer_norm", (source, dtype), rows, columns, (np.float32(epsilon),))
 
 
 def backward_kernel(gradient: str, source: str, dtype: str, rows: int, columns: int) -> Kernel:
     """Pointers: gradient, x [rows, columns], means, deviations, weight or absent -> dx."""
-    return _of_rows("layer_norm_backward", (gradient, source, dtype), rows, columns, ())
+    return by_rows(FILE, "layer_norm_backward", (gradient, source, dtype), rows, columns)
 
 
 def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: int) -> Kernel:
@@ -114,23 +113,6 @@ def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: i
         (np.int32(rows), np.int32(columns), np.int32(parts)),
         code=ROWS,
     )
-
-
-def _of_rows(
-    name: str, dtypes: tuple[str, ...], rows: int, columns: int, further: tuple[np.generic, ...]
-) -> Kernel:
-    """Rows are held in registers, several in a block; a block takes each row that is too long."""
-    require_positive(rows=rows, columns=columns)
-    types = ", ".join(C_TYPES[dtype] for dtype in dtypes)
-    group = group_for(columns, *dtypes)
-    if group is not None:
-        sizes = (np.int32(rows), np.int32(columns), *further)
-        grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
-        return Kernel(FILE, f"{name}_held<{types}, {group}>", grid, block, sizes, code=ROWS)
-    threads = threads_for(columns)
-    scalars = (np.int32(columns), *further)
-    expression = f"{name}<{types}, {threads}>"
-    return Kernel(FILE, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
 
 
 IMPLEMENTATIONS = (

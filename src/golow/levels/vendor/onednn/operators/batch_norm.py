@@ -43,10 +43,11 @@ from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, Batch
 
 
 def inference(build: Builder, arguments: BatchNormInference) -> None:
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, if it is not folded into a layer."""
+    """relu((x - mean) / sqrt(variance + epsilon) * scale + shift), if it is not folded into a
+    layer."""
     x = build.tensor(arguments.x)
     affine = _scale_and_shift(build, arguments.scale, arguments.shift)
-    flags = GLOBAL_STATISTICS | _flags(affine)
+    flags = GLOBAL_STATISTICS | _flags(affine) | _relu(arguments.activation)
     primitive = Primitive(
         build.engine, "batch_normalization_forward", FORWARD_INFERENCE, x.layout, x.layout,
         number(arguments.epsilon), flags,

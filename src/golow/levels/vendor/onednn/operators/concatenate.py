@@ -10,20 +10,22 @@ from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, MULTIPLE_SRC
-from golow.levels.vendor.onednn.library import Descriptor, array
+from golow.levels.vendor.onednn.library import Descriptor, array, channel_block
 from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.steps import Tensor
 from golow.lower.operators.concatenate import Concatenate
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
-    """In the layout that the library prefers; row-major if a part has a blocked layout."""
+    """In blocks of channels if whole blocks are joined, otherwise in the layout that the library
+    prefers."""
     output = build.output()
     if output.dtype != "float32":
         _of_integers(build, arguments)
         return
     sources = [build.tensor(part) for part in arguments.parts]
     if any(source.layout.blocks for source in sources):
-        sources = [build.plain(part) for part in arguments.parts]
+        sources = _alike(build, arguments)
     layouts = [source.layout for source in sources]
     target = Descriptor.tagged(output.shape)
     primitive = Primitive(
@@ -33,6 +35,19 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     reads = {MULTIPLE_SRC + index: source for index, source in enumerate(sources)}
     build.call(primitive, reads, {DST: result})
     build.define(0, result)
+
+
+def _alike(build: Builder, arguments: Concatenate) -> list[Tensor]:
+    """The parts in blocks of channels if each channel is in a full block of its part, so that the
+    result has no gaps; otherwise row-major."""
+    block = channel_block()
+    shapes = [build.value(part).shape for part in arguments.parts]
+    if any(len(shape) != 4 or shape[1] % block.size for shape in shapes):
+        return [build.plain(part) for part in arguments.parts]
+    return [
+        build.wanted(part, Descriptor.tagged(shape, block.tag))
+        for part, shape in zip(arguments.parts, shapes, strict=True)
+    ]
 
 
 def _of_integers(build: Builder, arguments: Concatenate) -> None:

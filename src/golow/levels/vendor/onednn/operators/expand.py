@@ -13,7 +13,10 @@ from golow.lower.operators.expand import Expand
 def expand(build: Builder, arguments: Expand) -> None:
     """A copy, unless the shape stays as it is, as in attention whose heads share nothing."""
     if build.value(arguments.x).shape == build.output().shape:
-        build.define(0, build.tensor(arguments.x))
+        if build.output().dtype == "float32" and not build.views.in_blocks(arguments.x):
+            build.views.define(build.views.of(arguments.x))
+        else:
+            build.define(0, build.tensor(arguments.x))
         return
 
     def run(x: Any, y: Any) -> None:

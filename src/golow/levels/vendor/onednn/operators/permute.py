@@ -11,9 +11,8 @@ from golow.lower.operators.permute import Permute
 
 
 def permute(build: Builder, arguments: Permute) -> None:
-    """A view, of integers a copy; a blocked layout is first reordered to row-major."""
-    tensor = build.tensor(arguments.x)
-    if tensor.descriptor is None:
+    """A view, of integers a copy; from blocks, row-major."""
+    if build.output().dtype != "float32":
         order = arguments.order
 
         def run(x: Any, y: Any) -> None:
@@ -21,9 +20,7 @@ def permute(build: Builder, arguments: Permute) -> None:
 
         of_arrays(build, run, arguments.x)
         return
-    if tensor.layout.blocks:
-        tensor = build.plain(arguments.x)
-    build.define(0, tensor._replace(descriptor=tensor.layout.permuted(arguments.order)))
+    build.views.define(build.views.of(arguments.x).permuted(arguments.order))
 
 
 IMPLEMENTATIONS = (Implementation(Permute, permute),)

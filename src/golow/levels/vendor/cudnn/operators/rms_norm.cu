@@ -1,0 +1,131 @@
+// Rows of s, the sum of x and a residual or x alone, with d = 1 / sqrt(mean(s^2) + epsilon):
+//
+//   y = s d w
+//
+// and, with g the gradient of y, n = s d and c = g w:
+//
+//   ds = d (c - n mean(c n)) + a,   dw = sum over rows of g n
+//
+// Residual, w, what is added (a), and the results d and s are absent if their pointers are zero.
+
+template <typename T, typename R>
+__device__ float summed(const T* x, const R* residual, size_t place) {
+  const float value = static_cast<float>(x[place]);
+  return residual ? value + static_cast<float>(residual[place]) : value;
+}
+
+template <typename T, typename R, typename Y, int THREADS>
+__global__ void rms_norm(const T* x, const R* residual, const float* weight, Y* y,
+                         float* deviations, Y* total, int columns, float epsilon) {
+  const size_t start = static_cast<size_t>(blockIdx.x) * columns;
+  float squares = 0;
+  for (int i = threadIdx.x; i < columns; i += THREADS) {
+    const float value = summed(x, residual, start + i);
+    squares += value * value;
+    if (total) total[start + i] = static_cast<Y>(value);
+  }
+  const float deviation = rsqrtf(reduce<THREADS>(squares, Sum()) / columns + epsilon);
+  for (int i = threadIdx.x; i < columns; i += THREADS) {
+    const float value = summed(x, residual, start + i) * deviation;
+    y[start + i] = static_cast<Y>(weight ? value * weight[i] : value);
+  }
+  if (threadIdx.x == 0 && deviations) deviations[blockIdx.x] = deviation;
+}
+
+template <typename T, typename R, typename Y, int V, int LANES, int ITEMS>
+__global__ void rms_norm_held(const T* x, const R* residual, const float* weight, Y* y,
+                              float* deviations, Y* total, int rows, int columns, float epsilon) {
+  Held<V, LANES, ITEMS> held;
+  const int row = held.row(rows);
+  const size_t start = static_cast<size_t>(row) * columns;
+  held.read(x + start, columns);
+  if (residual) {
+    Held<V, LANES, ITEMS> added;
+    added.read(residual + start, columns);
+    held.apply(columns, [&](float value, int k, int v, int) { return value + added.item[k][v]; });
+    if (total) held.write(total + start, columns);
+  }
+  const auto squared = [](float value, int, int) { return value * value; };
+  const float mean = held.combined(columns, 0.0f, Sum(), squared) / columns;
+  const float deviation = rsqrtf(mean + epsilon);
+  held.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+  if (weight) {
+    Held<V, LANES, ITEMS> factor;
+    factor.read(weight, columns);
+    held.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
+  }
+  held.write(y + start, columns);
+  if (threadIdx.x % LANES == 0 && deviations) deviations[row] = deviation;
+}
+
+template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
+__global__ void rms_norm_backward_held(const G* gradient, const T* s, const float* deviations,
+                                       const float* weight, const A* added, Y* ds, int rows,
+                                       int columns) {
+  Held<V, LANES, ITEMS> c, n;
+  const int row = c.row(rows);
+  const size_t start = static_cast<size_t>(row) * columns;
+  const float deviation = deviations[row];
+  c.read(gradient + start, columns);
+  n.read(s + start, columns);
+  n.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+  if (weight) {
+    Held<V, LANES, ITEMS> factor;
+    factor.read(weight, columns);
+    c.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
+  }
+  const auto times = [&](float value, int k, int v) { return value * n.item[k][v]; };
+  const float product = c.combined(columns, 0.0f, Sum(), times) / columns;
+  c.apply(columns, [&](float value, int k, int v, int) {
+    return deviation * (value - n.item[k][v] * product);
+  });
+  if (added) {
+    Held<V, LANES, ITEMS> other;
+    other.read(added + start, columns);
+    c.apply(columns, [&](float value, int k, int v, int) { return value + other.item[k][v]; });
+  }
+  c.write(ds + start, columns);
+}
+
+template <typename G, typename T, typename A, typename Y, int THREADS>
+__global__ void rms_norm_backward(const G* gradient, const T* s, const float* deviations,
+                                  const float* weight, const A* added, Y* ds, int columns) {
+  const size_t start = static_cast<size_t>(blockIdx.x) * columns;
+  const float deviation = deviations[blockIdx.x];
+  float product = 0;
+  for (int i = threadIdx.x; i < columns; i += THREADS) {
+    const float c = static_cast<float>(gradient[start + i]) * (weight ? weight[i] : 1.0f);
+    product += c * static_cast<float>(s[start + i]) * deviation;
+  }
+  product = reduce<THREADS>(product, Sum()) / columns;
+  for (int i = threadIdx.x; i < columns; i += THREADS) {
+    const float c = static_cast<float>(gradient[start + i]) * (weight ? weight[i] : 1.0f);
+    const float n = static_cast<float>(s[start + i]) * deviation;
+    const float value = deviation * (c - n * product);
+    const float other = added ? static_cast<float>(added[start + i]) : 0.0f;
+    ds[start + i] = static_cast<Y>(value + other);
+  }
+}
+
+// grid: (columns / 32, parts); block: (32, 8). Sums of a part of the rows, [parts, columns].
+template <typename G, typename T>
+__global__ void rms_norm_weights(const G* gradient, const T* s, const float* deviations, float* dw,
+                                 int rows, int columns, int parts) {
+  __shared__ float sums[8][32];
+  const int i = blockIdx.x * 32 + threadIdx.x;
+  const long long first = static_cast<long long>(rows) * blockIdx.y / parts;
+  const long long last = static_cast<long long>(rows) * (blockIdx.y + 1) / parts;
+  float sum = 0;
+  if (i < columns) {
+    for (long long row = first + threadIdx.y; row < last; row += 8) {
+      const float g = static_cast<float>(gradient[row * columns + i]);
+      sum += g * static_cast<float>(s[row * columns + i]) * deviations[row];
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y == 0 && i < columns) {
+    for (int k = 1; k < 8; ++k) sum += sums[k][threadIdx.x];
+    dw[static_cast<long long>(blockIdx.y) * columns + i] = sum;
+  }
+}

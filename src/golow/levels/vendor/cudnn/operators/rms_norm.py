@@ -1,0 +1,111 @@
+"""RMS norm and its gradients, by golow's own kernels."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.geometry import require_positive
+from golow.levels.vendor.cudnn.kernels.rows import ROWS, by_rows, parts_of_rows
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.cudnn.sums import add_up
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.refusing import refuse_integers
+from golow.lower.graph import Ref
+from golow.lower.operators.rms_norm import RmsNorm, RmsNormBackward
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+FILE = Path(__file__).with_suffix(".cu")
+
+
+def rms_norm(build: Builder, arguments: RmsNorm) -> None:
+    """Result and sum are in the type of activations, the roots are float32."""
+    x, rows, columns = _rows(build, arguments.x, arguments.axes)
+    residual = None if arguments.residual is None else build.rows(arguments.residual)
+    weight = _exact(build, arguments.weight)
+    like = Layout(build.types.computed)
+    y = build.result(0, like) if build.is_read(0) else build.scratch(rows * columns, like.dtype)
+    deviation = build.result(1, Layout("float32")) if build.is_read(1) else None
+    total = build.result(2, like) if build.is_read(2) else None
+    kernel = forward_kernel(
+        x.dtype, (residual or x).dtype, y.dtype, rows, columns, arguments.epsilon
+    )
+    found = (y, deviation, total)
+    build.kernel(kernel, [x, residual, weight], found)
+    for index, tensor in enumerate(found):
+        if tensor is not None and build.is_read(index):
+            build.define(index, tensor)
+
+
+def rms_norm_backward(build: Builder, arguments: RmsNormBackward) -> None:
+    """The gradient of the weight is summed in two steps, in a fixed order."""
+    x, rows, columns = _rows(build, arguments.x, arguments.axes)
+    outer = build.rows(arguments.gradient)
+    deviation, weight = (_exact(build, item) for item in (arguments.deviation, arguments.weight))
+    added = None if arguments.added is None else build.rows(arguments.added)
+    if build.is_read(0):
+        inner = build.result(0, Layout(build.types.computed))
+        types = (outer.dtype, x.dtype, (added or x).dtype, inner.dtype)
+        kernel = backward_kernel(types, rows, columns)
+        build.kernel(kernel, [outer, x, deviation, weight, added], [inner])
+        build.define(0, inner)
+    if build.is_read(1):
+        parts = parts_of_rows(rows, columns)
+        partial = build.scratch(parts * columns)
+        kernel = weights_kernel(outer.dtype, x.dtype, rows, columns, parts)
+        build.kernel(kernel, [outer, x, deviation], [partial])
+        add_up(build, partial, (1, parts, columns), 1)
+
+
+def _rows(build: Builder, reference: Ref, axes: int) -> tuple[Tensor, int, int]:
+    x = build.rows(reference)
+    first = len(x.shape) - axes
+    return x, math.prod(x.shape[:first]), math.prod(x.shape[first:])
+
+
+def _exact(build: Builder, reference: Ref | None) -> Tensor | None:
+    return None if reference is None else build.wanted(reference, Layout("float32"))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward_kernel(
+    source: str, residual: str, dtype: str, rows: int, columns: int, epsilon: float
+) -> Kernel:
+    """Pointers: x, residual [rows, columns] or absent, weight (float32 [columns] or absent) -> y,
+    roots (float32 [rows]) or absent, the sum or absent."""
+    types = (source, residual, dtype)
+    return by_rows(FILE, "rms_norm", types, rows, columns, (np.float32(epsilon),))
+
+
+def backward_kernel(types: tuple[str, str, str, str], rows: int, columns: int) -> Kernel:
+    """Pointers: gradient, s [rows, columns], roots, weight or absent, what is added or absent ->
+    ds. types: of gradient, s, what is added, and ds."""
+    return by_rows(FILE, "rms_norm_backward", types, rows, columns)
+
+
+def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: int) -> Kernel:
+    """Pointers: gradient, s, roots -> sums of the weight's gradient, float32 [parts, columns]."""
+    require_positive(rows=rows, columns=columns)
+    return Kernel(
+        FILE,
+        f"rms_norm_weights<{C_TYPES[gradient]}, {C_TYPES[source]}>",
+        (-(-columns // 32), parts, 1),
+        (32, 8, 1),
+        (np.int32(rows), np.int32(columns), np.int32(parts)),
+        code=ROWS,
+    )
+
+
+IMPLEMENTATIONS = (
+    Implementation(RmsNorm, rms_norm, refuse_integers),
+    Implementation(RmsNormBackward, rms_norm_backward, refuse_integers),
+)

@@ -1,0 +1,60 @@
+"""Runs golow's CUDA kernels without a GPU, as C++ for this processor: `cuda_host.h` has what they
+need of CUDA, with threads that wait for one another and exchange values."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import Kernel
+
+HEADER = Path(__file__).with_suffix(".h")
+COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC")
+SHARED = re.compile(r"extern __shared__ ((?:unsigned )?\w+) (\w+)\[\];")
+
+
+def run(kernel: Kernel, arrays: Sequence[np.ndarray | None], folder: Path) -> None:
+    """Launch a kernel. arrays: its pointers, at least 16 bytes aligned; outputs are written in
+    place; None is absent. folder: keeps what was compiled."""
+    library = ctypes.CDLL(str(_compiled(kernel, folder)))
+    pointers = [0 if array is None else array.ctypes.data for array in arrays]
+    values = [np.uint64(pointer).tobytes() for pointer in pointers]
+    values += [scalar.tobytes() for scalar in kernel.scalars]
+    held = [ctypes.create_string_buffer(value, len(value)) for value in values]
+    arguments = (ctypes.c_void_p * len(held))(*(ctypes.addressof(item) for item in held))
+    sizes = ctypes.c_uint * 3
+    library.launch(sizes(*kernel.grid), sizes(*kernel.block), arguments)
+
+
+def _compiled(kernel: Kernel, folder: Path) -> Path:
+    source = re.sub(r"#include <cuda_(bf16|fp16)\.h>", "", kernel.source)
+    source = SHARED.sub(r"\1* \2 = reinterpret_cast<\1*>(shared_memory);", source)
+    together = "true" if re.search("__sync|__shfl", source) else "false"
+    driver = f"""
+extern "C" void launch(const unsigned* grid, const unsigned* block, void** arguments) {{
+  kernel = [](void** given) {{ call(&{kernel.expression}, given); }};
+  run_grid(grid, block, arguments, {together});
+}}
+"""
+    text = f'#include "{HEADER.name}"\n{source}{driver}'
+    library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
+    if not library.exists():
+        _copy_header(folder)
+        file = library.with_suffix(".cpp")
+        file.write_text(text)
+        subprocess.run([*COMPILER, "-shared", "-o", str(library), str(file)], check=True)
+    return library
+
+
+def _copy_header(folder: Path) -> None:
+    """Put the header into the folder, compiled, which halves the time of every kernel."""
+    header = folder / HEADER.name
+    if not header.exists():
+        header.write_text(HEADER.read_text())
+        subprocess.run([*COMPILER, "-x", "c++-header", str(header)], check=True)

@@ -1,0 +1,145 @@
+"""Activations in the kernel of a convolution: what is asked of cuDNN, and when a plan takes it.
+Nothing runs here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from torch import nn
+
+from golow.levels.vendor.cudnn import products
+from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.epilogue import FUNCTIONS, add_activation, takes_activation
+from golow.levels.vendor.cudnn.formulas import formulas
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.steps import Built
+from golow.lower.graph import Activation
+from test_cudnn_plans import AskedEngines, lowered
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+
+class Timed(AskedEngines):
+    """Engines that were timed; with an activation they take so many nanoseconds, without 1000, and
+    a pass over memory takes 3000 more than a launch."""
+
+    times = True
+
+    class gpu:
+        @staticmethod
+        def plain_ns(transferred: int, flops: int) -> float:
+            return 3000.0
+
+    def __init__(self, activating: float) -> None:
+        super().__init__()
+        self.activating = activating
+
+    def time_of(self, operation: products.Convolution) -> float:
+        return 1000.0 if operation.activation is None else self.activating
+
+
+def planned(activation: nn.Module, engines: AskedEngines, **layer: int) -> Built:
+    module = nn.Sequential(nn.Conv2d(8, 8, 3, **layer), activation)
+    graph = lowered(module, "infer", (2, 8, 6, 6))
+    return build_plan(graph, cast("Engines", engines), TYPES["bf16"], 4)
+
+
+def asked(engines: AskedEngines) -> list[str]:
+    """The activations of the convolutions for which engines were chosen."""
+    operations = [item for item in engines.operations if not isinstance(item, Problem)]
+    return [item.activation.name if item.activation else "" for item in operations]
+
+
+@pytest.mark.parametrize("activation", [nn.SiLU(), nn.GELU(), nn.GELU("tanh"), nn.Sigmoid()])
+def test_the_faster_of_one_kernel_and_two_is_taken(activation: nn.Module) -> None:
+    fast, slow = Timed(5000.0), Timed(7000.0)
+    made = planned(activation, fast)
+    assert [step.operation for step in made.plan.steps] == ["fetch", "convolution"]
+    assert asked(fast)[0] in FUNCTIONS and len(asked(fast)) == 1
+    made = planned(activation, slow)
+    assert [step.operation for step in made.plan.steps] == ["fetch", "convolution", "convolution"]
+    assert asked(slow) == [""]
+
+
+def test_without_timing_they_are_apart() -> None:
+    engines = AskedEngines()
+    made = planned(nn.SiLU(), engines)
+    assert [step.operation for step in made.plan.steps] == ["fetch", "convolution", "convolution"]
+    assert asked(engines) == [""]
+
+
+def test_what_no_engine_could_compute_is_apart() -> None:
+    engines = Timed(float("inf"))
+    made = planned(nn.SiLU(), engines)
+    assert [step.operation for step in made.plan.steps][1:] == ["convolution", "convolution"]
+    assert asked(engines) == [""]
+
+
+@pytest.mark.parametrize("activation", [nn.Hardswish(), nn.ELU(), nn.LeakyReLU()])
+def test_other_activations_are_not_asked_for(activation: nn.Module) -> None:
+    engines = Timed(0.0)
+    planned(activation, engines)
+    assert asked(engines) == [""]
+
+
+def test_functions_that_only_clip_are_no_activations() -> None:
+    assert not takes_activation(None)
+    for name in FUNCTIONS:
+        assert takes_activation(Activation(name=name))
+        assert formulas()[name].limits is None
+
+
+class Recording:
+    """Stands for an operation graph: remembers what is added to it."""
+
+    def __init__(self) -> None:
+        self.added: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def add(input: str) -> str:
+            self.added.append(name)
+            return f"{name} of {input}"
+
+        return add
+
+
+def test_the_activation_follows_in_the_operation_graph() -> None:
+    graph = Recording()
+    assert add_activation(graph, "y", None) == "y"
+    assert add_activation(graph, "y", Activation(name="silu")) == "swish of y"
+    assert graph.added == ["swish"]
+
+
+def library() -> Any:
+    """cuDNN's front end; skips the test where it or the library is not installed."""
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    try:
+        return pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_front_end_takes_the_graph(name: str) -> None:
+    """As far as it can be seen without a GPU: shapes and types are derived."""
+    cudnn = library()
+    from golow.levels.vendor.cudnn.frontend import _describe
+
+    graph = cudnn.pygraph(
+        io_data_type=cudnn.data_type.BFLOAT16,
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+    )
+    operation = products.Convolution(
+        direction="forward", image=(2, 8, 6, 6), output=(2, 16, 6, 6), kernel=(3, 3),
+        stride=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1, dtype="bfloat16",
+        result="bfloat16", arithmetic="half", bias=True, residual=True,
+        activation=Activation(name=name),
+    )  # fmt: skip
+    result = _describe(graph, operation)
+    result.set_output(True).set_data_type(cudnn.data_type.BFLOAT16)
+    graph.validate()
+    assert list(result.get_dim()) == list(operation.output)
