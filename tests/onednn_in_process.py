@@ -17,8 +17,10 @@ from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine, channel_block
 from golow.levels.vendor.onednn.planning import build_plan
+from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
 from golow.levels.vendor.onednn.steps import Built, Switches
 from golow.levels.vendor.onednn.workshop import Workshop
+from golow.lower.passes import Pass
 from golow.record import KEPT, Mode, Optimizer
 from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
 
@@ -34,9 +36,11 @@ def lower(
     mode: Mode,
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
+    recurrences: Pass = keep_faster_recurrences,
 ) -> Network:
-    """A workload as the level lowers it."""
-    return in_process.lower(module, inputs, mode, optimizer, loss, own_passes(mode))
+    """A workload as the level lowers it. recurrences: the pass for recurrent layers."""
+    further = own_passes(mode)
+    return in_process.lower(module, inputs, mode, optimizer, loss, further, recurrences)
 
 
 @cache

@@ -68,19 +68,22 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the level's
     own."""
+    from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
     from golow.lower.vendor import vendor_passes
 
-    return vendor_passes(workload.mode, workload.optimizer, own_passes(workload.mode))
+    further = own_passes(workload.mode)
+    return vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes after the common fusions: what oneDNN's primitives can also absorb."""
     from golow.lower.normalization import fuse_batch_norm_relu, fuse_inference_relu
+    from golow.lower.pooling import pool_images
     from golow.lower.products import scale_products
 
     if mode == "train":
         return (fuse_batch_norm_relu,)
-    return fuse_inference_relu, scale_products
+    return fuse_inference_relu, scale_products, pool_images
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

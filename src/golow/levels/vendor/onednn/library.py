@@ -20,8 +20,10 @@ from golow.levels.vendor.onednn.constants import (
     BLOCKED_BY_8,
     BLOCKED_BY_16,
     DATA_TYPES,
+    OPAQUE,
     QUERY_DATA_TYPE,
     QUERY_DIMS,
+    QUERY_FORMAT_KIND,
     QUERY_INNER_BLOCKS,
     QUERY_INNER_COUNT,
     QUERY_INNER_INDICES,
@@ -263,6 +265,13 @@ class Descriptor(Owned):
         call("dnnl_memory_desc_query", self.handle, QUERY_INNER_BLOCKS, byref(sizes))
         call("dnnl_memory_desc_query", self.handle, QUERY_INNER_INDICES, byref(axes))
         return tuple((int(axes[i]), int(sizes[i])) for i in range(count.value))
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether only the library knows the layout."""
+        found = c_int()
+        call("dnnl_memory_desc_query", self.handle, QUERY_FORMAT_KIND, byref(found))
+        return found.value == OPAQUE
 
     @property
     def is_plain(self) -> bool:
