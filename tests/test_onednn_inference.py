@@ -193,6 +193,52 @@ def test_slices_are_right(stem: bool, layout: str) -> None:
             assert error < 1e-5, position
 
 
+class Shuffled(nn.Module):
+    """Channels of two convolutions in turn, of which one half goes on, as in ShuffleNet."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, channels, 1), nn.Conv2d(3, channels, 1)
+        self.last = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = torch.cat([self.one(x), self.other(x)], 1)
+        shuffled = joined.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+        kept, on = shuffled.chunk(2, 1)
+        return torch.cat([kept, self.last(on)], 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [10, 9])  # 9: a half ends between two that are in turn
+def test_shuffled_channels(channels: int, layout: str) -> None:
+    torch.manual_seed(0)
+    network = lower(Shuffled(channels), torch.randn(2, 3, 4, 4), "infer")
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+    found = [s.operation for s in steps(Running(network, lambda _: LAYOUTS[layout]))]
+    if layout == "channels_last" and channels % 2 == 0:  # each half is copied once
+        assert sum(operation in ("slice", "reorder") for operation in found[1:]) == 2
+
+
+# ---------------------------------------------------------------- means over images
+
+
+class Means(nn.Module):
+    """With and without the axes that are left."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3)) + (x - x.mean((2, 3), keepdim=True)).relu().mean((-1, -2))
+
+
+@pytest.mark.parametrize("channels", [3, 16])
+def test_a_mean_over_an_image_is_a_pooling(channels: int) -> None:
+    torch.manual_seed(0)
+    network = lower(Means(), torch.randn(2, channels, 9, 5), "infer")
+    found = [step.operation for step in steps(Running(network))]
+    assert found.count("adaptive_average_pool") == 3
+    assert "reduce" not in found
+    assert_right(network, compute(network))
+
+
 # ---------------------------------------------------------------- operands that are repeated
 
 

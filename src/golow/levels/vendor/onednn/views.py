@@ -4,6 +4,7 @@ inference nothing is copied for them until something reads them as a tensor with
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from golow.levels.vendor import folding
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from golow.lower.graph import Ref
 
 ITEM_BYTES = 4  # of a float32
+IMAGE = (0, 2, 3, 1)  # the axes of an image in channels last, the outermost first
 
 Folded: TypeAlias = folding.Folded[Tensor]
 
@@ -79,8 +81,8 @@ class Views:
         return view
 
     def copy(self, name: str) -> None:
-        """Copy the view of this name, if it waits: with its axes in the same order in memory, or
-        row-major if an axis needs several strides."""
+        """Copy the view of this name, if it waits: with its axes in the same order in memory. If an
+        axis needs several strides, an image stays in channels last, anything else is row-major."""
         view = self._waiting.pop(name, None)
         if view is None:
             return
@@ -89,8 +91,9 @@ class Views:
         if layout is not None:
             target = made = dense(shape, layout.strides)
         else:
-            layout = _of_parts(view)
-            target, made = Descriptor.plain(layout.shape), Descriptor.plain(shape)
+            order = IMAGE if _is_channels_last(view) else tuple(range(len(shape)))
+            layout, target = _of_parts(view), _of_parts(_in_order(view, order))
+            made = _in_order_of(shape, order)
         copy = build.new(name, shape, target)
         primitive = Primitive(build.engine, "reorder", layout, target)
         source = view.tensor._replace(descriptor=layout)
@@ -119,14 +122,16 @@ def strided(view: Folded) -> Descriptor | None:
 
 
 def sliced(view: Folded, axis: int, start: int, size: int) -> Folded | None:
-    """A range of an axis; None if the axis is joined from parts."""
-    parts = view.axes[axis]
-    if len(parts) > 1:
+    """A range of an axis; None if the axis is joined from parts, and the range divides one of the
+    inner parts."""
+    first, *inner = view.axes[axis] or (Part(1, 0),)
+    each = math.prod(part.size for part in inner)
+    if start % each or size % each:
         return None
-    step = parts[0].step if parts else 0
-    base = view.tensor._replace(offset=view.tensor.offset + start * step * ITEM_BYTES)
-    kept = () if size == 1 else (Part(size, step),)
-    return Folded(base, (*view.axes[:axis], kept, *view.axes[axis + 1 :]))
+    offset = view.tensor.offset + start // each * first.step * ITEM_BYTES
+    outer = () if size == each else (Part(size // each, first.step),)
+    axes = (*view.axes[:axis], (*outer, *inner), *view.axes[axis + 1 :])
+    return Folded(view.tensor._replace(offset=offset), axes)
 
 
 def _without_gaps(view: Folded) -> bool:
@@ -137,6 +142,34 @@ def _without_gaps(view: Folded) -> bool:
             return False
         step *= part.size
     return True
+
+
+def _is_channels_last(view: Folded) -> bool:
+    """Whether it is an image whose channels lie together, pixel by pixel."""
+    steps = [min((part.step for part in axis), default=0) for axis in view.axes]
+    return len(steps) == len(IMAGE) and 0 not in steps and steps[1] == min(steps)
+
+
+def _in_order(view: Folded, order: Sequence[int]) -> Folded:
+    """The same axes and parts as they would lie without gaps, the first axis of the order
+    outermost."""
+    axes, step = list(view.axes), 1
+    for axis in reversed(order):
+        parts: list[Part] = []
+        for part in reversed(axes[axis]):
+            parts.insert(0, Part(part.size, step))
+            step *= part.size
+        axes[axis] = tuple(parts)
+    return Folded(view.tensor, tuple(axes))
+
+
+def _in_order_of(shape: Sequence[int], order: Sequence[int]) -> Descriptor:
+    """The layout without gaps of a shape whose axes lie in this order."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return Descriptor.strided(shape, strides).settled()
 
 
 def _of_parts(view: Folded) -> Descriptor:
