@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +17,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import optimizers
+from golow.levels.torch.in_double import InDouble
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, Pass, apply
+from golow.lower.recurrences import unfold_recurrences
 from golow.lower.vendor import vendor_passes
 from golow.record import Mode, Optimizer
 from golow.workload.captured import capture
@@ -65,8 +68,10 @@ def lower(
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
     further: tuple[Pass, ...] = (),
+    recurrences: Pass = unfold_recurrences,
 ) -> Network:
-    """Prepare, capture and lower, as `golow.compare` does. further: passes of one level alone."""
+    """Prepare, capture and lower, as `golow.compare` does. further, recurrences: passes of one
+    level alone."""
     prepared = prepare(
         Request(
             module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
@@ -74,9 +79,8 @@ def lower(
     )
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
-    return Network(
-        prepared, apply(clean, vendor_passes(mode, optimizer, further)), captured.constants
-    )
+    passes = vendor_passes(mode, optimizer, further, recurrences)
+    return Network(prepared, apply(clean, passes), captured.constants)
 
 
 def clipped(found: Tensors) -> Tensors:
@@ -96,6 +100,7 @@ def clipped(found: Tensors) -> Tensors:
 def torch_steps(network: Network, dtype: torch.dtype, moved: bool = False) -> Tensors:
     """The same of PyTorch. moved: weights and inputs are some roundings off, which tells how far
     the right answer itself depends on them."""
+    double = InDouble() if dtype == torch.float64 else nullcontext()
     module = copy.deepcopy(network.prepared.module).to(dtype)
     generator = torch.Generator().manual_seed(0)
     if moved:
@@ -109,7 +114,7 @@ def torch_steps(network: Network, dtype: torch.dtype, moved: bool = False) -> Te
             inputs = [_cast(t, dtype) for t in network.prepared.batches[step].inputs]
             if moved:
                 inputs = [_moved(t, generator) for t in inputs]
-            taken = _torch_step(network, module, optimizer, inputs, step)
+            taken = _torch_step(network, module, optimizer, inputs, step, double)
             found |= {f"{step}/{name}": t.detach().numpy().copy() for name, t in taken}
     return found
 
@@ -128,17 +133,20 @@ def _torch_step(
     optimizer: torch.optim.Optimizer | None,
     inputs: list[Tensor],
     step: int,
+    double: AbstractContextManager[object],
 ) -> Iterator[tuple[str, Tensor]]:
     if optimizer is None:
-        with torch.no_grad():
-            yield "output/0", functional_call(module, {}, tuple(inputs))
+        with torch.no_grad(), double:
+            output = functional_call(module, {}, tuple(inputs))
+        yield "output/0", output
         return
     assert network.prepared.loss is not None
     optimizer.zero_grad()
-    output = module(*inputs)
-    targets = [_cast(t, output.dtype) for t in network.prepared.batches[step].targets]
-    loss = network.prepared.loss(output, *targets)
-    loss.backward()
+    with double:
+        output = module(*inputs)
+        targets = [_cast(t, output.dtype) for t in network.prepared.batches[step].targets]
+        loss = network.prepared.loss(output, *targets)
+        loss.backward()
     settings = network.prepared.workload.optimizer
     optimizers.clip(settings, module.parameters())
     yield "output/0", output

@@ -82,7 +82,7 @@ MISTAKES = [
     (["compare", "nowhere.py:Net", "--input", "3x8x8"], "no file"),
     (["compare", "no_such_package.models:build", "--input", "3x8x8"], "cannot be imported"),
     (["compare", "lenet5", "--out", "/dev/null/runs"], "--out"),
-    (["show", "nowhere"], "no comparison"),
+    (["show", "nowhere"], "there is no file or folder nowhere"),
     (["lower", "lenet6"], "lenet5"),
 ]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from command import golow
 from dataset_files import drawn, write_cifar10, write_mnist, write_voc
 from golow.data import catalog
 from golow.data.catalog import Dataset, Download, PublishedFile
@@ -137,6 +138,25 @@ def test_single_files_are_fetched_once(
     (folder / "t10k-labels-idx1-ubyte.gz").unlink()
     fetch(mnist, root)
     assert publisher.asked[4:] == [("/t10k-labels-idx1-ubyte.gz", None)]
+
+
+def test_the_command_fetches_and_verifies(
+    mnist: Dataset, publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And refuses other bytes of the same size, with a status and no traceback."""
+    monkeypatch.setitem(catalog.CATALOG, "mnist", mnist)
+    root = str(tmp_path / "root")
+    right = dict(publisher.files)
+    publisher.files = {name: bytes(len(data)) for name, data in right.items()}
+    refused = golow("data", "fetch", "mnist", "--data-root", root)
+    assert refused.status == 2
+    assert "whose md5 is not" in refused.error and "Traceback" not in refused.error
+    assert not list((tmp_path / "root").rglob("*.gz"))
+
+    publisher.files = right
+    done = golow("data", "fetch", "mnist", "--data-root", root)
+    assert (done.status, done.output) == (0, f"mnist: {root}/MNIST/raw\n")
+    assert golow("data", "verify", "mnist", "--data-root", root).status == 0
 
 
 def test_an_archive_is_fetched_unpacked_and_removed(cifar10: Dataset, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from golow.lower.operators.dropout import DropoutBackward
 from golow.lower.operators.layer_norm import LayerNormBackward
 from golow.lower.operators.max_pool import MaxPoolBackward
 from golow.lower.operators.nll_loss import NllLossBackward
+from golow.lower.operators.recurrence import GATES, RecurrenceBackward
 from golow.lower.operators.rms_norm import RmsNormBackward
 from golow.lower.operators.softmax import SoftmaxBackward
 from golow.lower.operators.take import TakeBackward
@@ -249,6 +250,28 @@ def attentions(draw: st.DrawFn) -> Case:
     return Case(named, ("query", "key", "value"), backward)
 
 
+@st.composite
+def recurrences(draw: st.DrawFn) -> Case:
+    kind, biased = draw(st.sampled_from(sorted(GATES))), draw(some)
+    lstm = kind == "lstm"
+    projected = lstm and draw(some)
+    rows, width = GATES[kind] * 3, 2 if projected else 3
+    named: Fields = {
+        "x": tensor(draw(st.integers(1, 3)), 2, 4), "hidden": tensor(2, width, seed=1),
+        "cell": tensor(2, 3, seed=2) if lstm else None,
+        "input_weight": tensor(rows, 4, seed=3), "hidden_weight": tensor(rows, width, seed=4),
+        "input_bias": tensor(rows, seed=5) if biased else None,
+        "hidden_bias": tensor(rows, seed=6) if biased else None,
+        "projection": tensor(2, 3, seed=7) if projected else None,
+    }  # fmt: skip
+    given = {"kind": kind, "backwards": draw(some), **named}
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return given | {"gradient": gradient, "last_gradient": None, "output": results[0]}
+
+    return Case(given, tuple(named), backward, tuple(v is not None for v in named.values()))
+
+
 GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     ActivateBackward: activations(),
     AdaptiveAveragePoolBackward: adaptive_pools(),
@@ -260,6 +283,7 @@ GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     LayerNormBackward: layer_norms(),
     MaxPoolBackward: pools(maximum=True),
     NllLossBackward: losses(),
+    RecurrenceBackward: recurrences(),
     RmsNormBackward: rms_norms(),
     SoftmaxBackward: softmaxes(),
     TakeBackward: taken(),

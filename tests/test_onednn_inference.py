@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,11 @@ from golow.levels.vendor.onednn import probe
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
-from golow.levels.vendor.onednn.library import channel_block
+from golow.levels.vendor.onednn.library import Descriptor, channel_block
+from golow.levels.vendor.onednn.primitive import Primitive
 from golow.lower.plan import Step
 from in_process import assert_right
-from onednn_in_process import LAYOUTS, Running, compute, lower
+from onednn_in_process import ENGINE, LAYOUTS, Running, compute, lower
 
 
 def steps(running: Running) -> list[Step]:
@@ -58,3 +60,208 @@ def test_joined_blocks_stay_blocks() -> None:
     found = [step.operation for step in steps(Running(network, lambda _: LAYOUTS["blocked"]))]
     layer = ["batch_norm_inference", "convolution", "concatenate"]
     assert found == ["convolution", *layer, *layer]
+
+
+# ---------------------------------------------------------------- rows
+
+
+class Turned(nn.Module):
+    """Linear layers over a batch that was transposed, as in attention that takes the sequence
+    first, and one whose weight is a transposed view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(24, 40), nn.Linear(40, 24, bias=False)
+        self.last = nn.Parameter(torch.randn(24, 7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = nn.functional.gelu(self.wide(x.transpose(0, 1)))
+        y = self.narrow(hidden).transpose(0, 1) + x
+        return nn.functional.linear(y, self.last.T)
+
+
+@pytest.mark.parametrize("way", LAYOUTS)
+@pytest.mark.parametrize("shape", [(3, 5, 24), (1, 5, 24), (5, 1, 24)])
+def test_a_linear_layer_in_three_ways(shape: tuple[int, ...], way: str) -> None:
+    """No way copies rows that lie in another order."""
+    torch.manual_seed(0)
+    network = lower(Turned(), torch.randn(*shape), "infer")
+    running = Running(network, lambda _: LAYOUTS[way])
+    found = steps(running)
+    assert [step.operation for step in found] == ["linear", "linear", "binary", "linear"]
+    assert_right(network, compute(network, lambda _: LAYOUTS[way]))
+
+
+# ---------------------------------------------------------------- attention
+
+
+class Heads(nn.Module):
+    """Attention with queries, keys and values from one product. scaled: the scores are divided
+    after their product, as BERT and GPT-2 do it."""
+
+    def __init__(self, scaled: bool) -> None:
+        super().__init__()
+        self.joint, self.out, self.scaled = nn.Linear(32, 96), nn.Linear(32, 32), scaled
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.joint(x).reshape(batch, length, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.unbind(0)
+        if self.scaled:
+            scores = query @ key.transpose(-1, -2) / 8**0.5
+            found = scores.softmax(-1) @ value
+        else:
+            found = nn.functional.scaled_dot_product_attention(query, key, value)
+        return x + self.out(found.transpose(1, 2).reshape(batch, length, width))
+
+
+class SequenceFirst(nn.Module):
+    """PyTorch's own module, which transposes its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(32)
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        return self.attention(y, y, y, need_weights=False)[0]
+
+
+def needs_no_copies() -> bool:
+    """Whether this CPU's products take the same code for heads that lie between one another."""
+    whole = Descriptor.strided((2, 4, 5, 8), (480, 8, 96, 1))
+    turned = Descriptor.strided((2, 4, 8, 5), (480, 8, 1, 96))
+    target = Descriptor.plain((2, 4, 5, 5))
+    plain = Descriptor.plain(whole.shape), Descriptor.plain(turned.shape)
+    made = [
+        Primitive(ENGINE, "matmul", a, b, None, target).implementation
+        for a, b in ((whole, turned), plain)
+    ]
+    return made[0] == made[1]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_attention_copies_nothing(scaled: bool, batch: int) -> None:
+    """Heads are read and written where they lie, and the scale is part of a product."""
+    torch.manual_seed(0)
+    network = lower(Heads(scaled), torch.randn(batch, 5, 32), "infer")
+    assert_right(network, compute(network))
+    found = [step.operation for step in steps(Running(network))]
+    if needs_no_copies():
+        assert found == ["linear", "matrix_product", "softmax", "matrix_product", "linear"]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_attention_with_the_sequence_first(batch: int) -> None:
+    torch.manual_seed(0)
+    network = lower(SequenceFirst(), torch.randn(batch, 5, 32), "infer")
+    assert_right(network, compute(network))
+
+
+# ---------------------------------------------------------------- views
+
+
+class Sliced(nn.Module):
+    """Ranges of ranges, read at once, later, as parts of a joined value and as the result."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        one, other = x.chunk(2, 1)
+        inner = one[:, 1:3, 1:]
+        turned = inner.transpose(1, 2).reshape(len(x), -1)
+        joined = torch.cat([other, one * 2], 1)
+        return turned + 1, joined, inner, other.permute(2, 0, 1)[1:4].flatten(1), x[1:]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("stem", [False, True])
+def test_slices_are_right(stem: bool, layout: str) -> None:
+    """Of an input and of a result, in any layout."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 16, 1), nn.Flatten(2), Sliced()) if stem else Sliced()
+    shape = (2, 3, 4, 4) if stem else (2, 8, 6)
+    network = lower(module, torch.randn(*shape), "infer")
+    found = Running(network, lambda _: LAYOUTS[layout])
+    for index in range(2):
+        found.point_at(index)
+        inputs = network.prepared.batches[index].inputs
+        wanted = network.prepared.module(*inputs)
+        results = found.step()
+        for position, right in enumerate(wanted):
+            error = np.abs(results[f"output/{position}"] - right.detach().numpy()).max()
+            assert error < 1e-5, position
+
+
+class Shuffled(nn.Module):
+    """Channels of two convolutions in turn, of which one half goes on, as in ShuffleNet."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, channels, 1), nn.Conv2d(3, channels, 1)
+        self.last = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = torch.cat([self.one(x), self.other(x)], 1)
+        shuffled = joined.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
+        kept, on = shuffled.chunk(2, 1)
+        return torch.cat([kept, self.last(on)], 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [10, 9])  # 9: a half ends between two that are in turn
+def test_shuffled_channels(channels: int, layout: str) -> None:
+    torch.manual_seed(0)
+    network = lower(Shuffled(channels), torch.randn(2, 3, 4, 4), "infer")
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+    found = [s.operation for s in steps(Running(network, lambda _: LAYOUTS[layout]))]
+    if layout == "channels_last" and channels % 2 == 0:  # each half is copied once
+        assert sum(operation in ("slice", "reorder") for operation in found[1:]) == 2
+
+
+# ---------------------------------------------------------------- means over images
+
+
+class Means(nn.Module):
+    """With and without the axes that are left."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3)) + (x - x.mean((2, 3), keepdim=True)).relu().mean((-1, -2))
+
+
+@pytest.mark.parametrize("channels", [3, 16])
+def test_a_mean_over_an_image_is_a_pooling(channels: int) -> None:
+    torch.manual_seed(0)
+    network = lower(Means(), torch.randn(2, channels, 9, 5), "infer")
+    found = [step.operation for step in steps(Running(network))]
+    assert found.count("adaptive_average_pool") == 3
+    assert "reduce" not in found
+    assert_right(network, compute(network))
+
+
+# ---------------------------------------------------------------- operands that are repeated
+
+
+class Biased(nn.Module):
+    """A bias for each channel of an image, and a mask between the axes of scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(16, 16, 2, stride=2)
+        self.mask = nn.Parameter(torch.randn(4, 1, 16, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x)
+        return y.reshape(len(x), 4, 4, 16, 16) + self.mask
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_operand_is_repeated_by_reference_code(layout: str) -> None:
+    torch.manual_seed(0)
+    network = lower(Biased(), torch.randn(2, 16, 8, 8), "infer")
+    found = steps(Running(network, lambda _: LAYOUTS[layout]))
+    added = [step.implementation for step in found if step.operation == "binary"]
+    assert len(added) == 2
+    assert not any(name.startswith("ref") for name in added)
+    assert "numpy" not in {step.implementation for step in found}
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))

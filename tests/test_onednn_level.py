@@ -107,6 +107,7 @@ def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
     places = tuning.convolutions(network.graph)
     assert len(places) == {"infer": 5, "train": 10}[mode]
     draw = random.Random(seed)  # noqa: S311
+    places += tuning.linear_layers(network.graph)
     tags = {place: draw.choice(list(LAYOUTS.values())) for place in places}
     assert_right(network, compute(network, tags.__getitem__))
 

@@ -55,8 +55,8 @@ def test_layouts_are_measured_once(place: tuple[Path, Path]) -> None:
     kept = (folder / LAYOUTS).read_bytes()
     chosen = tuning.read(folder / LAYOUTS, [])
     assert chosen is not None
-    places = tuning.convolutions(decode_graph((folder / GRAPH).read_bytes()))
-    assert list(chosen.positions) == places
+    graph = decode_graph((folder / GRAPH).read_bytes())
+    assert list(chosen.positions) == tuning.convolutions(graph) + tuning.linear_layers(graph)
     assert set(chosen.positions.values()) <= set(tuning.LAYOUTS)
     assert {"any", "channels_last", "blocked"} <= set(chosen.milliseconds)
     assert first.notes == ()

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from golow.lower.graph import Graph
+from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.passes import eliminate_dead_code
-from golow.lower.products import join_rows
+from golow.lower.products import join_rows, scale_products
 from golow.lower.vendor import CANONICAL
 from lowering import Case, assert_close, count, records
 
@@ -74,3 +75,35 @@ def test_different_matrices_stay(module: nn.Module) -> None:
     assert count(graph, MatrixProduct) == 1
     (product,) = records(graph, MatrixProduct)
     assert len(graph.values()[product.a.name].shape) == 3
+
+
+# ---------------------------------------------------------------- numbers
+
+
+class Scaled(nn.Module):
+    """Attention's scores with a scale. where: it multiplies an operand, or divides the result.
+    again: something else reads what is scaled."""
+
+    def __init__(self, where: str, again: bool) -> None:
+        super().__init__()
+        self.where, self.again = where, again
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = x.reshape(2, 3, 2, 4).transpose(1, 2), x.reshape(2, 2, 3, 4)
+        scaled = a * 0.5 if self.where == "operand" else a
+        scores = scaled @ b.transpose(-1, -2)
+        if self.where == "result":
+            scaled = scores = scores / 3
+        return scores + scaled.sum() if self.again else scores
+
+
+@pytest.mark.parametrize("where", ["operand", "result"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_scale_becomes_part_of_the_product(where: str, again: bool) -> None:
+    case = Case(Scaled(where, again), torch.randn(2, 3, 8))
+    graph = case.after(*CANONICAL, scale_products, eliminate_dead_code)
+    [product] = records(graph, MatrixProduct)
+    scales = [item for item in records(graph, Binary) if item.function != "add"]
+    moved = where == "result" or not again
+    assert product.factor == pytest.approx({"operand": 0.5, "result": 1 / 3}[where] if moved else 1)
+    assert len(scales) == (0 if moved else 1)

@@ -49,6 +49,10 @@ def examples() -> dict[str, Node]:
     window = {"kernel": pair, "stride": pair, "padding": pair, "ceil": True}
     relu = Activation(name="relu")
     heads = {"query": x, "key": x, "value": x, "added": None, "causal": True, "scale": None}
+    layer = {
+        "kind": "lstm", "backwards": True, "x": x, "hidden": x, "cell": x, "input_weight": x,
+        "hidden_weight": x, "input_bias": x, "hidden_bias": x, "projection": x,
+    }  # fmt: skip
     fields: dict[str, dict[str, Any]] = {
         "activate": {"x": x, "activation": relu},
         "activate_backward": {
@@ -128,6 +132,8 @@ def examples() -> dict[str, Node]:
         "permute": {"x": x, "order": (1, 0)},
         "pixel_unshuffle": {"x": x, "factor": 2},
         "pointwise": {"function": "power", "operands": (x, 2.0, True), "dtype": "float32"},
+        "recurrence": layer,
+        "recurrence_backward": layer | {"gradient": x, "last_gradient": x, "output": x},
         "reduce": {"function": "sum", "x": x, "axes": (0, 1), "keep": False},
         "reshape": {"x": x, "shape": (6,)},
         "rms_norm": {"x": x, "residual": x, "weight": None, "axes": 1, "epsilon": 1e-6},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from golow.comparison.figures import counted, percentiles, throughput
+from golow.comparison.store import save
 from golow.levels.ladder import DEFAULT
 from golow.measure.environment import environment
 from golow.record import (
@@ -32,6 +34,7 @@ from golow.record import (
 )
 from golow.report.comparison.advice import advice
 from golow.report.comparison.table import render
+from golow.report.records import records_in
 from golow.report.units import bytes_text, count_text, seconds_text
 
 WORKLOAD = Workload(
@@ -200,6 +203,26 @@ def test_a_level_that_cannot_run_says_why() -> None:
     )
     text = printed(comparison(run("eager", 1.0, 1.0, "same"), missing))
     assert "libtorch: unavailable: no C++ compiler; apt-get install g++" in text
+
+
+def test_what_was_interrupted_is_said_in_words(tmp_path: Path) -> None:
+    """In the table, and in the list of records."""
+    shown = comparison(run("eager", 1.0, 1.0, "same"), run("libtorch", 1.0, 1.0, "same"))
+    race = msgspec.structs.replace(shown.race, stopped_because="interrupted")
+    early = msgspec.structs.replace(
+        shown,
+        id="early",
+        race=msgspec.structs.replace(race, rounds=0),
+        runs=tuple(msgspec.structs.replace(run, time=None, ratio=None) for run in shown.runs),
+    )
+    assert "\nno rounds: interrupted\n" in printed(early)
+    assert "20 rounds in 30 s, interrupted;" in printed(msgspec.structs.replace(shown, race=race))
+    save(early, tmp_path)
+    save(shown, tmp_path)
+    assert {one.name: one.says for one in records_in(tmp_path)} == {
+        "c": "none is clearly faster than eager",
+        "early": "nothing was timed",
+    }
 
 
 def test_advice_names_the_fastest_level_and_the_soonest_to_pay() -> None:

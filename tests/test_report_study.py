@@ -214,7 +214,7 @@ def test_a_cell_is_the_text_that_it_was(text: str) -> None:
 
 
 def test_no_such_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(GolowError, match="is no record"):
+    with pytest.raises(GolowError, match="there is no file or folder"):
         write_report([tmp_path / "nothing"], tmp_path / "page.html")
 
 

@@ -81,6 +81,33 @@ class Squares(nn.Module):
         return x * torch.rsqrt(mean + 1e-5) + mean
 
 
+class EarlyRoot(nn.Module):
+    """The reciprocal root is read before the norm is complete."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(size) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        root = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
+        normed = x * root
+        doubled = root * 2
+        return normed * self.weight + doubled
+
+
+class Shared(nn.Module):
+    """Two norms of one sum, as where attention and the layers after it read the same."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.one, self.other = nn.RMSNorm(size, eps=1e-5), nn.RMSNorm(size, eps=1e-5)
+        self.before, self.last = nn.Linear(size, size), nn.Linear(size, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = self.before(x).tanh() + x
+        return self.last(self.one(total).sin() + self.other(total).cos() + total)
+
+
 def layers(*sizes: int, affine: bool = True) -> nn.Module:
     norm = nn.RMSNorm(sizes, eps=1e-5, elementwise_affine=affine)
     return nn.Sequential(nn.Linear(sizes[-1], sizes[-1]), norm, nn.Flatten(1), nn.LazyLinear(2))
@@ -124,6 +151,21 @@ def test_a_mean_that_goes_elsewhere_stays() -> None:
     graph = Case(Squares(), torch.randn(4, 8)).lowered("cudnn")
     assert not count(graph, RmsNorm)
     assert count(graph, Reduce) == 1
+
+
+def test_a_root_that_is_read_early_leaves_the_arithmetic() -> None:
+    graph = Case(EarlyRoot(8), torch.randn(4, 8)).lowered("cudnn")
+    assert not count(graph, RmsNorm)
+
+
+@both_modes
+def test_two_norms_of_one_sum(mode: Mode) -> None:
+    """The first one makes the sum, which the other reads."""
+    torch.manual_seed(0)
+    graph = Case(Shared(8), torch.randn(4, 8), mode=mode).lowered("cudnn")
+    assert [norm.residual is not None for norm in records(graph, RmsNorm)] == [True, False]
+    if mode == "train":
+        assert 1 <= count(graph, RmsNormBackward) <= 2
 
 
 def test_onednn_keeps_the_arithmetic() -> None:

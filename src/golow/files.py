@@ -47,6 +47,12 @@ def is_folder(path: Path) -> bool:
         raise _unreadable(path, error) from error
 
 
+def require_there(path: Path, hint: str = "") -> None:
+    """Raise `GolowError` where neither a file nor a folder is."""
+    if not is_folder(path) and not path.exists():
+        raise GolowError(f"there is no file or folder {path}", hint)
+
+
 def require_file(path: Path, hint: str = "") -> None:
     """Raise `GolowError` for what has no end or no bytes: nothing, a folder, a pipe, a device."""
     try:

@@ -17,6 +17,7 @@ from golow.commands.options import (
     ProfileTop,
     names,
 )
+from golow.files import require_there
 
 
 def show(
@@ -72,6 +73,8 @@ def show(
     profiling.require_view(by, sort)
     look = Look(names(columns) or [], format.value)
     look.require()
+    for path in records:
+        require_there(path, "golow show runs lists the records in the folder runs.")
     pages = [path for path in records if is_page(path)]
     for page in pages:
         with unpacked(page) as inside:

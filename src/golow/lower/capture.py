@@ -24,6 +24,7 @@ from golow.lower.decompositions.losses import corrected
 from golow.lower.messages import kept_messages
 from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
+from golow.lower.recurrence_calls import recurrences_whole
 from golow.lower.regions import inline_regions
 from golow.lower.sharing import first_names, own_tensors_kept
 from golow.lower.translation import Captured, Ends, translate
@@ -98,6 +99,7 @@ def capture_training(
         _modules_annotated(module),
         traceback.preserve_node_meta(),
         corrected(),
+        recurrences_whole(),
         _explained(name),
         kept_messages([] if said is None else said),
         _compiling(),

@@ -37,6 +37,7 @@ from golow.lower.graph import (
     Value,
 )
 from golow.lower.operator import PREFIX, spellings
+from golow.lower.recurrence_calls import in_vocabulary
 from golow.lower.rewriting import Links, changes_in_place, rewritten
 from golow.lower.translation import argument, value_of
 from golow.lower.verify import operation
@@ -52,9 +53,9 @@ MOST_ROUNDS = 12  # a definition that never ends is a fault
 
 def decompose(graph: Graph) -> Graph:
     """Unfold every call that the vocabulary does not know, as far as there are definitions."""
-    names = _Names(graph)
+    names = Names(graph)
     graph = lenient(graph)
-    templates: dict[object, _Template | None] = {}
+    templates: dict[object, Template | None] = {}
     for _ in range(MOST_ROUNDS):
         links = Links(graph)
         replaced: dict[int, Sequence[Node]] = {}
@@ -66,17 +67,17 @@ def decompose(graph: Graph) -> Graph:
                 or operator_of(node, links) is not None
             ):
                 continue
-            key = _signature(node, links)
+            key = signature(node, links)
             if key not in templates:
                 templates[key] = _unfolded(node, links)
             template = templates[key]
             if template is not None:
-                nodes, same = _instance(template, node, names)
+                nodes, same = instance(template, node, names)
                 replaced[position] = nodes
                 renamed |= same
         if not replaced:
             break
-        graph = rewritten(graph, replaced, _followed(renamed))
+        graph = rewritten(graph, replaced, followed(renamed))
     return graph
 
 
@@ -86,7 +87,7 @@ def lenient(graph: Graph) -> Graph:
     return msgspec.structs.replace(graph, nodes=tuple(nodes))
 
 
-class _Template(NamedTuple):
+class Template(NamedTuple):
     """What a call unfolds to. nodes: with placeholders for names: ``%3`` is the argument of that
     position among the call's values, ``#name`` a value made here. outputs: for each of the call's
     values the name of what it is; None for one that nothing gives."""
@@ -95,7 +96,7 @@ class _Template(NamedTuple):
     outputs: tuple[str | None, ...]
 
 
-def _signature(node: Node, links: Links) -> object:
+def signature(node: Node, links: Links) -> object:
     """What the definition depends on: operation, shapes, types and numbers."""
     values = tuple(
         (links.values[name].shape, links.values[name].dtype) for name in node.references()
@@ -125,11 +126,11 @@ def _without_names(node: Node) -> Node:
 # ---------------------------------------------------------------- unfolding one call
 
 
-def _unfolded(node: Node, links: Links) -> _Template | None:
+def _unfolded(node: Node, links: Links) -> Template | None:
     """What the first definition that applies makes of a call; None if there is none."""
     for definition in _definitions(node.op):
-        with suppress(_DoesNotApplyError):
-            template = _functional(_template(_traced(definition, node, links), node))
+        with suppress(DoesNotApplyError):
+            template = _functional(template_of(traced_calls(definition, node, links), node))
             if template is not None:
                 return template
     return None
@@ -146,9 +147,9 @@ def _definitions(op: str) -> Iterator[Callable[..., Any]]:
         yield overload
 
 
-def _traced(definition: Callable[..., Any], node: Node, links: Links) -> fx.GraphModule:
+def traced_calls(definition: Callable[..., Any], node: Node, links: Links) -> fx.GraphModule:
     """The calls that a definition makes, without any that change a tensor in place. Raises
-    `_DoesNotApplyError` for arguments that it does not take."""
+    `DoesNotApplyError` for arguments that it does not take."""
     placeholders = _without_names(node)
     values = [links.values[name] for name in node.references()]
 
@@ -157,7 +158,7 @@ def _traced(definition: Callable[..., Any], node: Node, links: Links) -> fx.Grap
         keywords = {name: _concrete(item, tensors) for name, item in placeholders.keywords.items()}
         result = definition(*arguments, **keywords)
         if result is NotImplemented:
-            raise _DoesNotApplyError
+            raise DoesNotApplyError
         return tuple(result) if isinstance(result, tuple) else result  # not a named one
 
     try:
@@ -167,12 +168,12 @@ def _traced(definition: Callable[..., Any], node: Node, links: Links) -> fx.Grap
             traced = make_fx(functionalize(call), _allow_non_fake_inputs=True)(*given)
     except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError) as error:
         # PyTorch itself cannot trace it; the call is refused by its own name.
-        raise _DoesNotApplyError from error
+        raise DoesNotApplyError from error
     traced.graph.eliminate_dead_code()
     return traced
 
 
-class _DoesNotApplyError(Exception):
+class DoesNotApplyError(Exception):
     """A definition does not take these arguments."""
 
 
@@ -193,7 +194,7 @@ def _concrete_scalar(item: Scalar, tensors: Sequence[Tensor]) -> Any:
     return item
 
 
-def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
+def template_of(traced: fx.GraphModule, node: Node) -> Template | None:
     names: dict[Any, str] = {}
     nodes: list[Node] = []
     placeholders = 0
@@ -224,10 +225,10 @@ def _template(traced: fx.GraphModule, node: Node) -> _Template | None:
     listed = results if isinstance(results, list | tuple) else (results,)
     outputs = tuple(names.get(item) if item is not None else None for item in listed)
     outputs = (*outputs, *(None,) * (len(node.outputs) - len(outputs)))
-    return _Template(tuple(nodes), outputs)
+    return Template(tuple(nodes), outputs)
 
 
-def _functional(template: _Template | None) -> _Template | None:
+def _functional(template: Template | None) -> Template | None:
     """The same without calls that change a tensor in place: the dispatcher's definitions have some,
     on tensors of their own. None where one remains, because another name of that memory would not
     follow."""
@@ -256,7 +257,7 @@ def _functional(template: _Template | None) -> _Template | None:
     if any(changes_in_place(node) for node in graph.nodes):
         return None
     found = {int(item.target): item.name for item in graph.outputs}
-    return _Template(graph.nodes, tuple(found.get(i) for i in range(len(template.outputs))))
+    return Template(graph.nodes, tuple(found.get(i) for i in range(len(template.outputs))))
 
 
 def _node(item: fx.Node, names: dict[Any, str]) -> Node:
@@ -271,7 +272,7 @@ def _node(item: fx.Node, names: dict[Any, str]) -> Node:
         name = f"#{item.name}" if index == 0 else f"#{item.name}:{index}"
         names[(item, index) if several else item] = name
         outputs.append(value_of(name, tensor))
-    return Node(
+    node = Node(
         name=f"#{item.name}",
         op=STRICT.get(str(item.target), str(item.target)),
         arguments=tuple(argument(given, names) for given in item.args),
@@ -279,12 +280,13 @@ def _node(item: fx.Node, names: dict[Any, str]) -> Node:
         outputs=tuple(outputs),
         several=several,
     )
+    return in_vocabulary(node)
 
 
 # ---------------------------------------------------------------- putting it in place
 
 
-class _Names:
+class Names:
     """Names that the graph does not have yet."""
 
     def __init__(self, graph: Graph) -> None:
@@ -299,8 +301,8 @@ class _Names:
         return name
 
 
-def _instance(
-    template: _Template, node: Node, names: _Names
+def instance(
+    template: Template, node: Node, names: Names
 ) -> tuple[tuple[Node, ...], dict[str, str]]:
     """The nodes of a call's definition, and what its values are called if they exist already."""
     known = {f"%{index}": name for index, name in enumerate(node.references())}
@@ -362,7 +364,7 @@ def _alive(nodes: Sequence[Node], whole: Node) -> Iterator[Node]:
     yield from reversed(kept)
 
 
-def _followed(renamed: dict[str, str]) -> dict[str, str]:
+def followed(renamed: dict[str, str]) -> dict[str, str]:
     """Names of names, so that one look-up suffices."""
     found = {}
     for name, other in renamed.items():

@@ -1,4 +1,5 @@
-"""A pass that makes one matrix product of a batch of them, where the batch shares a matrix."""
+"""Passes for matrix products: one product of a batch of them, where the batch shares a matrix; and
+numbers that multiply an operand or the result."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import msgspec
 
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import record_of, written
+from golow.lower.operators.binary import Binary
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.matrix_product import MatrixProduct
+from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 from golow.lower.rewriting import Links, result, rewritten
 
@@ -63,3 +66,70 @@ def _at_once(links: Links, node: Node, product: MatrixProduct, matrix: Ref) -> l
         written(node, MatrixProduct(a=Ref(name=a.name), b=Ref(name=b.name)), outputs=(joined,)),
         written(node, Reshape(x=Ref(name=joined.name), shape=value.shape), outputs=(value,)),
     ]
+
+
+# ---------------------------------------------------------------- scaled products
+
+
+def scale_products(graph: Graph) -> Graph:
+    """Let a product multiply its result by the number that multiplies an operand or the result now,
+    such as the scale of attention, where nothing else reads what is scaled."""
+    links = Links(graph)
+    factors: dict[int, float] = {}
+    gone: dict[str, str] = {}
+    for node in graph.nodes:
+        factor, source = _factor(node)
+        if factor == 1:
+            continue
+        after, before = _read_by(links, result(node)), _made_by(links, source)
+        found = next((p for p in (after, before) if _is_product(links, p)), None)
+        if found is not None:
+            factors[found] = factors.get(found, 1.0) * factor
+            gone[result(node)] = gone.get(source.name, source.name)
+    replaced: dict[int, tuple[Node, ...]] = {links.maker[name]: () for name in gone}
+    for position, factor in factors.items():
+        node = graph.nodes[position]
+        product = MatrixProduct.of(node)
+        assert product is not None  # noqa: S101 - as _is_product says
+        scaled = msgspec.structs.replace(product, factor=product.factor * factor)
+        replaced[position] = (written(node, scaled),)
+    return rewritten(graph, replaced, gone)
+
+
+def _is_product(links: Links, position: int | None) -> bool:
+    return position is not None and links.nodes[position].op == MatrixProduct.op()
+
+
+def _read_by(links: Links, name: str) -> int | None:
+    """The position of the node that reads the value or a view of it; None if several do."""
+    reader = links.only_reader(name)
+    while reader is not None and isinstance(
+        record_of(links.nodes[reader]), Reshape | Permute | Expand
+    ):
+        reader = links.only_reader(result(links.nodes[reader]))
+    return reader
+
+
+def _made_by(links: Links, reference: Ref) -> int | None:
+    """The position of the node that makes the value, or what it is a view of; None if something
+    else reads one of them."""
+    while links.only_reader(reference.name) is not None:
+        maker = links.maker.get(reference.name)
+        view = record_of(links.nodes[maker]) if maker is not None else None
+        if not isinstance(view, Reshape | Permute | Expand):
+            return maker
+        reference = view.x
+    return None
+
+
+def _factor(node: Node) -> tuple[float, Ref]:
+    """The number by which a node multiplies a value, and that value; 1 for any other node."""
+    operator = Binary.of(node)
+    if operator is None or isinstance(operator.b, Ref) or operator.activation is not None:
+        return 1.0, Ref(name="")
+    number = float(operator.b)
+    if operator.function == "multiply":
+        return number, operator.a
+    if operator.function == "divide" and number:
+        return 1 / number, operator.a
+    return 1.0, Ref(name="")

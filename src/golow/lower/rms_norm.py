@@ -164,6 +164,10 @@ def _replaced(links: _Reading, norm: _Norm) -> dict[int, tuple[Node, ...]]:
             # The normalised value stays, so its product with the weight is a node of its own.
             weighing, gradient = None, _gradient(links, norm)
     last = norm.normed if weighing is None else weighing.position
+    root, base = links.value(norm.root), links.nodes[norm.normed]
+    others = [p for p in links.readers[root.name] if p != norm.normed]
+    if any(position <= last for position in others):
+        return {}
     total = _sum(links, norm, last)
     operator = RmsNorm(
         x=norm.x if total is None else total[1],
@@ -172,8 +176,6 @@ def _replaced(links: _Reading, norm: _Norm) -> dict[int, tuple[Node, ...]]:
         axes=norm.axes,
         epsilon=norm.epsilon,
     )
-    root, base = links.value(norm.root), links.nodes[norm.normed]
-    others = [p for p in links.readers[root.name] if p != norm.normed]
     outputs = (
         links.value(last),
         root if others or root.name in links.returned else None,

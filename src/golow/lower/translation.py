@@ -26,6 +26,7 @@ from golow.lower.graph import (
 from golow.lower.naming import Namer
 from golow.lower.operator import written
 from golow.lower.operators.loss_gradient import LossGradient
+from golow.lower.recurrence_calls import in_vocabulary
 from golow.record import GolowError, Mode
 
 
@@ -143,7 +144,7 @@ def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer:
         value = value_of(namer.free(base if index == 0 else f"{base}_{index}"), tensor)
         names[(node, index) if several else node] = value.name
         outputs.append(value)
-    return Node(
+    translated = Node(
         name=base,
         op=op,
         arguments=tuple(argument(a, names) for a in node.args),
@@ -153,6 +154,7 @@ def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer:
         module=module,
         phase=phase,
     )
+    return in_vocabulary(translated)
 
 
 def _place(node: fx.Node) -> tuple[str, Phase]:

@@ -18,6 +18,7 @@ from golow.lower.fusion import (
 )
 from golow.lower.passes import Pass, eliminate_dead_code
 from golow.lower.products import join_rows
+from golow.lower.recurrences import unfold_recurrences
 from golow.lower.training import name_global_pooling, take_gradients_from_results
 from golow.lower.updating import append_update
 from golow.record import Mode, Optimizer
@@ -27,11 +28,16 @@ CANONICAL: tuple[Pass, ...] = (make_functional, decompose, canonicalise, drop_co
 
 
 def vendor_passes(
-    mode: Mode, optimizer: Optimizer, further: tuple[Pass, ...] = ()
+    mode: Mode,
+    optimizer: Optimizer,
+    further: tuple[Pass, ...] = (),
+    recurrences: Pass = unfold_recurrences,
 ) -> tuple[Pass, ...]:
-    """The passes for this mode, in order. further: the level's own, after the common fusions."""
+    """The passes for this mode, in order. further: the level's own, after the common fusions.
+    recurrences: the pass that says which recurrent layers stay whole."""
     if mode == "infer":
         return (
+            recurrences,
             *CANONICAL,
             drop_conversions,
             fuse_padding,
@@ -45,6 +51,7 @@ def vendor_passes(
     update = partial(append_update, optimizer=optimizer)
     update.__name__ = append_update.__name__  # type: ignore[attr-defined]
     return (
+        recurrences,
         *CANONICAL,
         drop_conversions,
         fuse_padding,

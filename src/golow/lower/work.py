@@ -74,6 +74,8 @@ def step_operations(step: Step) -> float:
 
 
 def _operations(node: Node, values: Values) -> float:
+    if node.op in _RECURRENT:
+        return _RECURRENT[node.op] * _recurrence(node, values)
     name = _name(node)
     return _COUNTS[name](node, values) if name else 0.0
 
@@ -144,6 +146,17 @@ def _attention(node: Node, values: Values) -> float:
     return 2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
+def _recurrence(node: Node, values: Values) -> float:
+    """A layer that a captured training step has whole: each row of a step meets all weights."""
+    steps, rows, _ = _shape(node.keywords["x"], values)
+    weights = (node.keywords[name] for name in ("input_weight", "hidden_weight", "projection"))
+    counts = (math.prod(_shape(w, values)) for w in weights if w is not None)
+    return 2.0 * steps * rows * sum(counts)
+
+
+# Backward there is a product for the arguments' gradients and one for the weights'.
+_RECURRENT = {"golow.recurrence": 1, "golow.recurrence_backward": 2}
+
 _COUNTS: dict[str, Callable[[Node, Values], float]] = {
     "mm": lambda node, values: _product(node, values, 0),
     "bmm": lambda node, values: _product(node, values, 0),
@@ -185,6 +198,11 @@ def _heads(reads: Operands, products: int) -> float:
     return products * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
+def _steps(result: Operand, weights: Operands) -> float:
+    """A recurrent layer; its weights are read first. [L, N, ...] is its result."""
+    return 2.0 * math.prod(result.shape[:2]) * sum(math.prod(w.shape) for w in weights)
+
+
 # Backward, flash attention computes the scores again: five products instead of two.
 _STEPS: dict[str, Callable[[Operands, Operands], float]] = {
     "linear": _rows,
@@ -195,4 +213,6 @@ _STEPS: dict[str, Callable[[Operands, Operands], float]] = {
     "convolution_backward_weights": lambda reads, writes: _images(reads[1], writes[0]),  # oneDNN's
     "attention": lambda reads, writes: _heads(reads, 2),
     "attention_backward": lambda reads, writes: _heads(reads, 5),
+    "recurrence": lambda reads, writes: _steps(writes[0], reads[:2]),
+    "recurrence_backward": lambda reads, writes: 2 * _steps(writes[0], reads[:2]),
 }

@@ -87,13 +87,15 @@ def render_records(folder: Path, found: list[Listed]) -> None:
 
 
 def _says(path: Path) -> str:
-    """The fastest level that matches, and its time over eager's."""
+    """The fastest level that matches, and its time over eager's; or that nothing was timed."""
     from golow.comparison.store import load
 
     try:
         runs = load(path).runs
     except GolowError:
         return "cannot be read"
+    if not any(run.time for run in runs):
+        return "nothing was timed"
     faster = [
         run
         for run in runs

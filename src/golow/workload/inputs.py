@@ -250,5 +250,7 @@ def _tensors(given: Given | None, name: str) -> tuple[Tensor, ...]:
     if not all(isinstance(item, Tensor) for item in items):
         raise GolowError(f"{name} must be a tensor or a tuple of tensors")
     if wrong := [kind for item in items if (kind := unusual(item))]:
-        raise GolowError(f"{name} contains a {wrong[0]} tensor", "give dense tensors with values.")
+        raise GolowError(
+            f"{name} contains a {wrong[0]} tensor", "give dense tensors of real numbers."
+        )
     return tuple(item.cpu() for item in items)

@@ -85,6 +85,11 @@ def try_step(
 ) -> tuple[str, ...]:
     """Run a forward pass with the loss twice: training must be possible and repeatable. Returns the
     calls of functions that would have dropped something, which are off here."""
+    if complex_ones := [n for n, parameter in module.named_parameters() if parameter.is_complex()]:
+        raise GolowError(
+            f"{name} has complex parameters, which golow does not train: {complex_ones[0]}",
+            "make them of real ones in the forward pass, with torch.view_as_complex.",
+        )
     with random_layers_off(module):
         with dropout_calls_found() as found:
             first = _loss_once(module, batch, loss, name, device)
@@ -132,13 +137,16 @@ def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
         if kind := unusual(leaf):
             raise GolowError(
                 f"the output of {name} contains a {kind} tensor, which golow cannot compare",
-                "return dense tensors with values.",
+                "return dense, real tensors; torch.view_as_real makes such of complex ones.",
             )
     return output
 
 
 def unusual(tensor: Tensor) -> str:
-    """What kind of tensor it is, in a word, if its elements cannot be read one by one."""
+    """What kind of tensor it is, in a word, if its elements are not numbers that can be read one by
+    one."""
+    if tensor.is_complex():
+        return "complex"
     if tensor.layout is not torch.strided:
         return "sparse"
     if tensor.is_nested or tensor.is_quantized or tensor.is_meta:
@@ -166,7 +174,7 @@ def _loss_once(
     with users_code(f"the loss does not accept the output of {name}", hint, 3):
         output = _forward(module, batch, name, device)
         value = loss(output, *(target.to(device) for target in batch.targets))
-    if not isinstance(value, Tensor) or value.numel() != 1:
+    if not isinstance(value, Tensor) or value.numel() != 1 or value.is_complex():
         raise GolowError(f"the loss of {name} is not one number")
     return value
 

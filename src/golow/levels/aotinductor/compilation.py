@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from golow.levels.torch.device import arithmetic
 from golow.levels.torch.habits import Habits
+from golow.levels.torch.placing import place
 from golow.record import GolowError, Unsupported, Workload
 
 DESCRIPTION = "package.json"
@@ -33,7 +34,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch)
     dtype = arithmetic(workload, torch.float32, Habits()).storage
     device = torch.device(workload.device)
-    module = module.to(device, dtype)
+    place(module, device, dtype)
     given = tuple(_placed(tensor, device, dtype) for tensor in inputs)
     updated = _updated(module, given)
     program = _captured(module, given)

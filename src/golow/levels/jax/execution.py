@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from golow.levels.jax import COMPILED
 from golow.levels.sources.execution import Array, SourceExecution
 from golow.levels.sources.lowered import SOURCE
+from golow.levels.vendor.bundle_arrays import Read
 from golow.lower.graph import Graph
 from golow.record import Workload
 
@@ -21,6 +22,9 @@ class Execution(SourceExecution):
     enqueued.
 
     enqueued: arrays that are there when all that was enqueued since `take_enqueued` has ended.
+
+    Weights of inference go to the program as one tuple: with a dict JAX sorts the names in each
+    call.
     """
 
     def __init__(self, folder: Path, graph: Graph, workload: Workload) -> None:
@@ -29,6 +33,7 @@ class Execution(SourceExecution):
         self.enqueued: list[Any] = []
         self._waits = workload.device == "cpu"
         self._compiled: dict[str, Any] = {}
+        self._leaves: tuple[Any, ...] = ()
         jax.config.update("jax_compilation_cache_dir", str(folder / COMPILED))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -42,6 +47,11 @@ class Execution(SourceExecution):
     def store(self, kind: str, name: str, array: Array) -> None:
         """Put an array into the state."""
         self.state.setdefault(kind, {})[name] = self.put(array)
+
+    def load(self, read: Read) -> None:
+        """Take the weights, and an optimizer that has made no step."""
+        super().load(read)
+        self._leaves = tuple(self.weights.values())
 
     def set_steps(self, steps: float) -> None:
         """Set how many steps the optimizer has made."""
@@ -80,7 +90,7 @@ class Execution(SourceExecution):
     def run(self, batch: dict[str, Any]) -> None:
         """Run an iteration on a batch; on a GPU, enqueue it."""
         if not self.trains:
-            self._found_outputs(self._program("infer", batch)(self.weights, batch))
+            self._found_outputs(self._program("infer", batch)(self._leaves, batch))
         elif self.dropout:
             self.state, loss = self._program("train", batch)(self.state, batch, self.rate)
             self.found = {("loss", "loss"): loss}
@@ -129,7 +139,7 @@ class Execution(SourceExecution):
         """All results of a program are there at once, and those before it earlier."""
         self.enqueued = [result]
         if self._waits:
-            jax.block_until_ready(result)
+            result.block_until_ready()
 
     def _program(self, name: str, batch: dict[str, Any]) -> Any:
         if name not in self._compiled:
@@ -139,9 +149,12 @@ class Execution(SourceExecution):
 
     def _lowered(self, name: str, batch: dict[str, Any]) -> Any:
         if name == "infer":
-            return jax.jit(self.module.forward).lower(self.weights, batch)
+            return jax.jit(self._infer).lower(self._leaves, batch)
         step = jax.jit(getattr(self, f"_{name}"), donate_argnums=0)
         return step.lower(self.state, batch, self.rate)
+
+    def _infer(self, leaves: Any, batch: Any) -> Any:
+        return self.module.forward(dict(zip(self.weights, leaves, strict=True)), batch)
 
     def _train(self, state: Any, batch: Any, rate: Any) -> Any:
         new, loss, _, _ = self.module.step(state, batch, rate, True)

@@ -40,8 +40,10 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     autocast it names the first alone."""
     from golow.levels.libtorch.emit import not_emitted
     from golow.levels.libtorch.placement import products, with_casts
+    from golow.lower.passes import CLEAN_UP, apply
+    from golow.lower.recurrences import unfold_recurrences
 
-    dtype = products(workload)
+    dtype, graph = products(workload), apply(graph, (unfold_recurrences, *CLEAN_UP))
     try:
         graph = with_casts(graph, dtype)
     except Unsupported as refusal:
@@ -65,11 +67,12 @@ def _step(bundle: Bundle) -> Graph:
 def _graph(bundle: Bundle) -> Graph:
     from golow.levels.libtorch.placement import products, with_casts
     from golow.lower.passes import CLEAN_UP, apply
+    from golow.lower.recurrences import unfold_recurrences
 
     graph = bundle.graph
     if graph is None:
         raise Unsupported("libtorch", "the workload could not be captured as a graph")
-    return with_casts(apply(graph, CLEAN_UP), products(bundle.workload))
+    return with_casts(apply(graph, (unfold_recurrences, *CLEAN_UP)), products(bundle.workload))
 
 
 LEVEL = Level(

@@ -10,6 +10,7 @@ from golow.files import writing
 from golow.levels.libtorch.project import write_project
 from golow.levels.torch.program import TorchProgram
 from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.recurrences import unfold_recurrences
 from golow.scratch import scratch_folder
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
@@ -24,7 +25,7 @@ def emit(prepared: Prepared, folder: Path) -> list[Path]:
     the graph has an operation that cannot be emitted.
     """
     captured = capture(prepared)
-    graph = apply(captured.graph, CLEAN_UP)
+    graph = apply(captured.graph, (unfold_recurrences, *CLEAN_UP))
     with scratch_folder() as scratch:
         bundle, prepared = write_bundle(prepared, scratch / "bundle")
         expected = scratch / "expected.safetensors"

@@ -29,6 +29,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.folding import fold_batch_norm
     from golow.lower.fusion import fuse_padding
     from golow.lower.passes import eliminate_dead_code
+    from golow.lower.recurrences import unfold_recurrences
     from golow.lower.vendor import CANONICAL
 
     half = HALVES.get(workload.precision)
@@ -36,7 +37,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         stored = () if half is None else (_named(store_in_half, half),)
         return (*CANONICAL, fuse_padding, fold_batch_norm, *stored, eliminate_dead_code)
     cast = () if half is None else (_named(autocast_forward, half),)
-    return (forward_of_training, *cast, *CANONICAL, fuse_padding, eliminate_dead_code)
+    first = (forward_of_training, unfold_recurrences)
+    return (*first, *cast, *CANONICAL, fuse_padding, eliminate_dead_code)
 
 
 def _named(run: Callable[[Graph, str], Graph], half: str) -> Callable[[Graph], Graph]:

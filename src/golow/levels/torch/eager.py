@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golow.levels.level import Launch, Level, Variant, python_worker
 from golow.levels.probe import Probe
@@ -37,6 +37,7 @@ def program(variant: str) -> TorchProgram:
     from torch import Tensor
 
     from golow.levels.torch import summands
+    from golow.levels.torch.in_double import InDouble
     from golow.levels.torch.program import TorchProgram
     from golow.workload.trial import give_back_memory
 
@@ -84,11 +85,22 @@ def program(variant: str) -> TorchProgram:
                 scalars = {name: torch.tensor(size).double() for name, size in sizes.items()}
                 return {**tensors, **scalars}
 
+            def _infer(self, inputs: tuple[Tensor, ...]) -> Any:
+                with InDouble():
+                    return super()._infer(inputs)
+
+            def _loss_and_output(
+                self, inputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+            ) -> tuple[Tensor, Any]:
+                with InDouble():
+                    return super()._loss_and_output(inputs, targets)
+
             def _backward(self, loss: Tensor) -> None:
                 sizes = summands.watch(loss)
                 if self.moves:
                     summands.move(loss, self.signs)
-                super()._backward(loss)
+                with InDouble():
+                    super()._backward(loss)
                 self.cancelled.append(summands.cancelled(sizes))
 
         return Float64()

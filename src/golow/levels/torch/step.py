@@ -17,6 +17,7 @@ from golow.levels.torch import device as torch_device
 from golow.levels.torch import feeding, optimizers
 from golow.levels.torch import state as torch_state
 from golow.levels.torch.habits import Habits
+from golow.levels.torch.placing import order_of, place
 from golow.record import Workload
 from golow.workload.bundle import Bundle
 from golow.workload.draws import install_draws
@@ -90,9 +91,7 @@ class TorchStep(Chooser):
         if self.workload.draws or any(map(is_dropout_call, self.workload.random_layers)):
             self._stand_in()
         self.module = torch_bundle.module(bundle)
-        self.module.to(  # type: ignore[call-overload]
-            self.device, self.arithmetic.storage, memory_format=self.memory_format
-        )
+        place(self.module, self.device, self.arithmetic.storage, self.memory_format)
         self.module.train(self.train)
         if self.habits.frozen and not self.train:
             self.module.requires_grad_(False)
@@ -171,7 +170,7 @@ class TorchStep(Chooser):
         return tuple(self._arrange_one(tensor, storage) for tensor in tensors)
 
     def _arrange_one(self, tensor: Tensor, storage: torch.dtype) -> Tensor:
-        order = self.memory_format if tensor.dim() == 4 else torch.contiguous_format
+        order = order_of(tensor, self.memory_format)
         if tensor.is_floating_point() and tensor.dtype != storage:
             return tensor.to(storage, memory_format=order)
         return tensor.contiguous(memory_format=order)

@@ -165,4 +165,5 @@ def _absolute(
 
 
 def _rms(tensor: Tensor) -> float:
-    return float(tensor.square().mean().sqrt()) if tensor.numel() else 0.0
+    sizes = tensor.abs() if tensor.is_complex() else tensor
+    return float(sizes.square().mean().sqrt()) if tensor.numel() else 0.0

@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decompositions
 
+Given = tuple[Tensor | None, ...]  # x, hidden, cell, the weights, the biases, the projection
+Layer = Callable[..., tuple[Tensor, Tensor | None]]
 
-def lstm(
+FUNCTIONS = {
+    "gru": decompositions.gru_cell,
+    "rnn_tanh": decompositions.rnn_cell(torch.tanh),
+    "rnn_relu": decompositions.rnn_cell(torch.relu),
+}
+
+
+def loop(
+    kind: str,
+    backwards: bool,
+    x: Tensor,
+    hidden: Tensor,
+    cell: Tensor | None,
+    input_weight: Tensor,
+    hidden_weight: Tensor,
+    input_bias: Tensor | None,
+    hidden_bias: Tensor | None,
+    projection: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """`golow.lower.operators.recurrence.Recurrence` by PyTorch's own loop."""
+    biased = input_bias is not None
+    found = (input_weight, hidden_weight, input_bias, hidden_bias, projection)
+    weights = tuple(weight for weight in found if weight is not None)
+    if kind != "lstm":
+        y, _ = decompositions.one_layer_rnn(
+            x, hidden, weights, biased, FUNCTIONS[kind], reverse=backwards
+        )
+        return y, None
+    y, (_, last) = decompositions.one_layer_lstm(
+        x, (hidden, cell), weights, biased, reverse=backwards
+    )
+    return y, last
+
+
+def loop_gradients(
+    kind: str, backwards: bool, given: Given, gradient: Tensor, last_gradient: Tensor | None
+) -> tuple[tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
+    """The results of the loop, and their gradients to all that is given: the derivative of the
+    loop itself."""
+    there = [item for item in given if item is not None]
+
+    def results(*tensors: Tensor) -> tuple[Tensor, ...]:
+        left = iter(tensors)
+        y, last = loop(kind, backwards, *(None if i is None else next(left) for i in given))  # type: ignore[arg-type]
+        return (y,) if last is None or last_gradient is None else (y, last)
+
+    found, pull = torch.func.vjp(results, *there)  # type: ignore[misc]
+    gradients = iter(pull((gradient,) if last_gradient is None else (gradient, last_gradient)))
+    return found, tuple(None if item is None else next(gradients) for item in given)
+
+
+def layers(
+    layer: Layer,
+    kind: str,
     input: Tensor,
-    hx: Sequence[Tensor],
+    states: Sequence[Sequence[Tensor]],
     params: Sequence[Tensor],
     has_biases: bool,
     num_layers: int,
@@ -20,20 +76,54 @@ def lstm(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> Any:
-    """``lstm`` of sequences that are not packed, by PyTorch's own loop; its decomposition would
-    call oneDNN through ATen on a CPU."""
-    if dropout and train:
-        return NotImplemented
-    projected = hx[0].shape[2] != hx[1].shape[2]
-    gathered = decompositions.gather_params(params, has_biases, projected)
-    hidden = list(zip(hx[0], hx[1], strict=True))
-    out, last = decompositions._rnn_helper(
-        input, hidden, gathered, has_biases, num_layers, dropout, train, bidirectional,
-        batch_first, decompositions.one_layer_lstm,
-    )  # fmt: skip
-    states = list(zip(*last, strict=True))
-    return out, torch.stack(states[0], 0), torch.stack(states[1], 0)
+) -> tuple[Tensor, ...]:
+    """What ``lstm``, ``gru`` and ``rnn_*`` return, by a function for one layer in one direction,
+    which takes what `loop` takes. states: hidden, and the cell's, of all layers and directions.
+
+    PyTorch's definition (``_rnn_helper``) leaves out the dropout between layers.
+    """
+    projected = kind == "lstm" and states[0][0].shape[-1] != states[1][0].shape[-1]
+    weights = decompositions.gather_params(params, has_biases, projected)
+    x = input.transpose(0, 1) if batch_first else input
+    ends: list[tuple[Tensor, Tensor | None]] = []
+    for number in range(num_layers):
+        sides = []
+        for backwards in (False, True) if bidirectional else (False,):
+            place = len(ends)
+            cell = states[1][place] if kind == "lstm" else None
+            named = _named(weights[place], has_biases, projected)
+            y, last = layer(kind, backwards, x, states[0][place], cell, *named)
+            ends.append((y[0 if backwards else -1], last))
+            sides.append(y)
+        x = torch.cat(sides, 2) if bidirectional else sides[0]
+        if dropout and train and number < num_layers - 1:
+            x = torch.dropout(x, dropout, True)
+    y = x.transpose(0, 1) if batch_first else x
+    hidden, cells = zip(*ends, strict=True)
+    return (y, torch.stack(hidden), *([torch.stack(cells)] if kind == "lstm" else []))
 
 
-DEFINITIONS = {"aten.lstm.input": lstm}
+def _named(
+    weights: Sequence[Tensor], biased: bool, projected: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Both weights, both biases and the projection."""
+    biases = (weights[2], weights[3]) if biased else (None, None)
+    return weights[0], weights[1], *biases, weights[-1] if projected else None
+
+
+def whole_call(layer: Layer, kind: str, *arguments: Any) -> Any:
+    """`layers` with the arguments of ATen's call: the LSTM's states are a list, others one."""
+    input, hx, *others = arguments
+    states = [item.unbind(0) for item in (hx if kind == "lstm" else (hx,))]
+    return layers(layer, kind, input, states, *others)
+
+
+def in_inference(kind: str, *arguments: Any) -> Any:
+    """A call in inference; in training each level draws its own dropout between layers."""
+    *_, dropout, train, _, _ = arguments
+    return NotImplemented if dropout and train else whole_call(loop, kind, *arguments)
+
+
+CALLS = {f"aten.{kind}.input": kind for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+
+DEFINITIONS = {name: partial(in_inference, kind) for name, kind in CALLS.items()}

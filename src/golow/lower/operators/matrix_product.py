@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 
 class MatrixProduct(Operator, frozen=True, kw_only=True):
-    """a b. a: [M, K], b: [K, N]; or [B, M, K] and [B, K, N]."""
+    """a b factor. a: [M, K], b: [K, N]; or [B, M, K] and [B, K, N]."""
 
     a: Ref
     b: Ref
+    factor: float = 1.0
 
     @staticmethod
-    def meaning(a: Tensor, b: Tensor) -> Tensor:
-        return a @ b
+    def meaning(a: Tensor, b: Tensor, factor: float) -> Tensor:
+        return a @ b * factor if factor != 1 else a @ b
 
 
 def product(call: Call) -> MatrixProduct:

@@ -78,10 +78,14 @@ def conditions(comparison: Comparison) -> str:
     """The conditions of the measurement in two lines."""
     race, on_gpu = comparison.race, is_on_gpu(comparison)
     slowed = f", {share_text(throttled_share(comparison))} throttled" if on_gpu else ""
+    setting = _gpu_software(comparison) if on_gpu else _cpu_setting(comparison)
+    if not race.rounds:
+        return f"{setting}\nno rounds: {race.stopped_because}"
+    ended = race.stopped_because
     return (
-        f"{_gpu_software(comparison) if on_gpu else _cpu_setting(comparison)}\n"
-        f"{race.rounds} round{'s' if race.rounds != 1 else ''} in {race.seconds:.0f} s, ended by "
-        f"{race.stopped_because}; "
+        f"{setting}\n"
+        f"{race.rounds} round{'s' if race.rounds != 1 else ''} in {race.seconds:.0f} s, "
+        f"{ended if ended == 'interrupted' else f'ended by {ended}'}; "
         f"{race.contended_share:.0%} of the blocks contended{slowed}; intervals are 95%"
     )
 

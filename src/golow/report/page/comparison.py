@@ -67,7 +67,8 @@ def _trust(found: Comparison) -> str:
     text = f"{race.rounds} rounds; {share_text(race.contended_share)} of the blocks were disturbed"
     if any(throttled):
         text += f", up to {share_text(max(throttled))} of a level's were throttled"
-    text += "." if race.stopped_because == "interval" else f"; ended by: {race.stopped_because}."
+    ended = race.stopped_because
+    text += {"interval": ".", "interrupted": "; interrupted."}.get(ended, f"; ended by: {ended}.")
     if race.contended_share > 0.2:
         text += " The machine was busy: treat small differences with care."
     return text

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from golow.auditing import store as audit_store
 from golow.comparison import store as comparison_store
-from golow.files import read_text
+from golow.files import read_text, require_there
 from golow.life import store as life_store
 from golow.profiling import store as profile_store
 from golow.record import Comparison, GolowError
@@ -91,6 +91,7 @@ def _shown(place: Path, name: str, paper: PublishedGrid | None) -> Shown:
         if not rows:
             raise GolowError(f"the study in {place} has no cells yet", "golow study run NAME")
         return Shown(f"Study {rows[0].study}", study.sections(rows, name, paper))
+    require_there(place, "golow show runs lists the records in the folder runs.")
     raise GolowError(
         f"{place} is no record",
         "give a folder that golow compare, audit, profile, train or study run wrote, a CSV file of "

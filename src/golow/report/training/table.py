@@ -48,7 +48,10 @@ def render(training: Training, console: Console | None = None) -> None:
     plan, rows = training.plan, list(rows_of(training))
     console.print(Text(heading(training), style="bold"))
     console.print(Text(f"{conditions(plan)}\n{machine(plan)}", style="dim"))
-    console.print(table(training, rows))
+    if rows:
+        console.print(table(training, rows))
+    else:
+        console.print(Text("no level has begun to train; golow train --resume FOLDER continues"))
     for row in rows:
         for said in _said(row, training):
             console.print(said)
@@ -221,8 +224,8 @@ def _footnotes(rows: Sequence[Row]) -> Iterator[str]:
     most = max(map(_waited, rows), default=0.0)
     if most > CONTENDED_SHARE:
         yield (
-            f"*: the process waited for a core, up to {share_text(most)} of the time; the time "
-            "reflects the machine's load, not only the level"
+            f"*: threads of the process waited for a core, up to {share_text(most)} of the time, "
+            "summed over threads; the time reflects the machine's load, not only the level"
         )
     if any(_figures(row, "memory", "device_added", max) for row in rows):
         yield "+: increase of the GPU memory in use since the level started"

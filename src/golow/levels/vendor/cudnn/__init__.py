@@ -63,6 +63,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     have kernels only on a GPU."""
     from golow.lower.attention import keep_attention
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
+    from golow.lower.releasing import release_activations
     from golow.lower.rms_norm import name_rms_norm
     from golow.lower.stem import block_first_convolution
     from golow.lower.vendor import vendor_passes
@@ -73,7 +74,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         name_rms_norm,
     )
     if workload.mode == "infer":
-        further = (block_first_convolution, name_rms_norm)
+        further = (block_first_convolution, name_rms_norm, release_activations)
     # Flash attention is a kernel of 16-bit tensors.
     first = (keep_attention,) if workload.precision in ("bf16", "fp16") else ()
     return (*first, *vendor_passes(workload.mode, workload.optimizer, further))

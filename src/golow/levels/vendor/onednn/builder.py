@@ -17,16 +17,20 @@ from golow.levels.vendor.onednn.constants import (
     SCRATCHPAD,
     SRC,
 )
+from golow.levels.vendor.onednn.kernels import Kernel
 from golow.levels.vendor.onednn.library import Descriptor, Engine, OneDnnError
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import (
     DTYPES,
     ArrayCall,
     Built,
+    Call,
+    KernelCall,
     PrimitiveCall,
     Switches,
     Tensor,
 )
+from golow.levels.vendor.onednn.views import Views
 from golow.lower.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Value
 from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.moving import SCRATCH
@@ -46,22 +50,29 @@ class Builder:
     """Builds the steps of one graph, node by node.
 
     layout_of: the format tag (ANY, CHANNELS_LAST, a block's) for the convolution at a position of
-    the graph.
+    the graph; for a linear layer it stands for a way to compute it. generates: whether kernels can
+    be compiled here.
     """
 
     def __init__(
-        self, graph: Graph, engine: Engine, layout_of: Chooser, switches: Switches
+        self,
+        graph: Graph,
+        engine: Engine,
+        layout_of: Chooser,
+        switches: Switches,
+        generates: bool = False,
     ) -> None:
         self.graph, self.engine, self.layout_of = graph, engine, layout_of
-        self.switches = switches
+        self.switches, self.generates = switches, generates
         self.forward_kind = FORWARD_INFERENCE if graph.mode == "infer" else FORWARD_TRAINING
         self.position = 0
         self.node = graph.nodes[0]
+        self.views = Views(self)
         self._notes: dict[tuple[str, type], object] = {}
         self._values: dict[str, list[Tensor]] = {}
         self._buffers: list[Buffer] = []
         self._steps: list[Step] = []
-        self._calls: list[PrimitiveCall | ArrayCall] = []
+        self._calls: list[Call] = []
         self._nodes: list[int] = []
         self._made_at: dict[str, int] = {}  # the step that wrote a value's memory
         self._written: dict[int, int] = {}  # the step that last wrote a buffer
@@ -178,6 +189,10 @@ class Builder:
         self._buffers.append(Buffer(name, size, place))
         return Tensor(len(self._buffers) - 1, tuple(shape), dtype, descriptor)
 
+    def buffer(self, tensor: Tensor) -> Buffer:
+        """Return the memory of a tensor."""
+        return self._buffers[tensor.buffer]
+
     def constant(self, name: str, array: np.ndarray) -> Tensor:
         """Allocate a float32 constant with this content, row-major."""
         data = np.ascontiguousarray(array, dtype=np.float32)
@@ -189,8 +204,12 @@ class Builder:
         """Make this tensor the current node's value of that index."""
         value = self.node.outputs[index]
         if value is not None:
-            self._values[value.name] = [tensor._replace(shape=value.shape)]
-            self._made_at[value.name] = self._written.get(tensor.buffer, -1)
+            self.keep(value.name, tensor._replace(shape=value.shape))
+
+    def keep(self, name: str, tensor: Tensor) -> None:
+        """Make this tensor the value of that name."""
+        self._values[name] = [tensor]
+        self._made_at[name] = self._written.get(tensor.buffer, -1)
 
     def note(self, name: str, note: object) -> None:
         """Store a note under a name, for the node that computes the gradient."""
@@ -234,6 +253,7 @@ class Builder:
         return self._named(source) if self._is_read_last(source) else None
 
     def _named(self, name: str) -> Tensor:
+        self.views.copy(name)
         if name not in self._values:
             item = self._sources[name]
             floating = item.value.dtype == "float32"
@@ -280,6 +300,11 @@ class Builder:
         call = ArrayCall(function, (*reads, *writes))
         self._add(call, reads, writes, self._operation, "numpy")
 
+    def kernel(self, kernel: Kernel, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
+        """Add a generated kernel as a step; its pointers are ``reads``, ``writes``."""
+        call = KernelCall(kernel, (*reads, *writes))
+        self._add(call, reads, writes, self._operation, "generated")
+
     def _reorder(self, source: Tensor, target: Tensor) -> None:
         primitive = Primitive(self.engine, "reorder", source.layout, target.layout)
         self.call(primitive, {SRC: source}, {DST: target}, "reorder")
@@ -290,7 +315,7 @@ class Builder:
 
     def _add(
         self,
-        call: PrimitiveCall | ArrayCall,
+        call: Call,
         reads: Sequence[Tensor],
         writes: Sequence[Tensor],
         operation: str,

@@ -20,12 +20,15 @@ from golow.levels.vendor.onednn.constants import (
     BLOCKED_BY_8,
     BLOCKED_BY_16,
     DATA_TYPES,
+    OPAQUE,
     QUERY_DATA_TYPE,
     QUERY_DIMS,
+    QUERY_FORMAT_KIND,
     QUERY_INNER_BLOCKS,
     QUERY_INNER_COUNT,
     QUERY_INNER_INDICES,
     QUERY_NDIMS,
+    QUERY_OFFSET,
     QUERY_STRIDES,
     STATUS,
 )
@@ -205,7 +208,7 @@ class Descriptor(Owned):
         made = Descriptor(c_void_p())
         shape = shape if len(shape) else (1,)
         call("dnnl_memory_desc_reshape", byref(made.handle), self.handle, len(shape), Dims(*shape))
-        return made._settled()
+        return made.settled()
 
     def permuted(self, order: Sequence[int]) -> Descriptor:
         """The same bytes with permuted axes: axis i of the result is axis order[i] here."""
@@ -213,7 +216,7 @@ class Descriptor(Owned):
         where = [list(order).index(axis) for axis in range(len(order))]
         places = (c_int * len(where))(*where)
         call("dnnl_memory_desc_permute_axes", byref(made.handle), self.handle, places)
-        return made._settled()
+        return made.settled()
 
     def part(self, shape: Sequence[int], offsets: Sequence[int]) -> Descriptor:
         """A box of that shape in the same bytes, starting at these offsets."""
@@ -238,6 +241,13 @@ class Descriptor(Owned):
         return self._dimensions(QUERY_STRIDES)
 
     @property
+    def offset(self) -> int:
+        """The first element, counted from the start of the memory: of a part of a tensor."""
+        found = c_int64()
+        call("dnnl_memory_desc_query", self.handle, QUERY_OFFSET, byref(found))
+        return found.value
+
+    @property
     def dtype(self) -> str:
         """The type of its elements."""
         found = c_int()
@@ -255,6 +265,13 @@ class Descriptor(Owned):
         call("dnnl_memory_desc_query", self.handle, QUERY_INNER_BLOCKS, byref(sizes))
         call("dnnl_memory_desc_query", self.handle, QUERY_INNER_INDICES, byref(axes))
         return tuple((int(axes[i]), int(sizes[i])) for i in range(count.value))
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether only the library knows the layout."""
+        found = c_int()
+        call("dnnl_memory_desc_query", self.handle, QUERY_FORMAT_KIND, byref(found))
+        return found.value == OPAQUE
 
     @property
     def is_plain(self) -> bool:
@@ -277,7 +294,7 @@ class Descriptor(Owned):
         outer = "".join(axes[i].upper() if i in blocked else axes[i] for i in order)
         return outer + "".join(f"{size}{axes[axis]}" for axis, size in blocks)
 
-    def _settled(self) -> Descriptor:
+    def settled(self) -> Descriptor:
         """Row-major where only the strides of axes of size 1 say otherwise. A binary primitive of
         oneDNN 3.x that broadcasts takes such strides for another layout, and errs."""
         if self.blocks:

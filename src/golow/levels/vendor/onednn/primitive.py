@@ -14,6 +14,7 @@ from golow.levels.vendor.onednn.constants import (
     DIFF_WEIGHTS,
     ELTWISE,
     QUERY,
+    QUERY_ARGUMENT,
     QUERY_IMPLEMENTATION,
     SCRATCHPAD,
     WEIGHTS,
@@ -118,6 +119,13 @@ class Primitive(Owned):
             argument, index = DIFF_WEIGHTS, 1
         found = library().dnnl_primitive_desc_query_md(
             self._description.handle, QUERY[argument], index
+        )
+        return Descriptor.copied(found)
+
+    def layout_of(self, argument: int) -> Descriptor:
+        """The layout of any argument by its number, DNNL_ARG_..."""
+        found = library().dnnl_primitive_desc_query_md(
+            self._description.handle, QUERY_ARGUMENT, argument
         )
         return Descriptor.copied(found)
 

@@ -1,10 +1,13 @@
-"""Chooses the layout of each convolution by measuring.
+"""Chooses the layout of each convolution, and how each linear layer is computed, by measuring.
 
 oneDNN has two families of convolutions on a CPU: for channels-last activations, and for channels in
 blocks (of 16 with AVX-512, otherwise of 8). Which is faster depends on the shape, by up to 40%
 either way, and a change between them costs a reorder. The whole plan is measured step by step in
 each uniform layout. The cheapest mixture along the order of execution is computed from this and
 measured too, and the fastest of all wins.
+
+In the same runs a linear layer of inference is computed in three ways, which bear the names of
+layouts (``operators/linear.py``). All leave their rows as they are, so each takes the fastest.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import channel_block
 from golow.lower.graph import Graph, Node, Value
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
+from golow.lower.operators.linear import Linear
 from golow.record import Record
 from golow.worker.scheduling import ContentionMeter
 
@@ -46,7 +50,8 @@ Prepare = Callable[["Layouts"], Execution]
 
 
 class Layouts(Record, frozen=True, kw_only=True):
-    """The layout of every convolution, by its position in the graph, and how it was chosen.
+    """The layout of every convolution and the way of every linear layer, by their positions in the
+    graph, and how they were chosen.
 
     clean: no other process used the cores during the measurement; otherwise the next comparison
     chooses again.
@@ -58,7 +63,7 @@ class Layouts(Record, frozen=True, kw_only=True):
     milliseconds: dict[str, float] = {}
 
     def tag(self, position: int) -> int:
-        """Return the format tag for the convolution at a position."""
+        """Return the format tag for the layer at a position."""
         return tag_of(self.positions.get(position, "any"))
 
 
@@ -78,13 +83,13 @@ def read(file: Path, notes: list[str]) -> Layouts | None:
 
 def choose(graph: Graph, prepare: Prepare) -> Layouts:
     """Return the fastest layouts. prepare builds and loads the plan for given layouts."""
-    places = convolutions(graph)
+    places = (*convolutions(graph), *linear_layers(graph))
     if not places:
         return Layouts(positions={})
     uniform: dict[str, Positions] = {name: dict.fromkeys(places, name) for name in LAYOUTS}
     seconds, clean = _measure(prepare, uniform, len(graph.nodes))
     best = min(seconds, key=lambda name: float(seconds[name].sum()))
-    finals = {best: uniform[best], "mixture": cheapest_mixture(graph, places, seconds)}
+    finals = {best: uniform[best], "mixture": cheapest_mixture(graph, seconds)}
     if finals["mixture"] in uniform.values():
         return Layouts(positions=finals[best], clean=clean, milliseconds=_totals(seconds))
     final_seconds, final_clean = _measure(prepare, finals, len(graph.nodes))
@@ -107,13 +112,34 @@ def convolutions(graph: Graph) -> list[int]:
     return [position for position, node in enumerate(graph.nodes) if node.op in ops]
 
 
-def cheapest_mixture(
-    graph: Graph, places: Sequence[int], seconds: dict[str, np.ndarray]
-) -> Positions:
+def linear_layers(graph: Graph) -> list[int]:
+    """Return the positions of nodes whose way can be chosen."""
+    if graph.mode != "infer":
+        return []
+    return [position for position, node in enumerate(graph.nodes) if node.op == Linear.op()]
+
+
+def cheapest_mixture(graph: Graph, seconds: dict[str, np.ndarray]) -> Positions:
+    """Return the cheapest layout of each convolution and the fastest way of each linear layer, from
+    the seconds of every node in each layout."""
+    layers = linear_layers(graph)
+    rest = {name: taken.copy() for name, taken in seconds.items()}
+    for taken in rest.values():
+        taken[layers] = 0.0
+    names = [name for name in LAYOUTS if name in seconds]
+    fastest: Positions = {
+        position: min(names, key=lambda name: float(seconds[name][position])) for position in layers
+    }
+    return _along(graph, names, rest) | fastest
+
+
+def _along(graph: Graph, names: Sequence[LayoutName], seconds: dict[str, np.ndarray]) -> Positions:
     """Return the cheapest layout of each convolution, by dynamic programming along the order of
     execution. The cost is the time of its stretch (up to the next convolution) and, if the layout
     changes, the time to reorder what it reads."""
-    names = [name for name in LAYOUTS if name in seconds]
+    places = convolutions(graph)
+    if not places:
+        return {}
     values = graph.values()
     ends = [*places[1:], len(graph.nodes)]
     cost = {name: float(seconds[name][: places[0]].sum()) for name in names}

@@ -18,10 +18,11 @@ from golow.levels.vendor.onednn.constants import (
     SRC_1,
 )
 from golow.levels.vendor.onednn.eltwise import apply, post_ops
-from golow.levels.vendor.onednn.library import Descriptor
+from golow.levels.vendor.onednn.library import Descriptor, channel_block
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.refusing import without_algorithm
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.onednn.views import ITEM_BYTES, dense
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.binary import Binary, Function
@@ -52,13 +53,32 @@ def _of_two(build: Builder, arguments: Binary, b: Ref) -> None:
         operands.reverse()
     first = build.tensor(operands[0])
     second = _beside(build, operands[1], first)
-    primitive = Primitive(
-        build.engine, "binary", ALGORITHMS[arguments.function], first.layout, second.layout,
-        first.layout, post_ops=post_ops(arguments.activation),
-    )  # fmt: skip
+
+    def make(one: Descriptor, other: Descriptor) -> Primitive:
+        return Primitive(
+            build.engine, "binary", ALGORITHMS[arguments.function], one, other, one,
+            post_ops=post_ops(arguments.activation),
+        )  # fmt: skip
+
+    layout = first.layout
+    primitive = make(layout, second.layout)
+    if primitive.implementation.startswith("ref") and second.shape != first.shape:
+        second = _repeated(build, second, first)
+        layout, other = _rows(layout), _rows(second.layout)
+        second = second._replace(descriptor=other)
+        primitive = make(layout, other)
     result = build.in_place_or_new(operands[0], first)
-    build.call(primitive, {SRC: first, SRC_1: second}, {DST: result})
+    reads = {SRC: first._replace(descriptor=layout), SRC_1: second}
+    build.call(primitive, reads, {DST: result._replace(descriptor=layout)})
     build.define(0, result)
+
+
+def _rows(layout: Descriptor) -> Descriptor:
+    """The same bytes with the first axis alone, if it is the outermost in memory."""
+    count = layout.shape[0]
+    width = layout.bytes // ITEM_BYTES // count
+    outermost = count == 1 or layout.strides[0] == width
+    return Descriptor.plain((count, width)) if outermost else layout
 
 
 def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
@@ -69,6 +89,26 @@ def _beside(build: Builder, reference: Ref, other: Tensor) -> Tensor:
     tensor = build.plain(reference)
     wide = (*[1] * (len(other.shape) - len(shape)), *shape)
     return tensor._replace(descriptor=Descriptor.plain(wide))
+
+
+def _repeated(build: Builder, second: Tensor, first: Tensor) -> Tensor:
+    """The second operand repeated along all axes but the first one, in the first operand's layout.
+    The library has fast code for rows that are repeated, but only its reference code, a hundred
+    times slower, where an axis in between is. What depends on weights alone is repeated once."""
+    given = second.layout.shape
+    shape = (given[0], *first.shape[1:])
+    plain = build.new(f"{build.node.name}.repeated", shape, Descriptor.plain(shape))
+    source = second._replace(shape=given)
+
+    def run(x: Any, y: Any) -> None:
+        y[...] = x
+
+    build.array_call(run, [source], [plain])
+    if first.layout.blocks:
+        layout = Descriptor.tagged(shape, channel_block().tag)
+    else:
+        layout = dense(shape, first.layout.strides)
+    return plain if layout == plain.layout else build.reordered(plain, layout)
 
 
 def _count(build: Builder, reference: Ref, step: int) -> None:

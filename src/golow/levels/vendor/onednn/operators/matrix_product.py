@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from golow.levels.vendor.folding import Part
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, SRC, WEIGHTS
 from golow.levels.vendor.onednn.library import Descriptor
-from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.steps import Tensor
+from golow.levels.vendor.onednn.views import Folded, strided
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct
 
 
+class Lying(NamedTuple):
+    """Both operands as they lie: the batch's axes split as the heads of attention are."""
+
+    a: Tensor
+    b: Tensor
+    batch: tuple[int, ...]
+
+
 def product(build: Builder, arguments: MatrixProduct) -> None:
-    """a b."""
-    output = build.output()
+    """a b factor."""
+    lying = _as_they_lie(build, arguments) if build.graph.mode == "infer" else None
+    a, b, batch = lying or _apart(build, arguments)
+    rows, columns = build.output().shape[-2:]
+    view = _result(build, (*batch, rows, columns))
+    target = strided(view)
+    if target is None:
+        raise LookupError(f"{build.node.name} writes an axis of several strides")
+    primitive = _primitive(build, a.layout, b.layout, target, arguments.factor)
+    build.call(primitive, {SRC: a, WEIGHTS: b}, {DST: view.tensor._replace(descriptor=target)})
+    joined = view.reshaped(build.output().shape)
+    if joined is None:
+        raise LookupError(f"{build.node.name} has other axes than its batch")
+    build.views.define(joined)
+
+
+def _primitive(
+    build: Builder, a: Descriptor, b: Descriptor, target: Descriptor, factor: float
+) -> Primitive:
+    scale = [PostOp("linear", factor, 0.0)] if factor != 1 else []
+    return Primitive(build.engine, "matmul", a, b, None, target, post_ops=scale)
+
+
+def _apart(build: Builder, arguments: MatrixProduct) -> Lying:
+    """Copies where matrices lie between one another."""
     a, b = _matrix(build, arguments.a), _matrix(build, arguments.b)
-    target = Descriptor.plain(output.shape)
-    primitive = Primitive(build.engine, "matmul", a.layout, b.layout, None, target)
-    result = build.new(output.name, output.shape, target)
-    build.call(primitive, {SRC: a, WEIGHTS: b}, {DST: result})
-    build.define(0, result)
+    return Lying(a, b, a.layout.shape[:-2])
 
 
 def _matrix(build: Builder, reference: Ref) -> Tensor:
-    """Return the value as it is if each of its matrices lies by itself, otherwise row-major. Of
-    matrices that lie between one another, such as the heads of attention, the library takes
-    another code, which is slower than the copy."""
+    """Return the value as it is if each of its matrices lies by itself, otherwise row-major."""
     tensor = build.tensor(reference)
     return tensor if not tensor.layout.blocks and _lie_apart(tensor) else build.plain(reference)
 
@@ -37,6 +68,66 @@ def _lie_apart(tensor: Tensor) -> bool:
     sizes = [n * s for n, s in zip(shape[-2:], strides[-2:], strict=True)]
     outer = zip(shape[:-2], strides[:-2], strict=True)
     return all(s >= max(sizes) for n, s in outer if n > 1)
+
+
+# ---------------------------------------------------------------- heads of attention
+
+
+def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Lying | None:
+    """The operands without copies; None if an axis needs several strides, or if the library's code
+    for such operands is not that for row-major ones, which is then faster by more than a copy."""
+    a, b = build.views.of(arguments.a), build.views.of(arguments.b)
+    for leader in (a, b):
+        batch = tuple(part.size for axis in leader.axes[:-2] for part in axis) or (1,)
+        found = [_split(view, batch) for view in (a, b)]
+        if any(tensor is None for tensor in found):
+            continue
+        first, second = (tensor for tensor in found if tensor is not None)
+        if _is_as_fast(build, first.layout, second.layout):
+            return Lying(first, second, batch)
+    return None
+
+
+def _split(view: Folded, batch: Sequence[int]) -> Tensor | None:
+    """The view with these axes before those of its matrices; None if one needs several strides, or
+    if neither rows nor columns of the matrices lie together."""
+    rows, columns = (math.prod(part.size for part in axis) for axis in view.axes[-2:])
+    shape = (*batch, rows, columns)
+    found = view.reshaped(shape)
+    layout = strided(found) if found is not None else None
+    if layout is None or 1 not in layout.strides[-2:]:
+        return None
+    return view.tensor._replace(shape=shape, descriptor=layout)
+
+
+def _is_as_fast(build: Builder, a: Descriptor, b: Descriptor) -> bool:
+    """Whether the library takes the same code as for row-major operands."""
+    target = Descriptor.plain((*a.shape[:-1], b.shape[-1]))
+    plain = (Descriptor.plain(a.shape), Descriptor.plain(b.shape))
+    made = [_primitive(build, *given, target, 1.0).implementation for given in ((a, b), plain)]
+    return made[0] == made[1]
+
+
+def _result(build: Builder, shape: tuple[int, ...]) -> Folded:
+    """Memory for the result, in the order in which its reader sees it if that is the order of
+    whole axes and the columns stay together; otherwise row-major."""
+    made = build.new(build.output().name, shape, Descriptor.plain(shape))
+    steps = Descriptor.plain(shape).strides
+    parts = [Part(size, step) for size, step in zip(shape, steps, strict=True)]
+    wide = [part for part in parts if part.size > 1]
+    rows_major = Folded(made, tuple((part,) if part.size > 1 else () for part in parts))
+    joined = rows_major.reshaped(build.output().shape)
+    if build.graph.mode != "infer" or joined is None:
+        return rows_major
+    seen = build.views.seen_by_reader(build.output().name, joined).parts
+    if sorted(seen) != sorted(wide) or not seen or seen[-1].step != 1:
+        return rows_major
+    new_steps, step = dict[int, int](), 1
+    for part in reversed(seen):
+        new_steps[part.step] = step
+        step *= part.size
+    axes = [(Part(p.size, new_steps[p.step]),) if p.size > 1 else () for p in parts]
+    return Folded(made, tuple(axes))
 
 
 IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)

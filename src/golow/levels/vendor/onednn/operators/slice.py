@@ -7,37 +7,37 @@ from typing import Any
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
-from golow.levels.vendor.onednn.constants import DST, SRC
-from golow.levels.vendor.onednn.library import Descriptor
-from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.copying import copied, strided, view_of
+from golow.levels.vendor.onednn.views import folded, sliced
 from golow.lower.operators.slice import Slice
 
 
 def take_range(build: Builder, arguments: Slice) -> None:
-    """Add a copy; oneDNN reads the part in place."""
-    x, output = build.tensor(arguments.x), build.output()
-    if x.descriptor is None or arguments.step != 1:
+    """A view, or a copy where the axis is joined from parts."""
+    size, shape = arguments.stop - arguments.start, build.output().shape
+    if build.output().dtype != "float32" or arguments.step != 1 or 0 in shape:
+        _by_steps(build, arguments)
+        return
+    view = sliced(build.views.of(arguments.x), arguments.axis, arguments.start, size)
+    if view is None:
+        whole = folded(build.tensor(arguments.x))
+        view = sliced(whole, arguments.axis, arguments.start, size)
+    if view is None:
+        raise LookupError(f"an axis of {arguments.x.name} has several strides")
+    build.views.define(view)
+
+
+def _by_steps(build: Builder, arguments: Slice) -> None:
+    """A row-major copy of what is no float or has gaps."""
+    if not build.generates:
         _with_numpy(build, arguments)
         return
-    if x.layout.blocks:
-        x = build.plain(arguments.x)
-    offsets = [0] * len(x.shape)
-    offsets[arguments.axis] = arguments.start
-    part = x.layout.part(output.shape, offsets)
-    target = _dense(output.shape, x.layout.strides)
-    result = build.new(output.name, output.shape, target)
-    primitive = Primitive(build.engine, "reorder", part, target)
-    build.call(primitive, {SRC: x._replace(descriptor=part)}, {DST: result})
-    build.define(0, result)
-
-
-def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
-    """A layout without gaps, with the axes in the order of these strides."""
-    found, step = [0] * len(shape), 1
-    for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
-        found[axis] = step
-        step *= shape[axis]
-    return Descriptor.strided(shape, found)
+    axis, tensor = arguments.axis, strided(build, arguments.x)
+    view = view_of(tensor, tensor.shape)
+    first = view.start + arguments.start * view.strides[axis]
+    strides = list(view.strides)
+    strides[axis] *= arguments.step
+    copied(build, tensor, view._replace(strides=tuple(strides), start=first))
 
 
 def _with_numpy(build: Builder, arguments: Slice) -> None:

@@ -1,0 +1,77 @@
+"""What a model makes in its forward pass, in double precision: for the reference of the check.
+
+``module.to(torch.float64)`` changes weights, not code. A mask that the code makes in float32, or a
+value that it casts to float32, would leave float32's roundings in the reference. Worse, PyTorch's
+attention on a CPU reads a float32 mask beside a float64 query as if it were float64 (torch 2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map
+
+DOUBLES = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within it, an operator gives float64 where it would give float32.
+
+    A cast to float32 keeps all digits. What is made from no floating point tensor has float32's
+    values, as at every level, and is held in float64: ``torch.full``, a quotient of whole numbers.
+    A tensor of the model that is neither parameter nor buffer is read as float64. What is written
+    in place keeps its dtype, and so do bits that are read as another dtype.
+    """
+
+    supports_higher_order_operators = True  # they call operators, which come here
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """What a model compiles itself is not looked into: flex attention cannot do without its
+        compiler, which refuses to work within a mode that wants to see everything."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the operator with float64 in place of float32."""
+        named = dict(kwargs or {})
+        if not isinstance(func, torch._ops.OpOverload) or func is torch.ops.aten.view.dtype:
+            return func(*args, **named)
+        arguments, returns = func._schema.arguments, func._schema.returns
+        if any(map(_is_floating, tree_iter((args, named)))):
+            written = {a.name for a in arguments if a.alias_info and a.alias_info.is_write}
+            by_place = zip(arguments, args, strict=False)  # some may have no value
+            args = tuple(_unless(a.name in written, given) for a, given in by_place)
+            named = {name: _unless(name in written, given) for name, given in named.items()}
+        result = func(*args, **named)
+        if any(value.alias_info for value in returns):
+            return result  # a view, or what was written
+        return tree_map(_doubled, result)
+
+
+def _unless(written: bool, given: Any) -> Any:
+    return given if written else tree_map(_doubled, given)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _doubled(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return DOUBLES.get(value, value)
+    if isinstance(value, Tensor) and value.dtype in DOUBLES:
+        return value.to(DOUBLES[value.dtype])
+    return value
