@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from torch import Tensor, nn
 
 import in_process
+from golow.cache import open_cache
+from golow.levels.compiler import find_compiler
 from golow.levels.vendor.bundle_arrays import STATE
 from golow.levels.vendor.onednn import own_passes
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
@@ -16,6 +19,7 @@ from golow.levels.vendor.onednn.library import Engine, channel_block
 from golow.levels.vendor.onednn.planning import build_plan
 from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
 from golow.levels.vendor.onednn.steps import Built, Switches
+from golow.levels.vendor.onednn.workshop import Workshop
 from golow.lower.passes import Pass
 from golow.record import KEPT, Mode, Optimizer
 from in_process import OPTIMIZER, STEPS, Network, Tensors, clipped
@@ -39,10 +43,20 @@ def lower(
     return in_process.lower(module, inputs, mode, optimizer, loss, further, recurrences)
 
 
+@cache
+def workshop() -> Workshop:
+    """A compiler with golow's own cache."""
+    compiler = find_compiler()
+    assert compiler is not None
+    return Workshop(compiler, open_cache() / "onednn")
+
+
 class Running:
     """The plan of a network, loaded with its weights."""
 
-    def __init__(self, network: Network, layout_of: Chooser = lambda _: ANY) -> None:
+    def __init__(
+        self, network: Network, layout_of: Chooser = lambda _: ANY, generates: bool = True
+    ) -> None:
         self.network = network
         self.switches = Switches(0)
         self.switches.dropout = False
@@ -50,8 +64,8 @@ class Running:
             name: tensor.detach().numpy().copy()
             for name, tensor in network.prepared.module.state_dict().items()
         }
-        self.built: Built = build_plan(network.graph, ENGINE, layout_of, self.switches)
-        self.execution = Execution(self.built, ENGINE, self._weight)
+        self.built: Built = build_plan(network.graph, ENGINE, layout_of, self.switches, generates)
+        self.execution = Execution(self.built, ENGINE, self._weight, workshop())
         self._held: list[np.ndarray] = []  # the execution keeps addresses only
         self._fill_state()
 
@@ -101,9 +115,12 @@ class Running:
         return clipped(found)
 
 
-def compute(network: Network, layout_of: Chooser = lambda _: ANY) -> Tensors:
-    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
-    running = Running(network, layout_of)
+def compute(
+    network: Network, layout_of: Chooser = lambda _: ANY, generates: bool = True
+) -> Tensors:
+    """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``. generates: with kernels
+    of its own, otherwise as without a compiler."""
+    running = Running(network, layout_of, generates)
     found: Tensors = {}
     for step in range(STEPS):
         running.point_at(step)

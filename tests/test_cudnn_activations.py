@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from activation_numbers import ACTIVATIONS, text
-from golow.levels.vendor.cudnn.formulas import clip_of, derivative, formulas, value
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
+from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of, derivative, formulas, value
 from golow.lower.graph import Activation
 from golow.lower.operator import activation_functions
 

@@ -20,7 +20,8 @@ from golow.levels.vendor.cudnn.kernels.batch_norm import (
     batch_norm_inference,
     mask_bytes,
 )
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip, Launches
+from golow.levels.vendor.cudnn.kernels.blocks import Launches
+from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, TYPES, drawn, gpu, run, torch_type
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cuda_host import run
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
-from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, to_bfloat16
+from golow.levels.vendor.views import View
 
 FOLDER = Path(tempfile.mkdtemp(prefix="golow-copies-"))
 TYPES = [

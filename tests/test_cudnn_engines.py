@@ -23,8 +23,8 @@ from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engine, Engines, workspace_limit
 from golow.levels.vendor.cudnn.frontend import Frontend
 from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
-from golow.levels.vendor.cudnn.kernels.blocks import RELU
 from golow.levels.vendor.cudnn.kernels.delay import delay
+from golow.levels.vendor.formulas import RELU
 
 pytestmark = pytest.mark.gpu
 

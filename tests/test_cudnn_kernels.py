@@ -7,7 +7,6 @@ from itertools import product
 
 import pytest
 
-from golow.levels.vendor.cudnn.formulas import derivative, value
 from golow.levels.vendor.cudnn.kernels import (
     C_TYPES,
     FOLDER,
@@ -19,7 +18,7 @@ from golow.levels.vendor.cudnn.kernels import (
     pixels,
     updates,
 )
-from golow.levels.vendor.cudnn.kernels.pointwise import Operand, number, pointwise
+from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
 from golow.levels.vendor.cudnn.operators import (
     adaptive_average_pool,
@@ -29,6 +28,8 @@ from golow.levels.vendor.cudnn.operators import (
     nll_loss,
     softmax,
 )
+from golow.levels.vendor.formulas import derivative, value
+from golow.levels.vendor.literals import number
 from golow.lower.graph import Activation
 from kernel_compilation import assert_compile
 from optimizers import UPDATES

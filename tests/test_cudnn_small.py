@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.kernels import Kernel, small
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.vendor.cudnn.kernels.direct import Convolution
 from golow.levels.vendor.cudnn.kernels.small import Tiling
 from golow.levels.vendor.cudnn.small import restore, small_engines
+from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
 from kernel_compilation import assert_compile
 from kernel_launches import TYPES, drawn, gpu, run, torch_type
 

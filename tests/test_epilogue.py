@@ -11,10 +11,10 @@ from torch import nn
 from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.epilogue import FUNCTIONS, add_activation, takes_activation
-from golow.levels.vendor.cudnn.formulas import formulas
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Built
+from golow.levels.vendor.formulas import formulas
 from golow.lower.graph import Activation
 from test_cudnn_plans import AskedEngines, lowered
 

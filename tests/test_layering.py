@@ -22,7 +22,7 @@ ROWS = [
     {"workload"},
     {"worker"},
     {"levels/probe"},
-    {"levels/gpu", "levels/level", "levels/choices", "levels/nvidia"},
+    {"levels/compiler", "levels/gpu", "levels/level", "levels/choices", "levels/nvidia"},
     {"levels/torch", "levels/peers", "levels/vendor"},
     {"levels/sources"},
     {

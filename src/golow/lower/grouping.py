@@ -4,7 +4,7 @@ them never reaches memory. A function that stands alone is a group of one."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -25,17 +25,18 @@ NEAR = 8
 KINDS = {kind.op() for kind in (Activate, ActivateBackward, BatchNormInference, Binary, Pointwise)}
 
 
-def group_elements(graph: Graph) -> Graph:
+def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: True) -> Graph:
     """Put functions of elements that read one another into a `Fused` node.
 
     A function joins the group of what it reads if both are computed at the same indices, or if the
     group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
     What others read of a group is one of its results. Groups never wait for a node that waits for
-    them, and what reads an input stays before the node that changes it.
+    them, and what reads an input stays before the node that changes it. joins: whether a function
+    may be in a group at all.
     """
-    groups = _Groups(graph)
+    groups = _Groups(graph, joins)
     for position, node in enumerate(graph.nodes):
-        if _is_function(node):
+        if groups.is_function(node):
             for name in node.references():
                 groups.join(name, position)
     return groups.rewritten()
@@ -51,8 +52,8 @@ def _is_function(node: Node) -> bool:
 class _Groups:
     """Which nodes are in one group. A group has the position of its last node so far."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.nodes = graph, graph.nodes
+    def __init__(self, graph: Graph, joins: Callable[[Node], bool]) -> None:
+        self.graph, self.nodes, self._joins = graph, graph.nodes, joins
         self.of = list(range(len(graph.nodes)))
         self.members = {position: [position] for position in range(len(graph.nodes))}
         links = Links(graph)
@@ -66,10 +67,14 @@ class _Groups:
         self.waits = [one | other for one, other in zip(made, _old_readers(graph), strict=True)]
         self.followers = _inverse(self.waits)
 
+    def is_function(self, node: Node) -> bool:
+        """Whether it computes elements and may be in a group."""
+        return _is_function(node) and self._joins(node)
+
     def join(self, name: str, reader: int) -> None:
         """Put the maker of a value and one of its readers into one group if they may be."""
         maker = self.maker.get(name)
-        if maker is None or not _is_function(self.nodes[maker]):
+        if maker is None or not self.is_function(self.nodes[maker]):
             return
         first, second = self.of[maker], self.of[reader]
         if first == second or not self._fit(first, second) or self._is_between(first, second):
@@ -167,7 +172,7 @@ class _Groups:
 
     def _node(self, members: list[int]) -> Node:
         last = self.nodes[members[-1]]
-        if not _is_function(last):
+        if not self.is_function(last):
             return last
         inputs = list(self._inputs(members))
         names = {name: input_name(index) for index, name in enumerate(inputs)}

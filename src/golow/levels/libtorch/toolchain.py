@@ -5,25 +5,25 @@ Nothing here imports torch: its folder and version are read from the installatio
 
 from __future__ import annotations
 
-import os
 import platform
 import re
-import shlex
-import shutil
 import subprocess
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from golow.levels.compiler import (
+    INSTALL_COMPILER,
+    NO_COMPILER,
+    compiler_command,
+    find_compiler,
+)
 from golow.levels.probe import Probe
 from golow.record import Device, GolowError
 
-COMPILERS = ("c++", "g++", "clang++")
-NO_COMPILER = "no C++ compiler was found"
 SHARED_RUNTIME = "libstdc++.so.6"
 INSTALL_CUDA = "install a build of torch with CUDA, or run without --device cuda"
-INSTALL_COMPILER = "apt-get install g++ (or set CXX to a compiler)"
 
 # What builds and runs the project of golow emit, in its folder.
 CONFIGURE = (
@@ -117,11 +117,11 @@ class Toolchain(NamedTuple):
 def find_toolchain(device: Device = "cpu") -> Toolchain:
     """The toolchain for programs on that device. Raises `GolowError` with what to install."""
     found = probe(device)
-    compiler, torch = _compiler(), _torch_folder()
+    compiler, torch = find_compiler(), _torch_folder()
     if not found.available or compiler is None or torch is None:
         raise GolowError(f"no C++ program can be built here: {found.missing}", found.fix)
     cuda = cuda_version(torch) if device == "cuda" else ""
-    return Toolchain(compiler, _compiler_version(compiler), torch, version("torch"), cuda)
+    return Toolchain(compiler.command, compiler.version, torch, version("torch"), cuda)
 
 
 def probe(device: Device = "cpu") -> Probe:
@@ -138,7 +138,7 @@ def probe(device: Device = "cpu") -> Probe:
         return Probe(False, f"torch has no C++ headers in {torch}/include", "pip install torch")
     if device == "cuda" and not cuda_version(torch):
         return Probe(False, f"torch {version('torch')} was built without CUDA", INSTALL_CUDA)
-    if _compiler() is None:
+    if compiler_command() is None:
         return Probe(False, NO_COMPILER, INSTALL_COMPILER)
     return Probe(True)
 
@@ -152,22 +152,6 @@ def cuda_version(torch: Path) -> str:
     found = re.search(r"^cuda\b[^=\n]*= *['\"]([^'\"]+)['\"]", text, re.MULTILINE)
     built = (torch / "lib" / "libtorch_cuda.so").is_file()
     return found[1] if found and built else ""
-
-
-def _compiler() -> tuple[str, ...] | None:
-    """CXX, which may include a launcher or flags, else the first compiler on the path."""
-    if given := shlex.split(os.environ.get("CXX", "")):
-        program = shutil.which(given[0])
-        return (program, *given[1:]) if program else None
-    found = (shutil.which(name) for name in COMPILERS)
-    return next(((program,) for program in found if program), None)
-
-
-def _compiler_version(compiler: tuple[str, ...]) -> str:
-    answer = subprocess.run(
-        [*compiler, "--version"], capture_output=True, text=True, check=False, timeout=60
-    )
-    return next(iter(answer.stdout.splitlines()), "unknown")
 
 
 def _torch_folder() -> Path | None:

@@ -14,7 +14,6 @@ from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.gathering import copy, unfold
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.counting import count
-from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
 from golow.levels.vendor.cudnn.layouts import (
     Layout,
@@ -36,6 +35,7 @@ from golow.levels.vendor.cudnn.steps import (
 from golow.levels.vendor.cudnn.training_state import TrainingState, grouped
 from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.views import View
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import last_reads, same_elements, share_memory, state_outputs
 from golow.lower.moving import SCRATCH

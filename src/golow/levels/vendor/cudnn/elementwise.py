@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from golow.levels.vendor.cudnn import formulas
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.formulas import with_activation
 from golow.lower.graph import Activation, Ref
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ def activated(
     """Add a step: activation(sum of the tensors). All tensors have the same layout."""
     total = " + ".join("abcde"[: len(tensors)])
     apply(build, with_activation(total, activation), tensors, result)
-
-
-def with_activation(expression: str, activation: Activation | None) -> str:
-    """Wrap the formula in the activation."""
-    return expression if activation is None else formulas.value(activation, expression)
 
 
 def apply(build: Builder, expression: str, tensors: Sequence[Tensor], result: Tensor) -> None:

@@ -20,10 +20,10 @@ from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Prob
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import takes_activation
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.own import OwnConvolution
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
+from golow.levels.vendor.formulas import NO_CLIP, RELU
 from golow.record import Record
 
 # How many plans of each library are timed; the libraries list the expected fastest first.

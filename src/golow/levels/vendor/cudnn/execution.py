@@ -18,7 +18,6 @@ from golow.levels.vendor.cudnn.device import Gpu, Graph
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
 from golow.levels.vendor.cudnn.kernels.delay import delay
-from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.layout import cast
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.steps import (
@@ -32,6 +31,7 @@ from golow.levels.vendor.cudnn.steps import (
     Tensor,
 )
 from golow.levels.vendor.cudnn.training_state import KEPT, is_of
+from golow.levels.vendor.views import View
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import GraphInput, Ref
 from golow.lower.plan import Place

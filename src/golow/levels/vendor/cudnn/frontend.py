@@ -14,8 +14,8 @@ import cudnn
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import add_activation
 from golow.levels.vendor.cudnn.flash import attention_operands, describe_attention
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU, Clip
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
+from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
 
 # Identifiers of the operands in an operation graph.
 IMAGE, WEIGHT, OUTPUT, BIAS, RESIDUAL = range(1, 6)

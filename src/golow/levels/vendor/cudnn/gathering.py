@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.folding import Folded
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
-from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor, aligned
+from golow.levels.vendor.views import View
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from golow.levels.vendor.cudnn.formulas import value
 from golow.levels.vendor.cudnn.kernels import depthwise, direct
 from golow.levels.vendor.cudnn.kernels.blocks import Launches
 from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.formulas import value
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.device import Gpu

@@ -6,7 +6,7 @@ import math
 from typing import Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
+from golow.levels.vendor.formulas import NO_CLIP, Clip
 from golow.lower.graph import Activation
 from golow.record import Record
 

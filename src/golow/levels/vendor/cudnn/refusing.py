@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from golow.levels.vendor.cudnn.formulas import formulas
+from golow.levels.vendor.formulas import formulas
 from golow.levels.vendor.implementation import Question
 from golow.lower.graph import Activation
 

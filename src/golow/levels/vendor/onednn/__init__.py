@@ -8,17 +8,22 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from golow.cache import read_sealed
 from golow.files import CACHE_HINT, write_whole, writing
+from golow.levels.compiler import find_compiler
 from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
 from golow.record import Mode, Unsupported, Workload
 from golow.workload.bundle import Bundle
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.onednn.steps import Built
 
 PACKAGE = "onednn-cpu-gomp"
 GRAPH, LAYOUTS, BUILT = "graph.json", "layouts.json", "built.json"  # in the cache folder
@@ -93,6 +98,15 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
 def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
     """Return the plan of a lowered graph. Its layouts are those that an earlier start chose here,
     otherwise those that the library prefers."""
+    return _built(graph, workload, cache).plan
+
+
+def kernels(graph: Graph, workload: Workload, cache: Path) -> tuple[str, ...]:
+    """Return the generated kernels of that plan, each once."""
+    return _built(graph, workload, cache).codes
+
+
+def _built(graph: Graph, workload: Workload, cache: Path) -> Built:
     from golow.levels.vendor.onednn import tuning
     from golow.levels.vendor.onednn.library import Engine
     from golow.levels.vendor.onednn.planning import build_plan
@@ -100,7 +114,8 @@ def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
 
     layouts = tuning.read(_write_graph(graph, workload, cache) / LAYOUTS, [])
     layouts = layouts or tuning.Layouts(positions={})
-    return build_plan(graph, Engine(), layouts.tag, Switches(workload.seed)).plan
+    generates = find_compiler() is not None
+    return build_plan(graph, Engine(), layouts.tag, Switches(workload.seed), generates)
 
 
 def _write_lowered(bundle: Bundle, cache: Path) -> Path:
@@ -120,7 +135,8 @@ def _write_graph(graph: Graph, workload: Workload, cache: Path) -> Path:
     """Write the graph into the cache folder for this graph, library, CPU and number of threads;
     return it."""
     data = encode_graph(msgspec.structs.replace(graph, history=()))
-    key = f"{version(PACKAGE)} {_processor()} {workload.threads}".encode()
+    compiler = find_compiler()  # without one, other steps are timed
+    key = f"{version(PACKAGE)} {processor()} {workload.threads} {compiler}".encode()
     folder = cache / "onednn" / hashlib.sha256(data + key).hexdigest()[:32]
     with writing(f"the cache {cache}", CACHE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +150,7 @@ def _read_choice(layouts: Path) -> Chosen:
     return Chosen() if data is None else msgspec.json.decode(data, type=Chosen)
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return model and instruction sets of the CPU, by which the library chooses its code."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return " ".join(
@@ -151,5 +167,6 @@ LEVEL = Level(
     from_graph=True,
     passes=passes,
     plan=plan,
+    kernels=kernels,
     refusals=refusals,
 )

@@ -17,12 +17,15 @@ from golow.levels.vendor.onednn.constants import (
     SCRATCHPAD,
     SRC,
 )
+from golow.levels.vendor.onednn.kernels import Kernel
 from golow.levels.vendor.onednn.library import Descriptor, Engine, OneDnnError
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import (
     DTYPES,
     ArrayCall,
     Built,
+    Call,
+    KernelCall,
     PrimitiveCall,
     Switches,
     Tensor,
@@ -47,14 +50,20 @@ class Builder:
     """Builds the steps of one graph, node by node.
 
     layout_of: the format tag (ANY, CHANNELS_LAST, a block's) for the convolution at a position of
-    the graph; for a linear layer it stands for a way to compute it.
+    the graph; for a linear layer it stands for a way to compute it. generates: whether kernels can
+    be compiled here.
     """
 
     def __init__(
-        self, graph: Graph, engine: Engine, layout_of: Chooser, switches: Switches
+        self,
+        graph: Graph,
+        engine: Engine,
+        layout_of: Chooser,
+        switches: Switches,
+        generates: bool = False,
     ) -> None:
         self.graph, self.engine, self.layout_of = graph, engine, layout_of
-        self.switches = switches
+        self.switches, self.generates = switches, generates
         self.forward_kind = FORWARD_INFERENCE if graph.mode == "infer" else FORWARD_TRAINING
         self.position = 0
         self.node = graph.nodes[0]
@@ -63,7 +72,7 @@ class Builder:
         self._values: dict[str, list[Tensor]] = {}
         self._buffers: list[Buffer] = []
         self._steps: list[Step] = []
-        self._calls: list[PrimitiveCall | ArrayCall] = []
+        self._calls: list[Call] = []
         self._nodes: list[int] = []
         self._made_at: dict[str, int] = {}  # the step that wrote a value's memory
         self._written: dict[int, int] = {}  # the step that last wrote a buffer
@@ -291,6 +300,11 @@ class Builder:
         call = ArrayCall(function, (*reads, *writes))
         self._add(call, reads, writes, self._operation, "numpy")
 
+    def kernel(self, kernel: Kernel, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
+        """Add a generated kernel as a step; its pointers are ``reads``, ``writes``."""
+        call = KernelCall(kernel, (*reads, *writes))
+        self._add(call, reads, writes, self._operation, "generated")
+
     def _reorder(self, source: Tensor, target: Tensor) -> None:
         primitive = Primitive(self.engine, "reorder", source.layout, target.layout)
         self.call(primitive, {SRC: source}, {DST: target}, "reorder")
@@ -301,7 +315,7 @@ class Builder:
 
     def _add(
         self,
-        call: PrimitiveCall | ArrayCall,
+        call: Call,
         reads: Sequence[Tensor],
         writes: Sequence[Tensor],
         operation: str,

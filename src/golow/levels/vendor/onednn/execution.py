@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import time
 from collections import defaultdict
@@ -24,7 +25,9 @@ from golow.levels.vendor.onednn.library import (
     library,
 )
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.levels.vendor.onednn.steps import DTYPES, ArrayCall, Built, PrimitiveCall, Tensor
+from golow.levels.vendor.onednn.steps import DTYPES, ArrayCall, Built, KernelCall, Tensor
+from golow.levels.vendor.onednn.steps import Call as PlannedCall
+from golow.levels.vendor.onednn.workshop import Workshop, pool
 from golow.record import KEPT
 
 Call = Callable[[], int | None]
@@ -49,9 +52,15 @@ class Execution:
     """A plan that is ready to run. read(kind, target) returns a parameter or buffer as an array."""
 
     def __init__(
-        self, built: Built, engine: Engine, read: Callable[[str, str], np.ndarray]
+        self,
+        built: Built,
+        engine: Engine,
+        read: Callable[[str, str], np.ndarray],
+        workshop: Workshop | None = None,
     ) -> None:
         self.built, self.engine = built, engine
+        self._functions = workshop.functions(built.codes) if workshop is not None else {}
+        self._pool = pool() if self._functions else None
         self.plan = built.plan
         self._regions = {
             place: Region(self.plan.sizes[place])
@@ -61,6 +70,7 @@ class Execution:
         self._memories: list[Memory] = []
         self._arguments: list[Any] = []
         self._of_input: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
+        self._pointers_to_input: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
         self._load_once(read)
         self._calls = [
             self._bound(call)
@@ -104,6 +114,8 @@ class Execution:
             return
         for memory, offset in self._of_input[tensor.buffer]:
             memory.point_to(int(array.ctypes.data) + offset)
+        for pointers, position, offset in self._pointers_to_input[tensor.buffer]:
+            pointers[position] = int(array.ctypes.data) + offset
         if tensor.buffer in self._inputs:  # a NumPy step reads it
             self.array(tensor)[...] = array
 
@@ -175,7 +187,9 @@ class Execution:
             self._inputs[index] = Region(self.plan.buffers[index].bytes)
         return self._inputs[index]
 
-    def _bound(self, call: PrimitiveCall | ArrayCall) -> Call:
+    def _bound(self, call: PlannedCall) -> Call:
+        if isinstance(call, KernelCall):
+            return self._bound_kernel(call)
         if isinstance(call, ArrayCall):
             return partial(call.function, *(self.array(tensor) for tensor in call.arguments))
         memories = {}
@@ -194,6 +208,21 @@ class Execution:
             len(memories),
             arguments,
         )
+
+    def _bound_kernel(self, call: KernelCall) -> Call:
+        pointers = (ctypes.c_void_p * len(call.arguments))()
+        for position, tensor in enumerate(call.arguments):
+            pointers[position] = self._address(tensor)
+            if self.plan.buffers[tensor.buffer].place != "input":
+                continue
+            if tensor.descriptor is None:  # `point_input` copies it here
+                pointers[position] = self._input_region(tensor.buffer).address
+            else:
+                pointer = (pointers, position, tensor.offset)
+                self._pointers_to_input[tensor.buffer].append(pointer)
+        numbers = (ctypes.c_long * len(call.kernel.numbers))(*call.kernel.numbers)
+        self._arguments += pointers, numbers
+        return partial(self._functions[call.kernel.code], pointers, numbers, self._pool)
 
     def _load_once(self, read: Callable[[str, str], np.ndarray]) -> None:
         """Fill what never changes: step by step what is computed from weights, where each weight is

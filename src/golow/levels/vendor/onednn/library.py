@@ -28,6 +28,7 @@ from golow.levels.vendor.onednn.constants import (
     QUERY_INNER_COUNT,
     QUERY_INNER_INDICES,
     QUERY_NDIMS,
+    QUERY_OFFSET,
     QUERY_STRIDES,
     STATUS,
 )
@@ -238,6 +239,13 @@ class Descriptor(Owned):
     def strides(self) -> tuple[int, ...]:
         """Distance from one index to the next (for a blocked axis: between blocks), in elements."""
         return self._dimensions(QUERY_STRIDES)
+
+    @property
+    def offset(self) -> int:
+        """The first element, counted from the start of the memory: of a part of a tensor."""
+        found = c_int64()
+        call("dnnl_memory_desc_query", self.handle, QUERY_OFFSET, byref(found))
+        return found.value
 
     @property
     def dtype(self) -> str:

@@ -18,13 +18,15 @@ import msgspec
 import numpy as np
 
 from golow.cache import write_sealed
+from golow.levels.compiler import find_compiler
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import STATE, Batch, Read
 from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine
-from golow.levels.vendor.onednn.planning import build_plan
+from golow.levels.vendor.onednn.planning import arranged, build_plan
 from golow.levels.vendor.onednn.steps import Built, Switches
+from golow.levels.vendor.onednn.workshop import NO_KERNELS, Workshop
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
 from golow.lower.plan import Step
@@ -53,10 +55,13 @@ class OneDnn(PlanProgram):
         self.engine = Engine()
         self._batches = self._read_batches()
         notes: list[str] = []
+        compiler = find_compiler()
+        self.workshop = Workshop(compiler, self._folder.parent) if compiler else None
         layouts = tuning.read(self._folder / LAYOUTS, notes)
         building = time.perf_counter()
         if layouts is None:
-            layouts = tuning.choose(self.graph, self._load_plan)
+            graph = arranged(self.graph, self.workshop is not None)
+            layouts = tuning.choose(graph, self._load_plan)
             write_sealed(self._folder / LAYOUTS, msgspec.json.encode(layouts))
         built = time.perf_counter()
         self.execution = self._load_plan(layouts)
@@ -69,6 +74,7 @@ class OneDnn(PlanProgram):
         }
         if not layouts.clean:
             notes.append("layouts were chosen while other processes used the cores")
+        notes += [NO_KERNELS] if self.workshop is None else self.workshop.notes
         return LoadReport(phases=seconds, notes=tuple(notes))
 
     def allocated_peak(self) -> int | None:
@@ -156,7 +162,7 @@ class OneDnn(PlanProgram):
         """Load the plan again, which computes what depends on weights alone."""
         built = self.built
         del self.execution  # frees its memory before the new one is allocated
-        self.execution = Execution(built, self.engine, read)
+        self.execution = Execution(built, self.engine, read, self.workshop)
 
     def _load_plan(self, layouts: tuning.Layouts) -> Execution:
         """Return the plan in these layouts, with the weights, reading the first batch."""
@@ -169,9 +175,10 @@ class OneDnn(PlanProgram):
         return execution
 
     def _build(self, bundle: Bundle, graph: Graph, layouts: tuning.Layouts) -> Execution:
-        built = build_plan(graph, self.engine, layouts.tag, self.switches)
+        generates = self.workshop is not None
+        built = build_plan(graph, self.engine, layouts.tag, self.switches, generates)
         with bundle_arrays.weights(bundle) as read:
-            return Execution(built, self.engine, read)
+            return Execution(built, self.engine, read, self.workshop)
 
     def _read_batches(self) -> list[Batch]:
         found = bundle_arrays.batches(self.bundle, self.workload.batches)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from golow.levels.vendor.onednn.kernels import Kernel
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.lower.plan import Plan
@@ -63,16 +64,32 @@ class ArrayCall(NamedTuple):
     arguments: Sequence[Tensor]
 
 
+class KernelCall(NamedTuple):
+    """Run a generated kernel on these tensors, in the order of its pointers."""
+
+    kernel: Kernel
+    arguments: Sequence[Tensor]
+
+
+Call = PrimitiveCall | ArrayCall | KernelCall
+
+
 class Built(NamedTuple):
     """A plan and what executes it: calls, one for each step; nodes, the position in the graph of
     each step's node; and the inputs and outputs of the graph."""
 
     plan: Plan
-    calls: tuple[PrimitiveCall | ArrayCall, ...]
+    calls: tuple[Call, ...]
     nodes: tuple[int, ...]
     inputs: dict[tuple[str, str], Tensor]
     outputs: dict[tuple[str, str], tuple[Tensor, int]]
     constants: dict[int, np.ndarray]
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The code of every generated kernel, each once."""
+        codes = (call.kernel.code for call in self.calls if isinstance(call, KernelCall))
+        return tuple(dict.fromkeys(codes))
 
 
 class Switches:

@@ -18,8 +18,6 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kerne
 from golow.levels.vendor.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
-    NO_CLIP,
-    Clip,
     Launches,
     ceiling,
     floats,
@@ -27,6 +25,7 @@ from golow.levels.vendor.cudnn.kernels.blocks import (
     power_of_two,
 )
 from golow.levels.vendor.cudnn.kernels.geometry import channel_vector, require_floating
+from golow.levels.vendor.formulas import NO_CLIP, Clip
 
 FORWARD = FOLDER / "batch_norm.cu"
 BACKWARD = FOLDER / "batch_norm_backward.cu"

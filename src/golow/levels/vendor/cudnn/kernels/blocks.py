@@ -1,20 +1,14 @@
-"""What operations over rows of channels share: limits of a clip, the size of a grid, and the record
+"""What operations over rows of channels share: the size of a grid, and the record
 of an operation that takes several launches."""
 
 from __future__ import annotations
 
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import VECTOR
-
-Clip = tuple[float, float]
-
-NO_CLIP: Clip = (-inf, inf)
-RELU: Clip = (0.0, inf)
 
 # Blocks that fill a large GPU: four on each of 132 multiprocessors. A constant, so that every GPU
 # adds in the same order.

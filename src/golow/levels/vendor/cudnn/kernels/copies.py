@@ -8,21 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import VALUES, View
+from golow.levels.vendor.cudnn.kernels.elements import VALUES
 from golow.levels.vendor.cudnn.kernels.fused import (
     BUSY,
     WIDE,
-    Axes,
     Statement,
     Written,
     as_index,
     fused,
     input_name,
     macro,
-    merged_axes,
     reach,
 )
 from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, flat, vector
+from golow.levels.vendor.views import Axes, View, merged_axes
 
 FILE = FOLDER / "copies.cu"
 # Both innermost axes must be this long for a copy in tiles: from a shorter one, threads read or

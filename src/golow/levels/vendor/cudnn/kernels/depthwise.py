@@ -11,8 +11,6 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
-    NO_CLIP,
-    Clip,
     Launches,
     ceiling,
     floats,
@@ -21,6 +19,7 @@ from golow.levels.vendor.cudnn.kernels.blocks import (
 )
 from golow.levels.vendor.cudnn.kernels.direct import Convolution, with_parts_added
 from golow.levels.vendor.cudnn.kernels.geometry import channel_vector, require_floating
+from golow.levels.vendor.formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "depthwise.cu"
 THREADS = 256

@@ -11,14 +11,13 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
-    NO_CLIP,
-    Clip,
     Launches,
     ceiling,
     floats,
     integers,
 )
 from golow.levels.vendor.cudnn.kernels.geometry import require_floating
+from golow.levels.vendor.formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "direct.cu"
 THREADS = 128

@@ -10,20 +10,12 @@ import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import flat
+from golow.levels.vendor.views import View
 
 FILE = FOLDER / "elements.cu"
 VALUES = (FOLDER / "values.cuh").read_text()  # included before kernels with generated formulas
 NAMES = "abcdefgh"  # of what is read, in formulas
 WIDE = 2**30  # from this many elements, an index plus a step no longer fits 32 bits
-
-
-class View(NamedTuple):
-    """A tensor as the result's indices see it: storage type, elements from one index to the next
-    for each axis (zero repeats), and the first element."""
-
-    dtype: str
-    strides: tuple[int, ...]
-    start: int = 0
 
 
 class Lookup(NamedTuple):

@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import VALUES, View
+from golow.levels.vendor.cudnn.kernels.elements import VALUES
 from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, THREADS, VECTOR, flat, vector
+from golow.levels.vendor.views import Axes, View, merged_axes
 
 FILE = FOLDER / "fused.cu"
 WIDE = 2**31 - 2**24  # from this many elements on, an index plus a step may not fit 32 bits
@@ -34,14 +35,6 @@ class Written(NamedTuple):
 
     name: str
     view: View
-
-
-class Axes(NamedTuple):
-    """The fewest axes that describe where all tensors have their elements: sizes, and each tensor's
-    strides."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]
 
 
 def input_name(index: int) -> str:
@@ -90,23 +83,6 @@ def fused(
 
 
 # ---------------------------------------------------------------- geometry
-
-
-def merged_axes(shape: Sequence[int], views: Sequence[View], first_output: int) -> Axes:
-    """Return the fewest axes: those of one element are dropped, the others ordered as the first
-    output lies in memory, and neighbours joined where all tensors go on as they began."""
-    lead = views[first_output].strides
-    order = sorted((k for k, n in enumerate(shape) if n != 1), key=lambda k: -lead[k])
-    sizes = [shape[k] for k in order]
-    strides = [[view.strides[k] for k in order] for view in views]
-    for axis in reversed(range(len(sizes) - 1)):
-        if all(steps[axis] == steps[axis + 1] * sizes[axis + 1] for steps in strides):
-            sizes[axis] *= sizes.pop(axis + 1)
-            for steps in strides:
-                del steps[axis]
-    if not sizes:
-        return Axes((1,), tuple((0,) for _ in views))
-    return Axes(tuple(sizes), tuple(map(tuple, strides)))
 
 
 def _width(views: Sequence[View], axes: Axes, first_output: int) -> int:

@@ -7,17 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
-from golow.levels.vendor.cudnn.kernels.blocks import (
-    CODE,
-    FULL_GRID,
-    NO_CLIP,
-    Clip,
-    ceiling,
-    floats,
-    integers,
-)
+from golow.levels.vendor.cudnn.kernels.blocks import CODE, FULL_GRID, ceiling, floats, integers
 from golow.levels.vendor.cudnn.kernels.direct import Convolution
 from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS, require_floating
+from golow.levels.vendor.formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "small.cu"
 TENSOR_CORES = (FOLDER / "tensor_cores.cuh").read_text()

@@ -3,8 +3,8 @@ into kernels."""
 
 from __future__ import annotations
 
-from golow.levels.vendor.cudnn.formulas import derivative
 from golow.levels.vendor.cudnn.refusing import beyond_kernel, without_formula
+from golow.levels.vendor.formulas import derivative
 from golow.levels.vendor.implementation import Implementation, Question, in_groups
 from golow.levels.vendor.refusing import not_floating
 from golow.lower.operators.activation import Activate, ActivateBackward

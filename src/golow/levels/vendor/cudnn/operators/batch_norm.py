@@ -6,12 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.elementwise import in_place_or_new
-from golow.levels.vendor.cudnn.formulas import clip_of
 from golow.levels.vendor.cudnn.kernels import batch_norm as kernels
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.formulas import NO_CLIP, Clip, clip_of
 from golow.levels.vendor.implementation import Implementation, Question, in_groups
 from golow.levels.vendor.refusing import not_made_by, refuse_integers
 from golow.lower.graph import Activation, Ref

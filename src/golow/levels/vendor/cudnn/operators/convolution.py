@@ -10,13 +10,12 @@ import msgspec
 from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.elementwise import activated
 from golow.levels.vendor.cudnn.epilogue import takes_activation
-from golow.levels.vendor.cudnn.formulas import clip_of
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import add_up
+from golow.levels.vendor.formulas import NO_CLIP, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.elementwise import with_activation
-from golow.levels.vendor.cudnn.formulas import derivative
 from golow.levels.vendor.cudnn.gathering import repeated
-from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused, input_name
-from golow.levels.vendor.cudnn.kernels.pointwise import number
 from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory
 from golow.levels.vendor.cudnn.operators.pointwise import (
     FLOATING,
-    computing_type,
-    formula_of,
     stored_in,
 )
 from golow.levels.vendor.cudnn.steps import Tensor, aligned, is_dense
+from golow.levels.vendor.expressions import Name, expression
 from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.views import View
 from golow.lower.graph import Node, Ref
 from golow.lower.operator import Operator, record_of
 from golow.lower.operators import fused as group
-from golow.lower.operators.activation import Activate, ActivateBackward
+from golow.lower.operators.activation import ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fused import Fused
@@ -34,16 +30,6 @@ if TYPE_CHECKING:
 
 
 VECTOR = Layout("float32")
-SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
-
-
-class Name(NamedTuple):
-    """A value inside the kernel: its C name, the graph's dtype, and the type in which it is, or
-    would be, stored."""
-
-    text: str
-    dtype: str
-    stored: str
 
 
 def build_fused(build: Builder, arguments: Fused) -> None:
@@ -149,48 +135,11 @@ def _statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
     operator, output = record_of(part), part.outputs[0]
     if operator is None or output is None:
         raise ValueError(f"{part.op} is no function of elements")
-    text = _expression(operator, values)
+    text = expression(operator, values)
     stored = _stored(operator, part, values)
     made = Name(f"t{index}", output.dtype, stored)
     values[output.name] = made
     return Statement(made.text, output.dtype, text)
-
-
-def _expression(operator: Operator, values: Mapping[str, Name]) -> str:
-    def floating(reference: Ref) -> str:
-        return _as(values[reference.name], "float32")
-
-    if isinstance(operator, Pointwise):
-        computed = computing_type(operator, lambda reference: values[reference.name].dtype)
-        given = [
-            _as(values[item.name], "float32" if computed == "float32" else "int64")
-            for item in operator.operands
-            if isinstance(item, Ref)
-        ]
-        return formula_of(operator, computed, given)
-    if isinstance(operator, Binary):
-        other = floating(operator.b) if isinstance(operator.b, Ref) else number(operator.b)
-        plain = f"{floating(operator.a)} {SIGNS[operator.function]} {other}"
-        return with_activation(plain, operator.activation)
-    if isinstance(operator, Activate):
-        return with_activation(floating(operator.x), operator.activation)
-    if isinstance(operator, ActivateBackward):
-        gradient, value = floating(operator.gradient), floating(operator.value)
-        return derivative(operator.activation, gradient, value, operator.from_result)
-    if isinstance(operator, BatchNormInference):
-        text = f"({floating(operator.x)} - {floating(operator.mean)})"
-        text += f" * rsqrtf({floating(operator.variance)} + {number(operator.epsilon)})"
-        for sign, vector in (("*", operator.scale), ("+", operator.shift)):
-            text += "" if vector is None else f" {sign} {floating(vector)}"
-        return text
-    raise ValueError(f"{operator.op()} is no function of elements")
-
-
-def _as(name: Name, dtype: str) -> str:
-    """The value in the computing type."""
-    if dtype == "float32":
-        return name.text if name.dtype == dtype else f"static_cast<float>({name.text})"
-    return f"static_cast<long long>({name.text})"
 
 
 def _stored(operator: Operator, part: Node, values: Mapping[str, Name]) -> str:

@@ -10,9 +10,10 @@ import numpy as np
 
 from golow.levels.vendor.cudnn.gathering import copy, new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import Lookup, View, elements
+from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.views import View
 from golow.lower.graph import Ref
 from golow.lower.operators.gather import Gather, Scatter
 

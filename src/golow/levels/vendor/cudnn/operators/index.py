@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.gathering import copy, new_rows, repeated, whole
-from golow.levels.vendor.cudnn.kernels.elements import Lookup, View, elements
+from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.views import View
 from golow.lower.graph import Ref
 from golow.lower.operators.index import Index, IndexPut
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.vendor.cudnn.elementwise import activated
 from golow.levels.vendor.cudnn.folding import Folded, folded, of_rows
-from golow.levels.vendor.cudnn.formulas import clip_of
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, RELU
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.folding import rows_in_memory
+from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref

@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.gathering import copy
-from golow.levels.vendor.cudnn.kernels.elements import View, elements
-from golow.levels.vendor.cudnn.kernels.pointwise import number
+from golow.levels.vendor.cudnn.kernels.elements import elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.literals import number
+from golow.levels.vendor.views import View
 from golow.lower.operators.pad import Pad
 
 if TYPE_CHECKING:

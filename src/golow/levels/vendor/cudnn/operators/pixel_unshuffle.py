@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.gathering import copy
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.elements import View
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.views import View
 from golow.lower.operators.pixel_unshuffle import PixelUnshuffle
 
 if TYPE_CHECKING:

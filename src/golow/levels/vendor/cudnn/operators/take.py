@@ -10,10 +10,11 @@ import numpy as np
 
 from golow.levels.vendor.cudnn.gathering import new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import Lookup, View, elements
+from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
+from golow.levels.vendor.views import View
 from golow.lower.operators.take import Take, TakeBackward
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A tensor repeated along axes of one element, with NumPy; a view where nothing is repeated."""
+"""A tensor repeated along axes of one element; a view where nothing is repeated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.copying import copied, strided, view_of
 from golow.lower.operators.expand import Expand
 
 
@@ -17,6 +18,11 @@ def expand(build: Builder, arguments: Expand) -> None:
             build.views.define(build.views.of(arguments.x))
         else:
             build.define(0, build.tensor(arguments.x))
+        return
+
+    if build.generates:
+        x = strided(build, arguments.x)
+        copied(build, x, view_of(x, build.output().shape))
         return
 
     def run(x: Any, y: Any) -> None:

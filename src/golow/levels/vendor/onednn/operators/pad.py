@@ -1,4 +1,4 @@
-"""A tensor surrounded by a constant, with NumPy."""
+"""A tensor surrounded by a constant."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.copying import strided, surrounded
 from golow.lower.operators.pad import Pad
 
 
@@ -16,6 +17,10 @@ def pad(build: Builder, arguments: Pad) -> None:
     sizes = list(zip(arguments.before, shape, output.shape, strict=True))
     inside = tuple(slice(max(0, -first), min(old, new - first)) for first, old, new in sizes)
     outside = tuple(slice(max(0, first), min(new, first + old)) for first, old, new in sizes)
+
+    if build.generates:
+        surrounded(build, strided(build, arguments.x), inside, outside, value)
+        return
 
     def run(x: Any, y: Any) -> None:
         y[...] = value

@@ -7,6 +7,7 @@ from typing import Any
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.copying import copied, view_of
 from golow.lower.operators.permute import Permute
 
 
@@ -14,6 +15,12 @@ def permute(build: Builder, arguments: Permute) -> None:
     """A view, of integers a copy; from blocks, row-major."""
     if build.output().dtype != "float32":
         order = arguments.order
+        if build.generates:
+            tensor = build.tensor(arguments.x)
+            view = view_of(tensor, tensor.shape)
+            strides = tuple(view.strides[axis] for axis in order)
+            copied(build, tensor, view._replace(strides=strides))
+            return
 
         def run(x: Any, y: Any) -> None:
             y[...] = x.transpose(order)

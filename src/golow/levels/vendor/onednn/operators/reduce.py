@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from golow.levels.vendor.implementation import Implementation, Question
-from golow.levels.vendor.onednn.arrays import of_arrays
+from golow.levels.vendor.onednn.arrays import of_arrays, result
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, REDUCTION_MEAN, REDUCTION_SUM, SRC
+from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, rows
 from golow.levels.vendor.onednn.library import Descriptor, number
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.reduce import Reduce
+
+FEW = 64  # rows
 
 UFUNCS: dict[str, Any] = {
     "sum": np.add,
@@ -25,6 +29,9 @@ UFUNCS: dict[str, Any] = {
 
 def reduce(build: Builder, arguments: Reduce) -> None:
     """oneDNN keeps the reduced axes with size 1; the result is row-major."""
+    plain = build.tensor(arguments.x).descriptor
+    if build.generates and (plain is None or plain.is_plain) and _over_rows(build, arguments):
+        return
     if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
         _with_numpy(build, arguments)
         return
@@ -39,9 +46,28 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         primitive = Primitive(
             build.engine, "reduction", algorithm, x.layout, target, number(0.0), number(0.0)
         )
-    result = build.new(output.name, output.shape, target)
-    build.call(primitive, {SRC: x}, {DST: result})
-    build.define(0, result._replace(descriptor=Descriptor.plain(output.shape)))
+    made = build.new(output.name, output.shape, target)
+    build.call(primitive, {SRC: x}, {DST: made})
+    build.define(0, made._replace(descriptor=Descriptor.plain(output.shape)))
+
+
+def _over_rows(build: Builder, arguments: Reduce) -> bool:
+    """Add a kernel if the last axes are reduced, which are rows; otherwise return False."""
+    value, output = build.value(arguments.x), build.output()
+    first = len(value.shape) - len(arguments.axes)
+    trailing = arguments.axes == tuple(range(first, len(value.shape)))
+    columns = math.prod(value.shape[first:])
+    count = math.prod(output.shape)
+    # One thread computes a row: few long ones of floats are better left to the library.
+    few = output.dtype == "float32" and count < FEW and columns >= WORTH_A_THREAD
+    if not trailing or not columns or few or arguments.function not in rows.REDUCED:
+        return False
+    x, made = build.plain(arguments.x), result(build)
+    if count:
+        kernel = rows.reduction(arguments.function, x.dtype, made.dtype, count, columns)
+        build.kernel(kernel, [x], [made])
+    build.define(0, made)
+    return True
 
 
 def _with_numpy(build: Builder, arguments: Reduce) -> None:

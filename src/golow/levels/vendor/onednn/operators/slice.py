@@ -7,6 +7,7 @@ from typing import Any
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.copying import copied, strided, view_of
 from golow.levels.vendor.onednn.views import folded, sliced
 from golow.lower.operators.slice import Slice
 
@@ -15,7 +16,7 @@ def take_range(build: Builder, arguments: Slice) -> None:
     """A view, or a copy where the axis is joined from parts."""
     size, shape = arguments.stop - arguments.start, build.output().shape
     if build.output().dtype != "float32" or arguments.step != 1 or 0 in shape:
-        _with_numpy(build, arguments)
+        _by_steps(build, arguments)
         return
     view = sliced(build.views.of(arguments.x), arguments.axis, arguments.start, size)
     if view is None:
@@ -24,6 +25,19 @@ def take_range(build: Builder, arguments: Slice) -> None:
     if view is None:
         raise LookupError(f"an axis of {arguments.x.name} has several strides")
     build.views.define(view)
+
+
+def _by_steps(build: Builder, arguments: Slice) -> None:
+    """A row-major copy of what is no float or has gaps."""
+    if not build.generates:
+        _with_numpy(build, arguments)
+        return
+    axis, tensor = arguments.axis, strided(build, arguments.x)
+    view = view_of(tensor, tensor.shape)
+    first = view.start + arguments.start * view.strides[axis]
+    strides = list(view.strides)
+    strides[axis] *= arguments.step
+    copied(build, tensor, view._replace(strides=tuple(strides), start=first))
 
 
 def _with_numpy(build: Builder, arguments: Slice) -> None:

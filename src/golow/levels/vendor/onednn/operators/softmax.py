@@ -1,4 +1,4 @@
-"""softmax, log softmax and their gradients, with NumPy, because the rows are short.
+"""softmax, log softmax and their gradients, by generated kernels, or with NumPy.
 
 oneDNN 3.2's own version approximates the exponential only to 1e-6. In a loss, that is 60 times
 PyTorch's error.
@@ -6,12 +6,15 @@ PyTorch's error.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.kernels import rows
+from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 
@@ -29,7 +32,10 @@ def softmax(build: Builder, arguments: Softmax) -> None:
             y /= y.sum(axis=axis, keepdims=True, dtype=np.float64)
 
     result = build.new(build.output_name(), x.shape, x.layout)
-    build.array_call(run, [x], [result])
+    if build.generates and _are_rows(x, axis):
+        build.kernel(rows.softmax(*_rows(x), log), [x], [result])
+    else:
+        build.array_call(run, [x], [result])
     build.define(0, result)
 
 
@@ -48,8 +54,20 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
             np.multiply(gradient - total.astype(np.float32), result, out=inner)
 
     inner = build.new(build.output_name(), outer.shape, outer.layout)
-    build.array_call(run, [outer, result], [inner])
+    if build.generates and _are_rows(outer, axis):
+        build.kernel(rows.softmax_backward(*_rows(outer), log), [outer, result], [inner])
+    else:
+        build.array_call(run, [outer, result], [inner])
     build.define(0, inner)
+
+
+def _are_rows(x: Tensor, axis: int) -> bool:
+    return math.prod(x.shape) > 0 and axis == len(x.shape) - 1
+
+
+def _rows(x: Tensor) -> tuple[int, int]:
+    """Their number, and their length."""
+    return math.prod(x.shape[:-1]), x.shape[-1]
 
 
 IMPLEMENTATIONS = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.vendor.cudnn.formulas import Formulas
-from golow.levels.vendor.cudnn.kernels.blocks import RELU, Clip
+from golow.levels.vendor.formulas import RELU, Clip, Formulas
 
 
 def value(x: str) -> str:

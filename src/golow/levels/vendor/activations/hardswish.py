@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.vendor.cudnn.formulas import Formulas
-from golow.levels.vendor.cudnn.kernels.pointwise import clipped
+from golow.levels.vendor.formulas import Formulas
+from golow.levels.vendor.literals import clipped
 
 
 def value(x: str) -> str:

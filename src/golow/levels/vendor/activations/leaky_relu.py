@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.vendor.cudnn.formulas import Formulas
-from golow.levels.vendor.cudnn.kernels.pointwise import number
+from golow.levels.vendor.formulas import Formulas
+from golow.levels.vendor.literals import number
 
 
 def value(x: str, slope: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.vendor.cudnn.formulas import Formulas
+from golow.levels.vendor.formulas import Formulas
 
 
 def value(x: str) -> str:

@@ -1,15 +1,20 @@
-"""Activations as C expressions. Each is defined in its file in ``operators/activations/``."""
+"""Activations as C expressions. Each is defined in its file in ``activations/``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from typing import NamedTuple
 
-from golow.levels.vendor.cudnn.kernels.blocks import NO_CLIP, Clip
-from golow.levels.vendor.cudnn.operators import activations
+from golow.levels.vendor import activations
 from golow.levels.vendor.implementation import functions
 from golow.lower.graph import Activation
+
+Clip = tuple[float, float]
+
+NO_CLIP: Clip = (-inf, inf)
+RELU: Clip = (0.0, inf)
 
 
 class Formulas(NamedTuple):
@@ -36,6 +41,11 @@ def formulas() -> dict[str, Formulas]:
 def value(activation: Activation, x: str) -> str:
     """Return activation(x). Raises KeyError for an activation without formulas."""
     return formulas()[activation.name].value(f"({x})", *activation.numbers)
+
+
+def with_activation(expression: str, activation: Activation | None) -> str:
+    """Wrap the formula in the activation."""
+    return expression if activation is None else value(activation, expression)
 
 
 def derivative(activation: Activation, gradient: str, of: str, from_result: bool) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from golow.levels.vendor.cudnn.formulas import Formulas
-from golow.levels.vendor.cudnn.kernels.blocks import Clip
-from golow.levels.vendor.cudnn.kernels.pointwise import clipped, number
+from golow.levels.vendor.formulas import Clip, Formulas
+from golow.levels.vendor.literals import clipped, number
 
 
 def value(x: str, low: float, high: float) -> str:

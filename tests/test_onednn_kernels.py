@@ -1,0 +1,286 @@
+"""The kernels that `onednn` generates, compiled and run: functions against float64, rows, groups of
+functions over all layouts, and what happens without a compiler."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from golow.levels.compiler import Compiler, find_compiler
+from golow.levels.vendor.onednn import probe
+from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, Kernel, rows
+from golow.levels.vendor.onednn.kernels.elements import Statement, Written, elements
+from golow.levels.vendor.views import View
+from golow.record import GolowError, Mode
+from test_cudnn_fused import Drawn, Step, steps_drawn
+
+pytestmark = [
+    pytest.mark.skipif(not probe().available, reason="oneDNN is not installed"),
+    pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler"),
+]
+
+
+def run(kernel: Kernel, *arrays: np.ndarray) -> None:
+    """Compile the kernel and run it on these arrays, inputs first."""
+    from golow.levels.vendor.onednn.workshop import pool
+    from onednn_in_process import workshop
+
+    function = workshop().functions([kernel.code])[kernel.code]
+    pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    function(pointers, (ctypes.c_long * len(kernel.numbers))(*kernel.numbers), pool())
+
+
+def of_one(expression: str, x: np.ndarray) -> np.ndarray:
+    """The expression of every element, x0."""
+    result, view = np.empty_like(x), View("float32", (1,))
+    run(elements([Statement("t0", "float32", expression)], [view], [Written("t0", view)], x.shape),
+        x, result)  # fmt: skip
+    return result
+
+
+# ---------------------------------------------------------------- functions
+
+SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-45, -103.9, -104.5, 88.8, 89.5, 1e30]
+
+
+def units_off(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """How far results are from the exact ones, in units of the last place."""
+    rounded = np.abs(exact.astype(np.float32))
+    unit = np.spacing(np.maximum(rounded, np.finfo(np.float32).tiny)).astype(np.float64)
+    return np.asarray(np.abs(found.astype(np.float64) - exact) / unit)
+
+
+def error_function(x: Any) -> Any:
+    from scipy.special import erf
+
+    return erf(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "exact", "limit", "units"),
+    [
+        ("expf", np.exp, 88.7, 1.1),
+        ("tanhf", np.tanh, 10.0, 1.4),
+        ("erff", error_function, 5.0, 1.1),
+    ],
+)
+def test_a_function_is_as_near_as_it_says(
+    name: str, exact: Callable[[Any], Any], limit: float, units: float
+) -> None:
+    draw = np.random.default_rng(0)
+    x = np.concatenate(
+        [
+            draw.uniform(-limit, limit, 500_000),
+            draw.standard_normal(200_000) * 0.3,
+            10.0 ** draw.uniform(-30, 0, 100_000),
+        ]
+    ).astype(np.float32)
+    assert units_off(of_one(f"{name}(x0)", x), exact(x.astype(np.float64))).max() < units
+    special = np.array(SPECIAL, np.float32)
+    with np.errstate(all="ignore"):
+        wanted = exact(special.astype(np.float64)).astype(np.float32)
+    found = of_one(f"{name}(x0)", special)
+    np.testing.assert_allclose(found, wanted, rtol=2e-7, atol=2e-45)
+    assert (np.signbit(found) == np.signbit(wanted))[1:].all()
+
+
+# ---------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (257, 100)])
+def test_rows_of_softmax(shape: tuple[int, int], log: bool) -> None:
+    assert np.prod((257, 100)) > WORTH_A_THREAD  # the last shape is shared by threads
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 5
+    y = np.empty_like(x)
+    run(rows.softmax(*shape, log), x, y)
+    exact = torch.from_numpy(x).double()
+    wanted = exact.log_softmax(-1) if log else exact.softmax(-1)
+    # What is left after the largest is subtracted is rounded, and goes into an exponent.
+    np.testing.assert_allclose(y, wanted, rtol=4e-6)
+    outer, inner = np.cos(x), np.empty_like(x)
+    run(rows.softmax_backward(*shape, log), outer, y, inner)
+    leaf = exact.clone().requires_grad_()
+    result = leaf.log_softmax(-1) if log else leaf.softmax(-1)
+    result.backward(torch.from_numpy(outer).double())
+    assert leaf.grad is not None
+    np.testing.assert_allclose(inner, leaf.grad, rtol=1e-5, atol=2e-6)
+
+
+def test_rows_without_an_answer_are_pytorchs() -> None:
+    x = np.zeros((4, 5), np.float32)
+    x[0], x[1, 2], x[2, 0], x[3, 1] = -np.inf, np.nan, np.inf, -np.inf
+    y = np.empty_like(x)
+    run(rows.softmax(*x.shape, False), x, y)
+    np.testing.assert_allclose(y, torch.from_numpy(x).softmax(-1), equal_nan=True)
+
+
+@pytest.mark.parametrize("function", ["sum", "mean", "maximum", "minimum"])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_rows_are_reduced(function: str, dtype: str) -> None:
+    if (function, dtype) == ("mean", "int64"):
+        pytest.skip("means are of floats")
+    x = (np.random.default_rng(0).standard_normal((9, 33)) * 9).astype(dtype)
+    if dtype == "float32":
+        x[3, 5], x[4, 0] = np.nan, np.nan
+    y = np.empty(9, dtype)
+    run(rows.reduction(function, dtype, dtype, 9, 33), x, y)
+    name = {"maximum": "max", "minimum": "min"}.get(function, function)
+    np.testing.assert_allclose(y, getattr(x.astype(np.float64), name)(1), rtol=1e-6)
+
+
+def test_rows_of_truth_values() -> None:
+    x = np.array([[0, 0, 1], [0, 0, 0], [1, 1, 1]], np.bool_)
+    for function, wanted in (("maximum", x.any(1)), ("minimum", x.all(1))):
+        y = np.empty(3, np.bool_)
+        run(rows.reduction(function, "bool", "bool", 3, 3), x, y)
+        assert (y == wanted).all()
+    counts = np.empty(3, np.int64)
+    run(rows.reduction("sum", "bool", "int64", 3, 3), x, counts)
+    assert (counts == x.sum(1)).all()
+
+
+# ---------------------------------------------------------------- groups
+
+
+@settings(max_examples=8, deadline=None)
+@given(steps=steps_drawn, shape=st.sampled_from([(2, 3, 4, 8), (4, 16), (2, 5, 6)]))
+def test_networks_of_functions_and_views(steps: list[Step], shape: tuple[int, ...]) -> None:
+    """Broadcast, permuted, sliced and joined, as groups and one by one."""
+    from in_process import assert_right
+    from onednn_in_process import compute, lower
+
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    lowered = lower(Returned(Drawn(steps, x)), x, "infer")
+    assert_right(lowered, compute(lowered))
+    assert_right(lowered, compute(lowered, generates=False))
+
+
+class Returned(nn.Module):
+    """A function of the first result of a network, which might be a view of its input."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.module(x)[0]
+        return torch.where(result > 0, result, 2 * result)
+
+
+class Copies(nn.Module):
+    """Every copy, of floats and of truth values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = []
+        for y in (x * 2, x > 0):
+            turned = y.transpose(0, 1).contiguous()
+            found += [
+                y.flip(0, 2), y[:, 1::2], y[..., 1:3], nn.functional.pad(y, (1, 0, -1, 2)),
+                turned.unsqueeze(1).expand(-1, 3, -1, -1).reshape(-1), y[:, :1].expand(-1, 5, -1),
+            ]  # fmt: skip
+        sums = [y.sum(-1) for y in (x, x > 0)]
+        found += [*sums, x.amax((1, 2)), (x > 0).any(-1)]
+        return torch.cat([(y.float() * 1.5).flatten() for y in found])
+
+
+def test_copies_and_reductions_are_generated() -> None:
+    from in_process import assert_right
+    from onednn_in_process import Running, compute, lower
+
+    network = lower(Copies(), torch.randn(4, 6, 8), "infer")
+    steps = Running(network).built.plan.steps
+    assert not [step.operation for step in steps if step.implementation == "numpy"]
+    assert_right(network, compute(network))
+    assert_right(network, compute(network, generates=False))
+
+
+class Mixed(nn.Module):
+    """Functions between layers, of every kind of value, in the layers' layouts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 16, 3, padding=1)
+        self.scale = nn.Parameter(torch.randn(1, 16, 1, 1))
+        self.linear = nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.convolution(x)
+        y = torch.exp(-y * y) * self.scale + torch.tanh(y)
+        z = self.linear(torch.where(y > 0.2, y * 2, y.abs()).mean((2, 3)))
+        result: Tensor = (z * torch.erf(z)).softmax(-1) + (z > 0).float()
+        return result
+
+
+@pytest.mark.parametrize("layout", ["any", "channels_last", "blocked"])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_groups_follow_the_layouts_of_layers(layout: str, mode: Mode) -> None:
+    from in_process import assert_right
+    from onednn_in_process import LAYOUTS, Running, compute, lower
+
+    torch.manual_seed(0)
+    network = lower(Mixed(), torch.randn(4, 3, 16, 16), mode)
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+    steps = Running(network, lambda _: LAYOUTS[layout]).built.plan.steps
+    by = [step.implementation for step in steps if step.operation in ("fused", "softmax")]
+    assert by and set(by) == {"generated"}
+
+
+# ---------------------------------------------------------------- compilers
+
+
+def test_a_kernel_that_does_not_compile_is_an_error(tmp_path: Path) -> None:
+    from golow.levels.vendor.onednn.workshop import Workshop
+
+    compiler = find_compiler()
+    assert compiler is not None
+    with pytest.raises(GolowError, match=r"generated kernels:(.|\n)*no_such_name"):
+        Workshop(compiler, tmp_path).functions(["static void body() { no_such_name; }"])
+
+
+def test_kernels_are_compiled_once(tmp_path: Path) -> None:
+    from golow.levels.vendor.onednn.workshop import Workshop
+
+    compiler = find_compiler()
+    assert compiler is not None
+    codes: Sequence[str] = [rows.softmax(2, 3, log).code for log in (False, True)]
+    assert Workshop(compiler, tmp_path).functions(codes).keys() == set(codes)
+    absent = Compiler(("/no/such/compiler", *compiler.command[1:]), compiler.version)
+    with pytest.raises(OSError, match="such"):
+        Workshop(absent, tmp_path).functions(codes)
+    [folder] = (tmp_path / "kernels").iterdir()
+    (folder / "kernels.so").unlink()  # it is loaded: its pages must stay
+    (folder / "kernels.so").write_bytes(b"damaged")
+    workshop = Workshop(compiler, tmp_path)
+    assert workshop.functions(codes)
+    assert len(workshop.notes) == 1
+
+
+def test_without_a_compiler_a_note_says_what_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is as before there were kernels, and layouts are chosen for it."""
+    from golow.levels.vendor.onednn.program import OneDnn
+    from golow.levels.vendor.onednn.workshop import NO_KERNELS
+    from onednn_subjects import choose_layouts, folder_of, make_subject, subject_of
+
+    subject = make_subject("infer", tmp_path)
+    with_kernels = folder_of(subject)
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    folder = folder_of(subject_of(subject.bundle, tmp_path / "cache"))
+    assert folder != with_kernels
+    choose_layouts(folder, "any")
+    program = OneDnn(folder)
+    assert program.load(subject.bundle.folder).notes == (NO_KERNELS,)
+    assert not program.built.codes
+    program.run_batch(0)
