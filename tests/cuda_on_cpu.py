@@ -149,9 +149,11 @@ def follow(graph: Graph, engines: Engines, tensors: dict[str, torch.Tensor], fol
         if any(value is not None and value.name in once for value in node.outputs):
             values |= _made(node, values)
     machine.fill(given, {name: tensor.numpy() for name, tensor in values.items()})
+    unnamed: list[bool] = []  # of a library's call whose result a later node turns and names
     for position, node in enumerate(grouped.nodes):
         values |= _made(node, values)
-        done = [machine.call(call) for call in calls[position]]
+        done = [*unnamed, *(machine.call(call) for call in calls[position])]
+        unnamed = [] if builder.defined[position] else done
         for call in calls[position]:
             if isinstance(call, FlatCall):
                 _assert_gradients(machine, call, grouped, values)

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import golow
+from command import Ended
+from command import golow as command_here
+from forked_workers import ForkServer, forked_workers
 from golow import cli
 from golow.auditing import candidates, store
 from golow.auditing.record import AuditedLevel, Price
@@ -35,10 +38,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", GOLOW, *arguments]
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, capture_output=True, text=True, check=False
-    )
+def run(folder: Path, *arguments: str) -> Ended:
+    few = [choice for choice in all_choices() if choice.name in FEW]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "all_choices", lambda: few)
+        return command_here(*arguments, folder=folder)
 
 
 # ---------------------------------------------------------------- a whole audit
@@ -46,19 +50,20 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def written(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Ended]:
     """The folder of an audit's record, and what the command said."""
     folder = tmp_path_factory.mktemp("audit")
     options = ("--seconds", "0.2", "--quick", "--apply", "best", "--json", "a.json")
-    done = run(folder, "audit", *AUDIT, *options)
-    assert done.returncode == 0, done.stderr
+    with forked_workers(fork_server):
+        done = run(folder, "audit", *AUDIT, *options)
+    assert done.status == 0, done.error
     [saved] = (folder / "runs").iterdir()
     return saved, done
 
 
 def test_an_audit_is_shown_and_saved(
-    written: tuple[Path, subprocess.CompletedProcess[str]],
+    written: tuple[Path, Ended],
 ) -> None:
     folder, done = written
     found = store.load(folder)
@@ -69,9 +74,9 @@ def test_an_audit_is_shown_and_saved(
     assert all(price.verdict == "match" for price in level.prices if price.choice == "allocator")
     assert found.quick and not found.interrupted
     for price in level.prices:
-        assert price.choice in done.stdout and f"+{price.alternative}" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 100
-    assert f"record: {Path('runs') / folder.name}" in done.stdout
+        assert price.choice in done.output and f"+{price.alternative}" in done.output
+    assert max(map(len, done.output.splitlines())) <= 100
+    assert f"record: {Path('runs') / folder.name}" in done.output
     names = {file.name for file in folder.iterdir()}
     assert {"audit.json", "choices.csv", "effects.svg", "000-eager.json"} <= names
     whole = json.loads((folder.parent.parent / "a.json").read_bytes())
@@ -79,22 +84,22 @@ def test_an_audit_is_shown_and_saved(
 
 
 def test_progress_has_stages_and_the_time_that_is_left(
-    written: tuple[Path, subprocess.CompletedProcess[str]],
+    written: tuple[Path, Ended],
 ) -> None:
     _, done = written
-    assert "eager (1 of 1): reading what is in force" in done.stderr
-    assert "about " in done.stderr and " left" in done.stderr
+    assert "eager (1 of 1): reading what is in force" in done.error
+    assert "about " in done.error and " left" in done.error
 
 
 def test_show_prints_the_same_tables(
-    written: tuple[Path, subprocess.CompletedProcess[str]],
+    written: tuple[Path, Ended],
 ) -> None:
     folder, done = written
     shown = run(folder, "show", str(folder))
-    assert shown.returncode == 0, shown.stderr
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("record: ")]
+    assert shown.status == 0, shown.error
+    lines = [line for line in done.output.splitlines() if not line.startswith("record: ")]
     assert [line for line in lines if not line.startswith("There is no best")] == (
-        shown.stdout.splitlines()
+        shown.output.splitlines()
     )
 
 
