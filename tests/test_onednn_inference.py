@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ if not probe().available:
 from golow.levels.vendor.onednn.library import Descriptor, channel_block
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.lower.plan import Step
+from golow.record import Unsupported
 from in_process import assert_right
 from onednn_in_process import ENGINE, LAYOUTS, Running, compute, lower
 
@@ -265,3 +268,34 @@ def test_no_operand_is_repeated_by_reference_code(layout: str) -> None:
     assert not any(name.startswith("ref") for name in added)
     assert "numpy" not in {step.implementation for step in found}
     assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+
+
+# ---------------------------------------------------------------- outputs that compute nothing
+
+
+PASSING: dict[str, Callable[[Tensor], Tensor]] = {
+    "flattened": lambda x: x.flatten(1),
+    "transposed": lambda x: x.transpose(1, 2),
+    "sliced": lambda x: x[:, 1:],
+}
+
+
+class Passing(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: Tensor) -> Tensor:
+        return PASSING[self.name](x)
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_an_output_may_be_a_view_of_an_input(name: str) -> None:
+    network = lower(Passing(name), torch.randn(2, 3, 4), "infer")
+    assert_right(network, compute(network))
+
+
+def test_a_model_that_computes_nothing_is_refused() -> None:
+    network = lower(nn.Identity(), torch.randn(2, 3), "infer")
+    with pytest.raises(Unsupported, match="computes nothing"):
+        Running(network)

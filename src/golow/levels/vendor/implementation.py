@@ -75,12 +75,15 @@ def functions(package: ModuleType) -> dict[str, Any]:
 def refusals(
     level: str, graph: Graph, known: Mapping[str, Implementation], dtypes: Collection[str]
 ) -> Iterator[Unsupported]:
-    """Yield every node of the graph that the level cannot run, with the reason, in graph order, and
-    every buffer that the graph changes though no state of the level holds it.
+    """Yield every node of the graph that the level cannot run, with the reason, in graph order,
+    every buffer that the graph changes though no state of the level holds it, and that there is
+    nothing to run.
 
     dtypes: those that the level supports for values.
     """
     values = graph.values()
+    if not graph.nodes:
+        yield Unsupported(level, "the model computes nothing: its outputs are its inputs")
     for node in graph.nodes:
         reason = _reason(Question(graph, node, values), known, dtypes)
         if reason:

@@ -95,6 +95,7 @@ class Builder:
                 reason = f"{node.op}: {error}"
                 raise Unsupported(LEVEL, reason, node.name, node.module) from error
         self._keep_state()
+        self._copy_passed_inputs()
         kept = [self._named(item.name).buffer for item in self._final_outputs()]
         self._decide_places()
         outputs: dict[tuple[str, str], tuple[Tensor, int]] = {
@@ -372,6 +373,20 @@ class Builder:
                 self.array_call(_copy, [made], [state])
             else:
                 self._reorder(made, state)
+
+    def _copy_passed_inputs(self) -> None:
+        """An output that is an input, or a view of one, gets its own memory: where an input lies
+        changes with the batch."""
+        for item in self._final_outputs():
+            made = self._named(item.name)
+            if self._buffers[made.buffer].place != "input":
+                continue
+            copy = self.new(item.name, made.shape, made.descriptor, made.dtype)
+            if made.descriptor is None:
+                self.array_call(_copy, [made], [copy])
+            else:
+                self._reorder(made, copy)
+            self.keep(item.name, copy)
 
     def _final_outputs(self) -> list[GraphOutput]:
         return [item for item in self.graph.outputs if item.kind in ("output", "loss")]
