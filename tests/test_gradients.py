@@ -345,9 +345,9 @@ def forward(kind: type[Operator], case: Case, names: list[str], leaves: Any) -> 
 
 
 def gradients(
-    kind: type[Operator], case: Case, results: tuple[Tensor, ...], gradient: Tensor
+    kind: type[Operator], case: Case, results: tuple[Any, ...], gradient: Tensor
 ) -> tuple[Tensor, ...]:
-    given = tuple(each.detach() for each in results)
+    given = tuple(each if each is None else each.detach() for each in results)
     found = kind.meaning(**case.backward(given, gradient))
     return found if isinstance(found, tuple) else (found,)
 
