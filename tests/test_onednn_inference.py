@@ -262,12 +262,14 @@ class Biased(nn.Module):
 def test_no_operand_is_repeated_by_reference_code(layout: str) -> None:
     torch.manual_seed(0)
     network = lower(Biased(), torch.randn(2, 16, 8, 8), "infer")
-    found = steps(Running(network, lambda _: LAYOUTS[layout]))
-    added = [step.implementation for step in found if step.operation == "binary"]
-    assert len(added) == 2
-    assert not any(name.startswith("ref") for name in added)
-    assert "numpy" not in {step.implementation for step in found}
-    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+    alone = steps(Running(network, lambda _: LAYOUTS[layout], generates=False))
+    assert len([step for step in alone if step.operation == "binary"]) == 2
+    for found in (alone, steps(Running(network, lambda _: LAYOUTS[layout]))):
+        by = {step.implementation for step in found}
+        assert "numpy" not in by
+        assert not any(name.startswith("ref") for name in by)
+    for generates in (False, True):
+        assert_right(network, compute(network, lambda _: LAYOUTS[layout], generates))
 
 
 # ---------------------------------------------------------------- outputs that compute nothing

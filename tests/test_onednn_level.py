@@ -21,6 +21,7 @@ from golow.record import Mode, Optimizer, Unsupported
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
 
+from golow.levels.vendor.onednn.planning import arranged
 from in_process import OPTIMIZER, Network, assert_right
 from many_networks import CASES, Dropped, Function, Kept, Kept2, Two, after_conv, same
 from many_operators import NETWORKS
@@ -104,10 +105,11 @@ def test_an_expansion_that_repeats_nothing_is_no_step(mode: Mode) -> None:
 @given(seed=st.integers(0, 1 << 20))
 def test_any_mixture_of_layouts_is_right(mode: Mode, seed: int) -> None:
     network = residual_network(mode)
-    places = tuning.convolutions(network.graph)
+    graph = arranged(network.graph, generates=True)
+    places = tuning.convolutions(graph)
     assert len(places) == {"infer": 5, "train": 10}[mode]
     draw = random.Random(seed)  # noqa: S311
-    places += tuning.linear_layers(network.graph)
+    places += tuning.linear_layers(graph)
     tags = {place: draw.choice(list(LAYOUTS.values())) for place in places}
     assert_right(network, compute(network, tags.__getitem__))
 

@@ -198,7 +198,7 @@ def test_a_level_that_does_not_match_has_no_roof(monkeypatch: pytest.MonkeyPatch
         ("--no-measure", "--roof"),
         ("--json -", "--roof"),
         ("--kernels", "--show"),
-        ("--kernels --show --level onednn", "levels that do: cudnn"),
+        ("--kernels --show --level libtorch", "levels that do: onednn, cudnn"),
     ],
 )
 def test_options_that_do_not_fit_are_named(options: str, words: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 import golow.lower
-from golow.lower import folding, fusion, normalization, training
+from golow.lower import folding, fusion, normalization, pooling, training
 from golow.lower.graph import Activation, Graph, GraphOutput
 from golow.lower.operator import Operator, modules_in
 from golow.lower.operators.activation import ActivateBackward
@@ -20,6 +20,7 @@ from golow.lower.operators.expand import Expand
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
+from golow.lower.operators.reshape import Reshape
 from golow.lower.patterns import Rule
 from lowering import count, record, records
 from written_graphs import RELU, TANH, Written, activate, add, numbers, one, ref
@@ -84,6 +85,33 @@ def test_global_pooling() -> None:
     flat = {"x": numbers(2, 3, 4, 4, 2)}
     graph = Written(flat, [one("m", mean)], "m").after(training.GLOBAL_POOLING)
     assert not count(graph, AdaptiveAveragePool)
+
+
+def test_image_mean() -> None:
+    """Also one that leaves the axes away."""
+    mean = Reduce(function="mean", x=ref("x"), axes=(2, 3), keep=True)
+    for keep in (True, False):
+        kept = msgspec.structs.replace(mean, keep=keep)
+        graph = Written(IMAGE, [one("m", kept)], "m").after(pooling.IMAGE_MEAN)
+        assert record(graph, AdaptiveAveragePool).size == (1, 1)
+        assert count(graph, Reshape) == (not keep)
+    for changes in ({"function": "sum"}, {"axes": (1, 2)}):
+        other = msgspec.structs.replace(mean, **changes)
+        graph = Written(IMAGE, [one("m", other)], "m").after(pooling.IMAGE_MEAN)
+        assert not count(graph, AdaptiveAveragePool)
+    volume = {"x": numbers(2, 3, 4, 4, 2)}
+    graph = Written(volume, [one("m", mean)], "m").after(pooling.IMAGE_MEAN)
+    assert not count(graph, AdaptiveAveragePool)
+
+
+def test_relu_of_a_norm_in_inference() -> None:
+    norm = one("n", msgspec.structs.replace(NORM, x=ref("x")))
+    for activation, outputs, wanted in (
+        (RELU, ("a",), RELU), (TANH, ("a",), None), (RELU, ("a", "n"), None),
+    ):  # fmt: skip
+        written = Written(IMAGE | C, [norm, one("a", activate("n", activation))], *outputs)
+        graph = written.after(normalization.INFERENCE_RELU)
+        assert record(graph, BatchNormInference).activation == wanted
 
 
 def test_spread_gradient() -> None:
@@ -195,5 +223,5 @@ def test_every_declared_rule_has_a_test() -> None:
     }
     assert set(declared) == {
         "PADDING", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING", "SPREAD_GRADIENT",
-        "RELU", "CLIPPED", "GRADIENT_SUM",
+        "RELU", "CLIPPED", "GRADIENT_SUM", "IMAGE_MEAN", "INFERENCE_RELU",
     }  # fmt: skip
