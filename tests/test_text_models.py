@@ -19,6 +19,8 @@ from golow import models
 from golow.comparison.again import again
 from golow.levels.libtorch.emit import emit_program
 from golow.levels.torch import bundle as torch_bundle
+from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.recurrences import unfold_recurrences
 from golow.models import ZOO, criteo, gpt2
 from golow.models.dlrm import Dlrm, DlrmSizes
 from golow.models.gpt2 import Gpt2Sizes
@@ -150,7 +152,8 @@ def test_every_parameter_has_a_gradient(family: str) -> None:
 def test_every_family_is_captured_and_emitted(family: str, mode: Mode) -> None:
     loss = loss_of(family) if mode == "train" else None
     prepared = prepare(Request(built(family), inputs_of(family), mode=mode, loss=loss))
-    program = emit_program(capture(prepared).graph)
+    graph = apply(capture(prepared).graph, (unfold_recurrences, *CLEAN_UP))
+    program = emit_program(graph)
     for position in range(len(prepared.workload.inputs)):
         assert f"batch.input({position})" in program
 

@@ -45,7 +45,9 @@ def name_recurrences(graph: Graph) -> Graph:
 
 def unfold_recurrences(graph: Graph, keeps: Keeps | None = None) -> Graph:
     """Turn the operators into loops over time, with the gradients that PyTorch would trace. keeps:
-    which of them stay as they are."""
+    which of them stay as they are. A graph without them is returned as it is."""
+    if all(node.op != Recurrence.op() for node in graph.nodes):
+        return graph
     links, writer = Links(graph), _Writer(graph)
     gradients = {_maker(links, b.output.name): i for i, b in _backwards(graph)}
     for position, node in enumerate(graph.nodes):

@@ -43,7 +43,8 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     from golow.lower.passes import CLEAN_UP, apply
     from golow.lower.recurrences import unfold_recurrences
 
-    dtype, graph = products(workload), apply(graph, (unfold_recurrences, *CLEAN_UP))
+    dtype, unfolded = products(workload), unfold_recurrences(graph)
+    graph = graph if unfolded is graph else apply(unfolded, CLEAN_UP)
     try:
         graph = with_casts(graph, dtype)
     except Unsupported as refusal:
