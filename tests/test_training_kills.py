@@ -173,6 +173,7 @@ def test_a_kill_at_any_moment_costs_the_epoch_in_flight_at_most(
     assert {path.name for path in files.path.iterdir()} == {
         *(f"epoch-{n:04}.json" for n in range(1, EPOCHS + 1)),
         "best.safetensors",
+        "mistakes.json",
         "run.json",
         f"state-{EPOCHS:04}.safetensors",
         "weights.safetensors",

@@ -33,7 +33,7 @@ PROBES = 7
 """Values that one build returns: each build leaves an eighth of the nodes."""
 
 
-CANCELS = 1e4
+CANCELS = 1e5
 """Times what a rounding of the inputs moves a value by: a value below it is what terms left that
 cancelled, and their size is what an error is held against."""
 

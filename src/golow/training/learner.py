@@ -37,6 +37,7 @@ class Learner:
         self.workers, self.spec, self.observer = workers, spec, observer
         self.level = workers.level
         self.epochs = list(spec.folder.resumable())
+        self.mistakes = spec.folder.mistakes(len(self.epochs))
         self.failure = self.log = ""
 
     @property
@@ -86,7 +87,8 @@ class Learner:
             images = spec.data.test_images()
             if best and images is not None:
                 labels = spec.data.test_labels
-                folder.write_mistakes(find_mistakes(predicted.outputs, labels, images, number))
+                self.mistakes = find_mistakes(predicted.outputs, labels, images, number)
+                folder.write_mistakes(self.mistakes)
             folder.add(epoch)
             self.epochs.append(epoch)
             seconds = trained.seconds / spec.batches
@@ -143,6 +145,7 @@ class Learner:
             workload=spec.start.workload,
             check=self.level.check,
             epochs=tuple(self.epochs),
+            mistakes=self.mistakes,
             life=tuple(self.level.life()),
             notes=tuple(self.level.notes),
             failure=self.failure,

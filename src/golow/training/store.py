@@ -68,7 +68,7 @@ class RunFolder:
             return None
         run = _decoded(file, with_errors(read_json(file, dict[str, Any])), TrainingRun)
         epochs = tuple(self._epochs())
-        return msgspec.structs.replace(run, epochs=epochs, mistakes=self._mistakes(len(epochs)))
+        return msgspec.structs.replace(run, epochs=epochs, mistakes=self.mistakes(len(epochs)))
 
     def resumable(self) -> tuple[Epoch, ...]:
         """The epochs after which the training can continue. Removes records of later epochs, and
@@ -114,6 +114,15 @@ class RunFolder:
         with self._writing():
             write_whole(self.path / "mistakes.json", encode(mistakes))
 
+    def mistakes(self, epochs: int) -> Mistakes | None:
+        """What the best of so many epochs got wrong; None also if golow was killed before that
+        epoch counted."""
+        file = self.path / "mistakes.json"
+        if not is_file(file):
+            return None
+        found = _decoded(file, read_json(file, dict[str, Any]), Mistakes)
+        return found if found.epoch <= epochs else None
+
     def add(self, epoch: Epoch) -> None:
         """Write the epoch's record, so that it counts, and remove the previous state."""
         with self._writing():
@@ -140,14 +149,6 @@ class RunFolder:
                 data["losses"] = [math.nan if loss is None else loss for loss in losses]
             yield _decoded(file, data, Epoch)
             number += 1
-
-    def _mistakes(self, epochs: int) -> Mistakes | None:
-        """None also if golow was killed before the epoch that made them counted."""
-        file = self.path / "mistakes.json"
-        if not is_file(file):
-            return None
-        found = _decoded(file, read_json(file, dict[str, Any]), Mistakes)
-        return found if found.epoch <= epochs else None
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
