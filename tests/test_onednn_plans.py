@@ -119,9 +119,9 @@ from golow.levels.vendor.onednn import tuning
 program = OneDnn(Path({cache!r}))
 program.load(Path({bundle!r}))
 layouts = tuning.read(Path({cache!r}) / "layouts.json", [])
-for count in range(1, 1001):
+for count in range(1, 1401):
     program._load_plan(layouts).run()
-    if count in (200, 1000):
+    if count in (1000, 1400):  # until then the library fills a cache of its own
         gc.collect()
         fields = Path("/proc/self/status").read_text().split("VmRSS:")[1].split()
         print(fields[0], flush=True)
@@ -158,7 +158,7 @@ def test_a_thousand_plans_leave_nothing_behind(mode: Mode, tmp_path: Path) -> No
         text=True,
     )
     early, late = map(int, done.stdout.split())
-    assert abs(late - early) < 2048  # KiB
+    assert abs(late - early) < 1024  # KiB; a page a plan would be 1600
 
 
 # ---------------------------------------------------------------- the library's slow paths
