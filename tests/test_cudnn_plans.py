@@ -114,10 +114,11 @@ def test_every_small_network_has_a_plan(name: str, mode: Mode) -> None:
         assert_sound(built(module, mode, precision, *CASES[name].shape)[0])  # type: ignore[arg-type]
 
 
-@both_modes
+@pytest.mark.parametrize("mode", [pytest.param("infer", marks=pytest.mark.slow), "train"])
 @pytest.mark.parametrize("name", FURTHER)
 def test_a_network_of_further_operators_has_a_plan(name: str, mode: Mode) -> None:
-    """And kernels that compile, where there is a compiler."""
+    """And kernels that compile, where there is a compiler. A training step has the operators of
+    inference, and their gradients."""
     kernels, module = [], FURTHER[name].make()  # lowered once for both precisions
     for precision in ("default", "bf16"):
         made = built(module, mode, precision, *FURTHER[name].shape)[0]  # type: ignore[arg-type]

@@ -30,6 +30,10 @@ from rare_operators import RARE
 
 MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)
+# A training step has the operators of inference, and their gradients.
+most_in_training = pytest.mark.parametrize(
+    "mode", [pytest.param("infer", marks=pytest.mark.slow), "train"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +72,7 @@ def test_a_network_of_further_operators_is_right(name: str, mode: Mode) -> None:
     assert_right(network, compute(network))
 
 
-@both_modes
+@most_in_training
 @pytest.mark.parametrize("name", RARE)
 def test_a_network_of_rare_operators_is_right(name: str, mode: Mode) -> None:
     network = lower(RARE[name].make(), torch.randn(RARE[name].shape), mode)
