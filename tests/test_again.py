@@ -20,6 +20,8 @@ from golow.workload.request import CALLERS_INPUTS
 from profiles import level, profile
 from saved_profile import saved_profile
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def test_a_command_names_the_whole_workload() -> None:
     plain = profile([level()], model="resnet18", device="cuda", precision="bf16").workload

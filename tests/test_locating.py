@@ -27,6 +27,8 @@ from golow.record import Check, GolowError, Located, Mode, TensorError
 from golow.workload.bundle import Bundle
 from golow.workload.request import Request
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 COUNT = itertools.count()
 
 

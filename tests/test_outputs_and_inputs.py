@@ -16,6 +16,8 @@ from golow.comparison import bench
 from kept_workers import kept_workers
 from tiny_models import VOCABULARY, built, inputs_of, loss_of
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 LEVELS = ["eager", "torchscript", "libtorch"]
 
 # Forms in both modes, and why onednn refuses one in training; all else matches.

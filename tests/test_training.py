@@ -36,6 +36,8 @@ from golow.worker.feed import normalised
 from processes import mentioning, soon
 from training_subjects import NORMED, TIED, digits, softmax_worker
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 EPOCHS = 3
 SETTINGS = {
     "dataset": "digits",
