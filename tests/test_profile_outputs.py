@@ -33,6 +33,8 @@ from golow.report.profiling.export import TABLES, Row, write_tables
 from golow.spreadsheet import FORMULA, to_csv
 from profiles import PROFILES, gpu_profiles, level, profile
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "profile.md"
 GPU = gpu_profiles()

@@ -24,6 +24,8 @@ from golow.record import GolowError, Optimizer
 from golow.training.evaluation import evaluate
 from golow.worker.feed import Feed, augmented, normalised, padded
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:

@@ -22,6 +22,8 @@ from golow.workload.bundle import Bundle
 from one_run import program_cache
 from protocol_driver import RawWorker
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 # What a call sets without a GPU.
 FLAGS = (
     "cudnn_benchmark cudnn_deterministic cudnn_enabled tf32_products tf32_convolutions "

@@ -23,6 +23,8 @@ from golow.workload.request import Request
 from hostile import models
 from model_files import FILE, assert_computes, imports_forgotten, refusal, written_models
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 @pytest.fixture(autouse=True)
 def own_imports() -> Iterator[None]:
