@@ -76,32 +76,27 @@ def test_folded_batch_norm() -> None:
 
 def test_global_pooling() -> None:
     mean = Reduce(function="mean", x=ref("x"), axes=(2, 3), keep=True)
-    graph = Written(IMAGE, [one("m", mean)], "m").after(training.GLOBAL_POOLING)
+    graph = Written(IMAGE, [one("m", mean)], "m").after(pooling.GLOBAL_POOLING)
     assert record(graph, AdaptiveAveragePool).size == (1, 1)
     for changes in ({"keep": False}, {"function": "sum"}, {"axes": (1, 2)}):
         other = msgspec.structs.replace(mean, **changes)
-        graph = Written(IMAGE, [one("m", other)], "m").after(training.GLOBAL_POOLING)
+        graph = Written(IMAGE, [one("m", other)], "m").after(pooling.GLOBAL_POOLING)
         assert not count(graph, AdaptiveAveragePool)
     flat = {"x": numbers(2, 3, 4, 4, 2)}
-    graph = Written(flat, [one("m", mean)], "m").after(training.GLOBAL_POOLING)
+    graph = Written(flat, [one("m", mean)], "m").after(pooling.GLOBAL_POOLING)
     assert not count(graph, AdaptiveAveragePool)
 
 
-def test_image_mean() -> None:
-    """Also one that leaves the axes away."""
-    mean = Reduce(function="mean", x=ref("x"), axes=(2, 3), keep=True)
-    for keep in (True, False):
-        kept = msgspec.structs.replace(mean, keep=keep)
-        graph = Written(IMAGE, [one("m", kept)], "m").after(pooling.IMAGE_MEAN)
-        assert record(graph, AdaptiveAveragePool).size == (1, 1)
-        assert count(graph, Reshape) == (not keep)
-    for changes in ({"function": "sum"}, {"axes": (1, 2)}):
+def test_flat_pooling() -> None:
+    """Without the axes of the image."""
+    mean = Reduce(function="mean", x=ref("x"), axes=(2, 3), keep=False)
+    graph = Written(IMAGE, [one("m", mean)], "m").after(pooling.FLAT_POOLING)
+    assert record(graph, AdaptiveAveragePool).size == (1, 1)
+    assert count(graph, Reshape) == 1
+    for changes in ({"keep": True}, {"function": "sum"}, {"axes": (1, 2)}):
         other = msgspec.structs.replace(mean, **changes)
-        graph = Written(IMAGE, [one("m", other)], "m").after(pooling.IMAGE_MEAN)
+        graph = Written(IMAGE, [one("m", other)], "m").after(pooling.FLAT_POOLING)
         assert not count(graph, AdaptiveAveragePool)
-    volume = {"x": numbers(2, 3, 4, 4, 2)}
-    graph = Written(volume, [one("m", mean)], "m").after(pooling.IMAGE_MEAN)
-    assert not count(graph, AdaptiveAveragePool)
 
 
 def test_relu_of_a_norm_in_inference() -> None:
@@ -223,5 +218,5 @@ def test_every_declared_rule_has_a_test() -> None:
     }
     assert set(declared) == {
         "PADDING", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING", "SPREAD_GRADIENT",
-        "RELU", "CLIPPED", "GRADIENT_SUM", "IMAGE_MEAN", "INFERENCE_RELU",
+        "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU",
     }  # fmt: skip

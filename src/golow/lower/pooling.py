@@ -1,4 +1,4 @@
-"""A pass that makes the mean over an image a pooling, for which libraries have faster code than for
+"""Passes that make the mean over an image a pooling, for which libraries have faster code than for
 reductions."""
 
 from __future__ import annotations
@@ -10,33 +10,36 @@ from golow.lower.operator import written
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
-from golow.lower.patterns import Found, Fusion, Match, Rule, fuse, node
-
-IMAGE_AXES = (2, 3)
+from golow.lower.patterns import Found, Fusion, Match, Pattern, Rule, fuse, node
 
 
 def pool_images(graph: Graph) -> Graph:
     """Turn the mean over height and width into pooling to one pixel."""
-    return fuse(graph, IMAGE_MEAN)
+    return fuse(fuse(graph, GLOBAL_POOLING), FLAT_POOLING)
+
+
+def _mean_of_an_image(keep: bool) -> Pattern:
+    return node("mean", Reduce, function="mean", axes=(2, 3), keep=keep, where=_of_an_image)
+
+
+def _of_an_image(found: Found) -> bool:
+    return isinstance(found.arguments, Reduce) and len(found.shape(found.arguments.x)) == 4
 
 
 def _pooled(match: Match) -> list[Fusion]:
-    found, mean = match["mean"], match.arguments("mean", Reduce)
-    pool = AdaptiveAveragePool(x=mean.x, size=(1, 1))
-    if mean.keep:
-        return [Fusion(pool, "mean", (), "mean", found.node.outputs)]
-    name, shape = f"{found.output.name}_pooled", found.shape(mean.x)
-    value = msgspec.structs.replace(found.output, name=name, shape=(*shape[:2], 1, 1))
+    pool = AdaptiveAveragePool(x=match.arguments("mean", Reduce).x, size=(1, 1))
+    return [Fusion(pool, "mean", (), "mean", match["mean"].node.outputs)]
+
+
+def _pooled_flat(match: Match) -> list[Fusion]:
+    found, x = match["mean"], match.arguments("mean", Reduce).x
+    name = f"{found.output.name}_pooled"
+    value = msgspec.structs.replace(found.output, name=name, shape=(*found.shape(x)[:2], 1, 1))
+    pool = AdaptiveAveragePool(x=x, size=(1, 1))
     before = written(found.node, pool, name=name, outputs=(value,))
     flat = Reshape(x=Ref(name=name), shape=found.output.shape)
     return [Fusion(flat, "mean", (), "mean", found.node.outputs, (before,))]
 
 
-def _of_an_image(found: Found) -> bool:
-    mean = found.arguments
-    return isinstance(mean, Reduce) and len(found.shape(mean.x)) == 4
-
-
-IMAGE_MEAN = Rule(
-    [node("mean", Reduce, function="mean", axes=IMAGE_AXES, where=_of_an_image)], _pooled
-)
+GLOBAL_POOLING = Rule([_mean_of_an_image(keep=True)], _pooled)
+FLAT_POOLING = Rule([_mean_of_an_image(keep=False)], _pooled_flat)

@@ -8,35 +8,18 @@ from golow.lower.graph import Activation, Graph, Node, Ref
 from golow.lower.operator import activation_functions, written
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.adaptive_average_pool import (
-    AdaptiveAveragePool,
     AdaptiveAveragePoolBackward,
 )
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.expand import Expand
-from golow.lower.operators.reduce import Reduce
-from golow.lower.patterns import Found, Fusion, Match, Rule, fuse, node
+from golow.lower.patterns import Fusion, Match, Rule, fuse, node
+from golow.lower.pooling import GLOBAL_POOLING
 from golow.lower.rewriting import result, rewritten
-
-IMAGE_AXES = (2, 3)
 
 
 def name_global_pooling(graph: Graph) -> Graph:
     """Turn the mean over an image, and the spreading of its gradient, back into pooling."""
     return fuse(fuse(graph, GLOBAL_POOLING), SPREAD_GRADIENT)
-
-
-def _pooled(match: Match) -> list[Fusion]:
-    operator = AdaptiveAveragePool(x=match.arguments("mean", Reduce).x, size=(1, 1))
-    return [Fusion(operator, "mean", (), "mean", match["mean"].node.outputs)]
-
-
-def _of_an_image(found: Found) -> bool:
-    return isinstance(found.arguments, Reduce) and len(found.shape(found.arguments.x)) == 4
-
-
-GLOBAL_POOLING = Rule(
-    [node("mean", Reduce, function="mean", axes=IMAGE_AXES, keep=True, where=_of_an_image)], _pooled
-)
 
 
 def _spread(match: Match) -> list[Fusion]:

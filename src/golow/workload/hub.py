@@ -38,11 +38,8 @@ def download(name: str, patterns: Sequence[str]) -> Path:
 
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(patterns)))
-        damaged = [file for pattern in patterns for file in sorted(folder.glob(pattern))
-                   if not _is_whole(name, file)]  # fmt: skip
-        for file in damaged:
-            file.resolve().unlink(missing_ok=True)
-            file.unlink(missing_ok=True)
+        arrived = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+        damaged = [file for file in arrived if not _kept(name, file)]
     except GolowError:
         raise
     except Exception as error:
@@ -54,6 +51,18 @@ def download(name: str, patterns: Sequence[str]) -> Path:
             "what arrived was removed; run the same command again.",
         )
     return folder
+
+
+def _kept(name: str, file: Path) -> bool:
+    """Whether the file is what the hub has; it is removed if not, or if the hub does not say."""
+    whole = False
+    try:
+        whole = _is_whole(name, file)
+    finally:
+        if not whole:
+            file.resolve().unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
+    return whole
 
 
 def _is_whole(name: str, file: Path) -> bool:

@@ -35,7 +35,7 @@ from golow.lower.graph import Graph, GraphInput, GraphOutput, InputKind, Ref, Va
 from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.moving import SCRATCH
 from golow.lower.operator import PREFIX, read
-from golow.lower.plan import Buffer, Operand, Place, Step, make_plan
+from golow.lower.plan import Buffer, Place, Step, make_plan
 from golow.record import KEPT, Unsupported
 
 LEVEL = "onednn"
@@ -336,8 +336,8 @@ class Builder:
                 operation,
                 (self.node.module, *self.node.absorbed),
                 self.node.phase,
-                tuple(_operand(tensor) for tensor in reads),
-                tuple(_operand(tensor) for tensor in writes),
+                tuple(tensor.operand for tensor in reads),
+                tuple(tensor.operand for tensor in writes),
                 implementation,
                 once,
             )
@@ -367,26 +367,24 @@ class Builder:
             if item.name not in self._state_of or item.name in self._sources:
                 continue
             state, made = self._named(self._state_of[item.name]), self._named(item.name)
-            if made.buffer == state.buffer:
-                continue
-            if made.descriptor is None:
-                self.array_call(_copy, [made], [state])
-            else:
-                self._reorder(made, state)
+            if made.buffer != state.buffer:
+                self._copy(made, state)
 
     def _copy_passed_inputs(self) -> None:
         """An output that is an input, or a view of one, gets its own memory: where an input lies
         changes with the batch."""
         for item in self._final_outputs():
             made = self._named(item.name)
-            if self._buffers[made.buffer].place != "input":
-                continue
-            copy = self.new(item.name, made.shape, made.descriptor, made.dtype)
-            if made.descriptor is None:
-                self.array_call(_copy, [made], [copy])
-            else:
-                self._reorder(made, copy)
-            self.keep(item.name, copy)
+            if self._buffers[made.buffer].place == "input":
+                copy = self.new(item.name, made.shape, made.descriptor, made.dtype)
+                self._copy(made, copy)
+                self.keep(item.name, copy)
+
+    def _copy(self, source: Tensor, target: Tensor) -> None:
+        if source.descriptor is None:
+            self.array_call(lambda read, written: np.copyto(written, read), [source], [target])
+        else:
+            self._reorder(source, target)
 
     def _final_outputs(self) -> list[GraphOutput]:
         return [item for item in self.graph.outputs if item.kind in ("output", "loss")]
@@ -399,12 +397,3 @@ class Builder:
         for index in lasting:
             if self._buffers[index].place == UNDECIDED:
                 self._buffers[index] = self._buffers[index]._replace(place="constant")
-
-
-def _operand(tensor: Tensor) -> Operand:
-    layout = str(tensor.descriptor) if tensor.descriptor is not None else tensor.dtype
-    return Operand(tensor.buffer, tensor.shape, layout, tensor.bytes)
-
-
-def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    target[...] = source

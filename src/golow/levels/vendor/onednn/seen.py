@@ -61,7 +61,7 @@ def dense(shape: tuple[int, ...], strides: Sequence[int]) -> Descriptor:
     for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
         found[axis] = step
         step *= shape[axis]
-    return Descriptor.strided(shape, found)
+    return Descriptor.strided(shape, found).settled()
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

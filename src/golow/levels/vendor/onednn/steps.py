@@ -12,7 +12,7 @@ import numpy as np
 from golow.levels.vendor.onednn.kernels import Kernel
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
-from golow.lower.plan import Plan
+from golow.lower.plan import Operand, Plan
 
 DTYPES = {  # types of values
     "float32": np.float32,
@@ -48,6 +48,12 @@ class Tensor(NamedTuple):
             return math.prod(self.shape) * item
         shape, strides = self.descriptor.shape, self.descriptor.strides
         return math.prod(n for n, s in zip(shape, strides, strict=True) if s) * item
+
+    @property
+    def operand(self) -> Operand:
+        """What the plan says of it."""
+        layout = str(self.descriptor) if self.descriptor is not None else self.dtype
+        return Operand(self.buffer, self.shape, layout, self.bytes)
 
 
 class PrimitiveCall(NamedTuple):

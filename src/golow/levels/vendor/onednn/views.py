@@ -12,6 +12,7 @@ from golow.levels.vendor.folding import Part
 from golow.levels.vendor.onednn.constants import DST, SRC
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.seen import dense
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
@@ -177,12 +178,3 @@ def _of_parts(view: Folded) -> Descriptor:
     parts = view.parts
     sizes, steps = [part.size for part in parts], [part.step for part in parts]
     return Descriptor.strided(sizes, steps)
-
-
-def dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
-    """A layout without gaps, with the axes in the order of these strides."""
-    found, step = [0] * len(shape), 1
-    for axis in sorted(range(len(shape)), key=lambda i: (strides[i], -i)):
-        found[axis] = step
-        step *= shape[axis]
-    return Descriptor.strided(shape, found).settled()

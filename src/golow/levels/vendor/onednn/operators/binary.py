@@ -21,8 +21,9 @@ from golow.levels.vendor.onednn.eltwise import apply, post_ops
 from golow.levels.vendor.onednn.library import Descriptor, channel_block
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.refusing import without_algorithm
+from golow.levels.vendor.onednn.seen import dense
 from golow.levels.vendor.onednn.steps import Tensor
-from golow.levels.vendor.onednn.views import ITEM_BYTES, dense
+from golow.levels.vendor.onednn.views import ITEM_BYTES
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
 from golow.lower.operators.binary import Binary, Function
