@@ -19,13 +19,14 @@ class Hub:
     """What is served, how it goes wrong, and what was asked for.
 
     cut: bytes after which a transfer of the file ends. sent: what is sent in place of the file's
-    own bytes, under the file's own checksum.
+    own bytes, under the file's own checksum. named: what is given in place of that checksum.
     """
 
     def __init__(self) -> None:
         self.models: dict[str, dict[str, bytes]] = {}
         self.cut: dict[str, int] = {}
         self.sent: dict[str, bytes] = {}
+        self.named: dict[str, str] = {}
         self.asked: list[str] = []
         self.url = ""
 
@@ -101,7 +102,8 @@ class _Asked(BaseHTTPRequestHandler):
                       "Location": f"{self.state.url}/storage/{model}/{name}"}  # fmt: skip
             self._send(302, b"", {**commit, **linked})
         else:
-            self._send_file(name, data, {**commit, "ETag": f'"{_etag(name, data)}"'})
+            tag = self.state.named.get(name, _etag(name, data))
+            self._send_file(name, data, {**commit, "ETag": f'"{tag}"'})
 
     def _stored(self, path: str) -> None:
         model, _, name = path.rpartition("/")

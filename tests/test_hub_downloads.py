@@ -100,6 +100,14 @@ def test_exchanged_bytes_are_found_and_removed(
     assert done.stdout == "config.json model.safetensors\n", done.stderr
 
 
+def test_a_file_without_a_checksum_does_not_stay(hub: Hub, tmp_path: Path) -> None:
+    hub.named["config.json"] = "0123456789"
+    done = python(hub, tmp_path, "-c", DOWNLOAD, NAME)
+    assert done.returncode == 1
+    assert f"the hub gives no checksum for config.json of {NAME}" in done.stderr
+    assert not list(tmp_path.rglob("config.json"))
+
+
 def _holds(file: Path, data: bytes) -> bool:
     return hashlib.sha256(file.read_bytes()).digest() == hashlib.sha256(data).digest()
 
