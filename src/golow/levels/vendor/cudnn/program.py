@@ -24,7 +24,7 @@ from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.feeding import Collector, Intake
-from golow.levels.vendor.cudnn.keeping import Aside
+from golow.levels.vendor.cudnn.keeping import Aside, Losses, WeightedSums, kernels
 from golow.levels.vendor.cudnn.kernels.loss_scale import SCALER
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.operators.dropout import CONTROL
@@ -39,7 +39,6 @@ from golow.worker.feed import Fed, Feed
 from golow.worker.loss_scale import FIRST_SCALE, settle_loss_scale
 from golow.worker.marking import marked_span
 from golow.worker.protocol import LoadReport, Marks
-from golow.worker.results import weighted_sum
 from golow.worker.serve import run
 from golow.workload.bundle import Bundle
 
@@ -80,6 +79,8 @@ class CuDnn(PlanProgram):
             found += engines.built
             notes += engines.notes
         self.gpu.compile([normalise(1, 1, 1, 1)])  # the code does not depend on the sizes
+        if not self.train:
+            self.gpu.compile(kernels(self.execution))
         self.gpu.synchronize()
         built_in = time.perf_counter() - building
         self.reset()
@@ -185,18 +186,15 @@ class CuDnn(PlanProgram):
             self._altered = place
 
     def keep(self) -> None:
-        """Copy the last loss, or the last outputs, aside on the device."""
+        """Keep the last loss, or the weighted sum of the last outputs, on the device."""
         if self._aside is None:
-            keys = [("loss", "loss")] if self.train else self._output_keys()
-            self._aside = Aside(self.execution, keys)
+            self._aside = Aside((Losses if self.train else WeightedSums)(self.execution))
         self._aside.take()
 
     def kept(self) -> list[float]:
-        """What was kept since the last call, outputs as their weighted sum."""
-        if self._aside is None:
-            return []
-        runs, self._aside = self._aside.empty(), None  # its memory is not the level's
-        return [float(run[0].flat[0]) if self.train else weighted_sum(run) for run in runs]
+        """What was kept since the last call."""
+        aside, self._aside = self._aside, None  # its memory is not the level's
+        return aside.empty() if aside is not None else []
 
     def collect(self, key: Key, count: int) -> Collector:
         """Return what collects this result of ``count`` runs, on the device."""
