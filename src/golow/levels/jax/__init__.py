@@ -92,7 +92,7 @@ def _require_small(bundle: Bundle) -> None:
 
     def bytes_of(value: Value) -> int:
         stored = HALVES.get(bundle.workload.precision) if value.dtype == "float32" else None
-        return math.prod(value.shape) * getattr(torch, stored or value.dtype).itemsize
+        return math.prod(value.shape) * int(getattr(torch, stored or value.dtype).itemsize)
 
     inputs = () if bundle.graph is None else bundle.graph.inputs
     size = sum(bytes_of(item.value) for item in inputs if item.kind not in ("input", "target"))
