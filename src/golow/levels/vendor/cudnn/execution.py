@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from golow.levels.nvidia.memory import Region
@@ -32,8 +31,8 @@ from golow.levels.vendor.cudnn.steps import (
 )
 from golow.levels.vendor.cudnn.training_state import KEPT, is_of
 from golow.levels.vendor.views import View
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
-from golow.lower.graph import GraphInput, Ref
+from golow.levels.vendor.weight_arithmetic import computed
+from golow.lower.graph import GraphInput
 from golow.lower.plan import Place
 
 Key = tuple[str, str]
@@ -243,12 +242,7 @@ class Execution:
         def value(name: str) -> np.ndarray:
             if (source := self._sources.get(name)) is not None:
                 return read(source.kind, source.target)
-            operator = self.built.constants[name]
-            fields = {
-                field: value(item.name) if isinstance(item, Ref) else item
-                for field, item in msgspec.structs.asdict(operator).items()
-            }
-            return ARITHMETIC[operator.op()](**fields)
+            return computed(self.built.constants[name], value)
 
         for wanted, tensor in self.built.fills:
             number = isinstance(wanted, float)
