@@ -11,7 +11,7 @@ import msgspec
 
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.grouping import KINDS
-from golow.lower.operator import vocabulary, written
+from golow.lower.operator import is_view, written
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.joined_weight import JoinedWeight
@@ -81,8 +81,7 @@ class _Layers:
                 return False
             for reader in self._links.readers[name]:
                 node = self._nodes[reader]
-                kind = vocabulary().get(node.op)
-                if kind is not None and kind.is_view:
+                if is_view(node):
                     waiting += [value.name for value in node.outputs if value is not None]
                 elif node.op not in READ_SLICES:
                     return False
