@@ -124,7 +124,7 @@ def kernel_for(
         View("float32", (*[0] * (len(shape) - 1), 1)),
     ]
     total = [Statement("t0", source, "x0 + x1"), Statement("t1", source, "t0 + x2")]
-    return kernel_of(total, "t1", views, result, shape, log), views
+    return kernel_of(total, views, result, shape, log), views
 
 
 @settings(max_examples=40, deadline=None)

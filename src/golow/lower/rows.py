@@ -126,7 +126,6 @@ def compute_within_softmax(graph: Graph) -> Graph:
         one = FusedSoftmax(
             inputs=group.inputs,
             program=group.program,
-            argument=group.yields[0],
             log=softmax.log,
             rounded=_is_read_by_products(links, output.name),
         )

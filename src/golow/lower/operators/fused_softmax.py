@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from golow.lower.graph import Node, Ref
 from golow.lower.operator import Operator
 from golow.lower.operators.fused import Fused, decode_parts
+from golow.lower.rewriting import result
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class FusedSoftmax(Operator, frozen=True, kw_only=True):
-    """softmax over the last axis; log: its logarithm. inputs and program: as in `Fused`. argument:
-    the value of the program that it is taken of. rounded: only products read the result, which take
+    """softmax over the last axis; log: its logarithm. inputs and program: as in `Fused`; it is
+    taken of what the program's last node gives. rounded: only products read the result, which take
     it in the type in which they compute."""
 
     inputs: tuple[Ref, ...]
     program: tuple[str, ...]
-    argument: str
     log: bool
     rounded: bool
 
@@ -33,10 +33,10 @@ class FusedSoftmax(Operator, frozen=True, kw_only=True):
     def meaning(
         inputs: tuple[Tensor, ...],
         program: tuple[str, ...],
-        argument: str,
         log: bool,
         rounded: bool,
     ) -> Tensor:
-        x = Fused.meaning(inputs, program, (argument,))
+        *_, last = decode_parts(program)
+        x = Fused.meaning(inputs, program, (result(last),))
         assert not isinstance(x, tuple)  # noqa: S101 - there is one argument
         return x.log_softmax(-1) if log else x.softmax(-1)

@@ -44,15 +44,13 @@ def fused_softmax(build: Builder, arguments: FusedSoftmax) -> None:
     seen, views, values = inputs_of(build, arguments.inputs, parts, output.shape)
     statements = [statement(index, part, values) for index, part in enumerate(parts)]
     result = build.result(0, Layout(build.types.computed if arguments.rounded else "float32"))
-    argument = values[arguments.argument].text
-    kernel = kernel_of(statements, argument, views, result.dtype, output.shape, arguments.log)
+    kernel = kernel_of(statements, views, result.dtype, output.shape, arguments.log)
     build.kernel(kernel, seen, [result], names=tuple(names_of(arguments.inputs, parts)))
     build.define(0, result)
 
 
 def kernel_of(
     statements: Sequence[Statement],
-    argument: str,
     inputs: Sequence[View],
     dtype: str,
     shape: Sequence[int],
@@ -60,8 +58,8 @@ def kernel_of(
 ) -> Kernel:
     """Pointers: the inputs, seen at the indices of ``shape`` -> the result, rows of ``dtype``.
 
-    Statements as in `kernels.fused.fused`; argument: the name that softmax over the last axis is
-    taken of. Raises ValueError for rows that are too long for a warp's registers.
+    Statements as in `kernels.fused.fused`; softmax over the last axis is taken of the last one.
+    Raises ValueError for rows that are too long for a warp's registers.
     """
     rows, columns = math.prod(shape[:-1]), shape[-1]
     group = group_for(columns, dtype)
@@ -80,7 +78,7 @@ def kernel_of(
     lines = (
         f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
         f"#define WIDTH {group.width}",
-        f"#define RESULT {argument}",
+        f"#define RESULT {statements[-1].name}",
         f"#define POINTERS {', '.join(pointers_of(names, inputs, len(inputs)))}",
         f"#define SIZES {''.join(f', Index {name}' for name, _ in sizes)}",
         macro("OUTER", indices_of(axes, "row", within=1)),
