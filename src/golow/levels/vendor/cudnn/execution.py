@@ -18,7 +18,7 @@ from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
 from golow.levels.vendor.cudnn.kernels.delay import delay
 from golow.levels.vendor.cudnn.kernels.layout import cast
-from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
+from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, Layout, packed, unpacked
 from golow.levels.vendor.cudnn.steps import (
     POSITION,
     Built,
@@ -173,8 +173,14 @@ class Execution:
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return the tensor's content in PyTorch's order; 16-bit floats as float32."""
         dtype = NUMPY_TYPES[tensor.dtype]
-        flat = self.gpu.download(self.address(tensor), (tensor.elements,), dtype)
+        extent = tensor.layout.extent(tensor.shape)
+        flat = self.gpu.download(self.address(tensor), (extent,), dtype)
         return unpacked(flat, tensor.shape, tensor.layout)
+
+    def first(self, tensor: Tensor) -> float:
+        """Return the tensor's first element, without reading the others."""
+        found = self.gpu.download(self.address(tensor), (1,), NUMPY_TYPES[tensor.dtype])
+        return float(unpacked(found, (1,), Layout(tensor.dtype))[0])
 
     def write(self, tensor: Tensor, array: np.ndarray) -> None:
         """Fill a tensor with an array in PyTorch's order."""
