@@ -5,9 +5,10 @@
     python benchmarks/jax_host_time.py --device cuda --model resnet18 --precision ieee
 
 Every variant runs the source that golow wrote, on the workload's batches in turn: golow's own
-iteration; ``jax.jit`` with the weights as a dict, as most programs pass them, and as a tuple; and
-in inference with the weights as constants of the program. They alternate in one process without
-PyTorch; the minima are printed, in microseconds.
+iteration, in inference also that of ``jax:freezing``; ``jax.jit`` with the weights as a dict, as
+most programs pass them, and as a tuple; and in inference as a tuple in the layouts that XLA
+chooses, and as constants of the program. They alternate in one process without PyTorch; the minima
+are printed, in microseconds.
 
 On a CPU a call computes, too, and its time is that of the calling thread. On a GPU ``call`` is a
 call that finds nothing enqueued, ``one of 20`` the share of 20 calls and one wait. XLA holds a call
@@ -65,8 +66,9 @@ def prepared(given: argparse.Namespace, mode: Any, folder: Path) -> tuple[str, s
     bundle, whole = write_bundle(prepare(request(given, mode)), folder)
     captured = capture(whole)
     bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
-    launch = jax.prepare(bundle, "", folder / "cache")
-    return launch.command[3], str(bundle.folder), dict(launch.environment)
+    variant = jax.FREEZING if mode == "infer" else ""  # the environment of both
+    launch = jax.prepare(bundle, variant, folder / "cache")
+    return launch.command[4], str(bundle.folder), dict(launch.environment)
 
 
 def request(given: argparse.Namespace, mode: Any) -> Any:
@@ -99,9 +101,13 @@ def measure(source: Path, bundle: Path) -> None:
     """Print the variants' minima."""
     from golow.levels.jax.program import Jax
 
-    program = Jax(source)
+    program = Jax("plain", source)
     program.load(bundle)
-    variants = {"golow": partial(golows, program), **dict(by_hand(program))}
+    variants = {"golow": partial(golows, program), **dict(others(program))}
+    if not program.train:
+        frozen = Jax("freezing", source)
+        frozen.load(bundle)
+        variants["golow, freezing"] = partial(golows, frozen)
     on_cpu = program.workload.device == "cpu"
     found: dict[str, dict[str, float]] = {}
     for iterate in variants.values():
@@ -154,25 +160,38 @@ def arrays(program: Any) -> list[Any]:
     return found
 
 
-def by_hand(program: Any) -> Iterator[tuple[str, Iterate]]:
+def others(program: Any) -> Iterator[tuple[str, Iterate]]:
     """What a JAX user would write around the same source."""
     import jax
 
     execution = program.execution
+    jax.config.update("jax_default_matmul_precision", execution.module.PRECISION)
     batches = cycle([execution.put_batch(batch) for batch in program._arrays])
-    with jax.default_matmul_precision(execution.module.PRECISION):
-        if program.train:
-            yield from by_hand_in_training(execution, batches)
-            return
-        weights, forward = execution.weights, execution.module.forward
-        leaves, tree = jax.tree.flatten(weights)
-        as_dict = jax.jit(forward)
-        as_tuple = jax.jit(lambda given, batch: forward(jax.tree.unflatten(tree, given), batch))
-        constant = jax.jit(lambda batch: forward(weights, batch))
-        given = tuple(leaves)
-        yield "jit, a dict", lambda: as_dict(weights, next(batches))[0]
-        yield "jit, a tuple", lambda: as_tuple(given, next(batches))[0]
-        yield "jit, constants", lambda: constant(next(batches))[0]
+    by_hand = by_hand_in_training if program.train else by_hand_in_inference
+    yield from by_hand(execution, batches)
+
+
+def by_hand_in_inference(execution: Any, batches: Iterator[Any]) -> Iterator[tuple[str, Iterate]]:
+    """In ordinary layouts, in those that XLA chooses for the weights, and as constants."""
+    import jax
+    from jax.experimental.layout import Format, Layout
+
+    forward, batch = execution.module.forward, next(batches)
+    weights = jax.device_put(jax.tree.map(jax.device_get, execution.weights))
+    leaves, tree = jax.tree.flatten(weights)
+    given = tuple(leaves)
+
+    def flat(given: Any, batch: Any) -> Any:
+        return forward(jax.tree.unflatten(tree, given), batch)
+
+    as_dict, as_tuple = jax.jit(forward), jax.jit(flat)
+    chosen = jax.jit(flat, in_shardings=(Format(Layout.AUTO), None)).lower(given, batch).compile()
+    arranged = jax.device_put(given, chosen.input_formats[0][0])
+    constant = jax.jit(lambda batch: forward(weights, batch))
+    yield "jit, a dict", lambda: as_dict(weights, next(batches))[0]
+    yield "jit, a tuple", lambda: as_tuple(given, next(batches))[0]
+    yield "jit, chosen layouts", lambda: chosen(arranged, next(batches))[0]
+    yield "jit, constants", lambda: constant(next(batches))[0]
 
 
 def by_hand_in_training(execution: Any, batches: Iterator[Any]) -> Iterator[tuple[str, Iterate]]:

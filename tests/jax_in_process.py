@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -19,18 +20,20 @@ from source_in_process import batch_of, lower
 __all__ = ["batch_of", "compute", "loaded", "lower"]
 
 
-def loaded(network: Network) -> AbstractContextManager[SourceExecution]:
+def loaded(
+    network: Network, kind: type[Execution] = Execution
+) -> AbstractContextManager[SourceExecution]:
     """The source, written and imported, with the network's weights."""
-    return source_in_process.loaded(network, level.source, opened)
+    return source_in_process.loaded(network, level.source, partial(opened, kind))
 
 
-def compute(network: Network) -> Tensors:
+def compute(network: Network, kind: type[Execution] = Execution) -> Tensors:
     """What the level gives in `STEPS` iterations, by ``STEP/KIND/TARGET``."""
-    return source_in_process.compute(network, level.source, opened)
+    return source_in_process.compute(network, level.source, partial(opened, kind))
 
 
-def opened(folder: Path, graph: Graph, workload: Workload) -> Execution:
+def opened(kind: type[Execution], folder: Path, graph: Graph, workload: Workload) -> Execution:
     """Without JAX's persistent cache: the folder goes away."""
-    execution = Execution(folder, graph, workload)
+    execution = kind(folder, graph, workload)
     jax.config.update("jax_enable_compilation_cache", False)
     return execution

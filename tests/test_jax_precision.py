@@ -153,7 +153,7 @@ def test_what_a_gpu_keeps_is_what_a_cpu_reads_at_once(mode: Mode, tmp_path: Path
     for device in ("cpu", "cuda"):
         bundle = network_bundle(tmp_path / device, mode)
         folder = Path(jax.prepare(bundle, "", tmp_path / "cache").command[-1])
-        program = Jax(folder)
+        program = Jax("plain", folder)
         program.load(in_precision(bundle, "ieee", device).folder)
         program.reset(0.05)
         program.seek(1)

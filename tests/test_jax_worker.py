@@ -32,6 +32,7 @@ from workers_kept import kept_loaded
 needs_package = pytest.mark.skipif(not jax.probe().available, reason="JAX is not installed")
 MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)
+PROGRAMS = [("infer", ""), ("train", ""), ("infer", jax.FREEZING)]
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +41,12 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("jax")
 
 
-def make_subject(mode: Mode, workshop: Path, threads: int = 1) -> Subject:
+def make_subject(mode: Mode, workshop: Path, variant: str = "", threads: int = 1) -> Subject:
     folder = workshop / f"{mode}-{threads}"
     if not folder.exists():
         network_bundle(folder, mode, threads=threads, batch=8 * threads)
     bundle = Bundle(folder)
-    launch = jax.prepare(bundle, "", workshop / "cache")
+    launch = jax.prepare(bundle, variant, workshop / "cache")
     environment = worker_environment(launch.command[0], threads, launch.environment)
     return Subject(launch.command, environment, bundle)
 
@@ -53,12 +54,13 @@ def make_subject(mode: Mode, workshop: Path, threads: int = 1) -> Subject:
 @pytest.fixture(scope="module")
 def loaded(request: pytest.FixtureRequest, workshop: Path) -> Iterator[Callable[[], Conversation]]:
     """One process for all checks of a mode, and another once it has ended."""
-    with kept_loaded(make_subject(request.param, workshop)) as conversation:
+    mode, variant = request.param
+    with kept_loaded(make_subject(mode, workshop, variant)) as conversation:
         yield conversation
 
 
 @needs_package
-@pytest.mark.parametrize("loaded", MODES, indirect=True)
+@pytest.mark.parametrize("loaded", PROGRAMS, indirect=True, ids="-".join)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_conforms(
     loaded: Callable[[], Conversation], check: Callable[[Conversation], None]
@@ -108,7 +110,7 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
     subject = make_subject(mode, workshop)
     code = (
         "import sys; from pathlib import Path; from golow.levels.jax.program import Jax\n"
-        f"Jax(Path({subject.command[-1]!r})).load(Path({str(subject.bundle.folder)!r}))\n"
+        f"Jax('plain', Path({subject.command[-1]!r})).load(Path({str(subject.bundle.folder)!r}))\n"
         "assert 'jax' in sys.modules\n"
         "wrong = [m for m in sys.modules if m.partition('.')[0] == 'torch']\n"
         "assert not wrong, wrong"
@@ -123,9 +125,9 @@ def test_there_is_no_torch_in_the_worker(mode: Mode, workshop: Path) -> None:
 
 
 @needs_package
-@both_modes
-def test_a_second_start_finds_what_xla_compiled(mode: Mode, workshop: Path) -> None:
-    subject = make_subject(mode, workshop)
+@pytest.mark.parametrize(("mode", "variant"), PROGRAMS)
+def test_a_second_start_finds_what_xla_compiled(mode: Mode, variant: str, workshop: Path) -> None:
+    subject = make_subject(mode, workshop, variant)
     with Conversation(subject) as worker:
         worker.load()
     compiled = Path(subject.command[-1], jax.COMPILED)

@@ -138,6 +138,26 @@ CHOICES = (
         ),
     ),
     Choice(
+        name="jax_weights",
+        summary="whether a JAX program gets its weights as arguments or has them as constants",
+        made_by="golow's level; JAX leaves it to its users",
+        where="jax.jit: what a function reads that is no argument of its own",
+        levels=("jax",),
+        modes=("infer",),
+        read=None,
+        likely=True,
+        costs="a longer build, with weights in the cache; weights stay as they are",
+        alternatives=(
+            Alternative(
+                name="freezing",
+                summary="constants, which XLA folds and arranges",
+                value="freezing",
+                variant="freezing",
+                python="jax.jit(lambda batch: forward(weights, batch))",
+            ),
+        ),
+    ),
+    Choice(
         name="script_freezing",
         summary="whether TorchScript makes weights constants and converts them for oneDNN",
         made_by="golow's level; PyTorch only traces",

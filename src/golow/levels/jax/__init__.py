@@ -1,24 +1,34 @@
-"""JAX: the captured graph as the source of a JAX function, compiled by XLA; no PyTorch in the
-process."""
+"""JAX: the captured graph as the source of a JAX function, compiled by XLA, its weights arguments
+or, as the variant ``freezing``, constants; no PyTorch in the process."""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from golow.levels.level import IDLE_NUMPY, Launch, Level
+from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.levels.sources.lowered import passes, version_of, write_lowered
-from golow.lower.graph import Graph
+from golow.lower.graph import Graph, Value
 from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
 
+FREEZING = "freezing"  # the variant
 COMPILED, BUILT = "compiled", "built.json"
 OLDEST = (0, 7)
 INSTALL_CUDA = "pip install 'golow[jax-cuda]'"
+
+# JAX's cache gets a program with its constants as one protobuf, which must be smaller than 2 GiB; a
+# larger program would be compiled at every start. What is left is for all but the weights.
+LARGEST_CONSTANTS = 2 * 2**30 - 2**26
+
+# JAX is to pass constants as arguments, once it has found that to suit most programs.
+# Source: https://docs.jax.dev/en/latest/internals/constants.html
+AS_CONSTANTS = {"JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": "false"}
 
 ON_GPU = {
     "JAX_PLATFORMS": "cuda",
@@ -44,23 +54,51 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     """Write the graph, and the graph of an epoch's smaller last batch, as JAX's source.
 
     The worker compiles the source when it first loads; JAX's persistent cache in the same folder
-    then has what XLA made. On a GPU XLA chooses algorithms by timing them.
+    then has what XLA made, at ``freezing`` with the weights in it, so that the folder is of these
+    weights alone. On a GPU XLA chooses algorithms by timing them.
     """
     workload = bundle.workload
     if workload.device == "cuda":
         require_gpu()
     key = f"{version_of('jax')} {version_of('jaxlib')} {workload.device}"
+    if variant == FREEZING:
+        _require_small(bundle)
+        key += f" {variant} {workload.digest}"
     parts = [part for part in (bundle, bundle.last) if part is not None]
     folders = [write_lowered("jax", source, key, part, cache) for part in parts]
     return Launch(
-        (sys.executable, "-m", "golow.levels.jax.program", *map(str, folders)),
+        (
+            sys.executable,
+            "-m",
+            "golow.levels.jax.program",
+            variant or "plain",
+            *map(str, folders),
+        ),
         environment={
             **IDLE_NUMPY,
+            **(AS_CONSTANTS if variant == FREEZING else {}),
             **(ON_GPU if workload.device == "cuda" else _on_cpu(workload.threads)),
         },
         built_by_loading=folders[0] / BUILT,
         build_measures=workload.device == "cuda",
     )
+
+
+def _require_small(bundle: Bundle) -> None:
+    """Raise `Unsupported` for weights that are too large for constants of a program."""
+    import torch
+
+    from golow.levels.sources.halving import HALVES
+
+    def bytes_of(value: Value) -> int:
+        stored = HALVES.get(bundle.workload.precision) if value.dtype == "float32" else None
+        return math.prod(value.shape) * int(getattr(torch, stored or value.dtype).itemsize)
+
+    inputs = () if bundle.graph is None else bundle.graph.inputs
+    size = sum(bytes_of(item.value) for item in inputs if item.kind not in ("input", "target"))
+    if size > LARGEST_CONSTANTS:
+        limit = f"a program may have {LARGEST_CONSTANTS / 2**30:.2f} GiB of constants"
+        raise Unsupported("jax:freezing", f"{limit}, the weights have {size / 2**30:.2f}")
 
 
 def _on_cpu(threads: int) -> dict[str, str]:
@@ -113,6 +151,9 @@ LEVEL = Level(
     needs="jax",
     probe=probe,
     prepare=prepare,
+    variants={
+        FREEZING: Variant("weights are constants, which XLA folds and arranges", modes=("infer",))
+    },
     from_graph=True,
     passes=passes,
     refusals=refusals,

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Format, Layout
 
 from golow.levels.jax import COMPILED
 from golow.levels.sources.execution import Array, SourceExecution
@@ -24,7 +25,8 @@ class Execution(SourceExecution):
     enqueued: arrays that are there when all that was enqueued since `take_enqueued` has ended.
 
     Weights of inference go to the program as one tuple: with a dict JAX sorts the names in each
-    call.
+    call. XLA chooses the layout of each while it compiles: on a GPU it would otherwise transpose
+    most of them in each call.
     """
 
     def __init__(self, folder: Path, graph: Graph, workload: Workload) -> None:
@@ -52,6 +54,8 @@ class Execution(SourceExecution):
         """Take the weights, and an optimizer that has made no step."""
         super().load(read)
         self._leaves = tuple(self.weights.values())
+        if "infer" in self._compiled:
+            self._take_weights()
 
     def set_steps(self, steps: float) -> None:
         """Set how many steps the optimizer has made."""
@@ -145,11 +149,20 @@ class Execution(SourceExecution):
         if name not in self._compiled:
             with jax.default_matmul_precision(self.module.PRECISION):
                 self._compiled[name] = self._lowered(name, batch).compile()
+            if name == "infer":
+                self._take_weights()
         return self._compiled[name]
+
+    def _take_weights(self) -> None:
+        """Give the weights the layouts that XLA has chosen for the program."""
+        [formats, _], _ = self._compiled["infer"].input_formats
+        self._leaves = tuple(map(jax.device_put, self._leaves, formats))
+        self.state["weight"] = dict(zip(self.weights, self._leaves, strict=True))
 
     def _lowered(self, name: str, batch: dict[str, Any]) -> Any:
         if name == "infer":
-            return jax.jit(self._infer).lower(self._leaves, batch)
+            chosen = (Format(Layout.AUTO), None)
+            return jax.jit(self._infer, in_shardings=chosen).lower(self._leaves, batch)
         step = jax.jit(getattr(self, f"_{name}"), donate_argnums=0)
         return step.lower(self.state, batch, self.rate)
 

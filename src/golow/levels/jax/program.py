@@ -1,7 +1,8 @@
 """The worker of the level `jax`: runs the source that the level wrote into its cache.
 
-``python -m golow.levels.jax.program FOLDER [LAST]`` speaks the worker protocol. FOLDER has source
-and graph, LAST those of an epoch's smaller last batch. It imports JAX, and no PyTorch.
+``python -m golow.levels.jax.program VARIANT FOLDER [LAST]`` speaks the worker protocol. VARIANT is
+``plain`` or ``freezing``. FOLDER has source and graph, LAST those of an epoch's smaller last batch.
+It imports JAX, and no PyTorch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from golow.levels.jax import FREEZING
 from golow.levels.jax.execution import Execution
+from golow.levels.jax.freezing import Frozen
 from golow.levels.jax.step import scales_loss
 from golow.levels.sources import program as sources
 from golow.levels.sources.program import SourceProgram
@@ -43,6 +46,10 @@ class Jax(SourceProgram):
 
     _first_scale = FIRST_SCALE
 
+    def __init__(self, variant: str, *folders: Path) -> None:
+        super().__init__(*folders)
+        self._executes = Frozen if variant == FREEZING else Execution
+
     def load(self, bundle: Path) -> LoadReport:
         """Import the source, put the weights on the device and compile. In fp16, find a loss scale
         that suits all batches."""
@@ -59,7 +66,7 @@ class Jax(SourceProgram):
     def opened(self, folder: Path, graph: Graph, workload: Workload) -> Execution:
         """Return what runs a program, without its weights."""
         self._aside: list[dict[Key, Any]] = []
-        execution = Execution(folder, graph, workload)
+        execution = self._executes(folder, graph, workload)
         if scales_loss(workload):
             execution.set_scale(self._first_scale, 0)
         return execution
@@ -167,4 +174,4 @@ if __name__ == "__main__":
         # XLA computes in its pool and, at times, in the thread that waits for it, so that a pool
         # of n threads can use n + 1 cores.
         keep_to(int(os.environ["NPROC"]))
-    run(lambda: Jax(*map(Path, sys.argv[1:])))
+    run(lambda: Jax(sys.argv[1], *map(Path, sys.argv[2:])))
