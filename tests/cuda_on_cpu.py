@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
-    "adaptive_average_pool", "copies", "elements", "fused", "layer_norm", "reduction", "rms_norm",
+    "adaptive_average_pool", "copies", "elements", "fused", "fused_softmax", "layer_norm",
+    "reduction", "rms_norm",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.folding import Folded, folded
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.layouts import Layout, unpacked
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Tensor as Placed
@@ -24,7 +25,7 @@ from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from lowering import Case
 from test_cudnn_fused import drawn
-from test_cudnn_plans import AskedEngines, assert_sound
+from test_cudnn_plans import AskedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -136,3 +137,28 @@ def test_long_rows_begin_at_multiples_of_16_bytes() -> None:
         (1024, 1032),
         (1, 1032),
     ]
+
+
+class Half(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * 2)[:, :8]
+
+
+@pytest.mark.parametrize(("outputs", "gap"), [(1029, 3), (1028, 0), (1021, 0)])
+def test_an_output_may_have_gaps_between_its_rows(outputs: int, gap: int) -> None:
+    """It is not copied together; who reads it takes account of them."""
+    graph = lowered(nn.Sequential(nn.Linear(16, outputs)), "infer", (2, 3, 16))
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["ieee"], 4)
+    assert {step.operation for step in made.plan.steps} <= {"fetch", "linear"}
+    output, pitch = made.outputs["output", "0"], outputs + gap
+    assert output.layout.strides(output.shape) == (3 * pitch, pitch, 1)
+    memory = np.arange(output.layout.extent(output.shape), dtype=np.float32)
+    read = unpacked(memory, output.shape, output.layout)
+    assert read.shape == (2, 3, outputs)
+    assert (read[0, 0, 1], read[0, 1, 0], read[1, 2, 5]) == (1, pitch, 5 * pitch + 5)
+
+
+def test_an_output_that_shows_a_part_of_a_tensor_is_a_copy() -> None:
+    graph = lowered(Half(), "infer", (2, 16))
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["ieee"], 4)
+    assert made.outputs["output", "0"].layout.order == "rows"

@@ -37,8 +37,9 @@ class Timed(AskedEngines):
         super().__init__()
         self.activating = activating
 
-    def time_of(self, operation: products.Convolution) -> float:
-        return 1000.0 if operation.activation is None else self.activating
+    def time_of(self, operation: products.Convolution | Problem) -> float:
+        alone = isinstance(operation, Problem) or operation.activation is None
+        return 1000.0 if alone else self.activating
 
 
 def planned(activation: nn.Module, engines: AskedEngines, **layer: int) -> Built:
@@ -62,6 +63,21 @@ def test_the_faster_of_one_kernel_and_two_is_taken(activation: nn.Module) -> Non
     made = planned(activation, slow)
     assert [step.operation for step in made.plan.steps] == ["fetch", "convolution", "convolution"]
     assert asked(slow) == [""]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_linear_layer_with_its_activation_is_a_convolution_of_pixels(bias: bool) -> None:
+    module = nn.Sequential(nn.Linear(16, 24, bias=bias), nn.GELU(), nn.Linear(24, 8))
+    graph = lowered(module, "infer", (4, 5, 16))
+    fast, slow = Timed(5000.0), Timed(7000.0)
+    for engines, passes in ((fast, 0), (slow, 1)):
+        made = build_plan(graph, cast("Engines", engines), TYPES["bf16"], 4)
+        steps = [step.operation for step in made.plan.steps]
+        assert steps == ["fetch", *["linear"] * (2 + passes)]
+    assert asked(slow) == []
+    [found] = [item for item in fast.operations if not isinstance(item, Problem)]
+    assert (found.image, found.output) == ((20, 16, 1, 1), (20, 24, 1, 1))
+    assert (found.bias, found.activation) == (bias, Activation(name="gelu"))
 
 
 def test_without_timing_they_are_apart() -> None:

@@ -155,6 +155,10 @@ def examples() -> dict[str, Node]:
         "sort": {"x": x, "axis": 0, "descending": True},
         "take": {"x": x, "index": x, "axis": 0},
         "take_backward": {"gradient": x, "index": x, "axis": 0, "size": 5, "skipped": 1},
+        "fused_softmax": {
+            "inputs": (x,), "program": ("{}",), "log": False, "rounded": True,
+        },
+        "joined_weight": {"parts": (x, x)},
         "trimmed_weight": {"weight": x, "rows": (0, 1), "columns": pair},
     }  # fmt: skip
     empty = Node(name="y", op="", arguments=())

@@ -8,14 +8,14 @@ from __future__ import annotations
 import msgspec
 
 from golow.lower.graph import Graph, Node, Ref, Value
-from golow.lower.operator import Operator, written
+from golow.lower.operator import written
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.trimmed_weight import TrimmedWeight
 from golow.lower.patterns import Found, Fusion, Match, Rule, fuse, node
-from golow.lower.rewriting import rewritten
+from golow.lower.rewriting import once, rewritten
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
@@ -45,7 +45,7 @@ def _folded(match: Match) -> list[Fusion]:
         layer, weight=Ref(name=weight.name), bias=Ref(name=bias.name)
     )
     before = tuple(
-        _once(match["norm"].node, made, value)
+        once(match["norm"].node, made, value)
         for made, value in ((of_weight, weight), (of_bias, bias))
     )
     return [Fusion(operator, "layer", ("norm",), "norm", (output,), before)]
@@ -74,15 +74,6 @@ BATCH_NORM = Rule(
     ],
     _folded,
 )
-
-
-def _once(beside: Node, operator: Operator, value: Value) -> Node:
-    """A new node that computes a value from weights alone, in the same layer as ``beside``."""
-    return written(
-        Node(name=value.name, op="", arguments=(), module=beside.module, phase=beside.phase),
-        operator,
-        outputs=(value,),
-    )
 
 
 # ---------------------------------------------------------------- taps that only read padding
@@ -131,7 +122,7 @@ def _trimmed(
         layer, weight=Ref(name=small.name), padding=(top, left, bottom, right)
     )
     trim = TrimmedWeight(weight=layer.weight, rows=rows, columns=columns)
-    return _once(this, trim, small), written(this, trimmed)
+    return once(this, trim, small), written(this, trimmed)
 
 
 def _taps_in_image(

@@ -163,3 +163,9 @@ def references(operator: Operator) -> dict[str, Ref]:
     """The fields that are values of the graph, by name."""
     fields = msgspec.structs.asdict(operator)
     return {name: item for name, item in fields.items() if isinstance(item, Ref)}
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node's value may share the memory of what it reads."""
+    kind = vocabulary().get(node.op)
+    return kind is not None and kind.is_view

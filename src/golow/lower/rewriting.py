@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from golow.lower.graph import Argument, Graph, Node, Ref, Scalar
+from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Value
+from golow.lower.operator import Operator, written
 
 
 class Links:
@@ -93,3 +94,12 @@ def absorbing(first: Node, *others: Node) -> tuple[str, ...]:
     """Paths of the layers in the first node after it absorbs the others, without its own path."""
     paths = [*first.absorbed, *(p for node in others for p in (node.module, *node.absorbed))]
     return tuple(dict.fromkeys(path for path in paths if path != first.module))
+
+
+def once(beside: Node, operator: Operator, value: Value) -> Node:
+    """A new node that computes a value from weights alone, in the same layer as ``beside``."""
+    return written(
+        Node(name=value.name, op="", arguments=(), module=beside.module, phase=beside.phase),
+        operator,
+        outputs=(value,),
+    )

@@ -12,9 +12,9 @@ import numpy as np
 
 from golow.levels.sources.writer import HALF_TYPES, derived_nodes, is_cast, trained_parameters
 from golow.levels.vendor.bundle_arrays import Batch, Read
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
+from golow.levels.vendor.weight_arithmetic import computed
 from golow.lower.graph import Graph
-from golow.lower.operator import record_of, references
+from golow.lower.operator import record_of
 from golow.record import Workload
 
 Key = tuple[str, str]  # kind and target
@@ -166,9 +166,7 @@ class SourceExecution:
                 [name] = node.references()
                 derived[output.name] = value(name).astype(_in_numpy(output.dtype))
                 continue
-            given = {field: getattr(record, field) for field in record.__struct_fields__}
-            given |= {field: value(ref.name) for field, ref in references(record).items()}
-            derived[output.name] = ARITHMETIC[node.op](**given)
+            derived[output.name] = computed(record, value)
         read_again = {
             name for node in self.graph.nodes if node not in nodes for name in node.references()
         } | {item.name for item in self.graph.outputs}

@@ -3,13 +3,17 @@ float64, rounded once. `lower/operators/` defines each operator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
 from golow.lower.operators.blocked_weight import BlockedWeight
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
+from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.trimmed_weight import TrimmedWeight
 
 Array = np.ndarray
@@ -55,6 +59,23 @@ def blocked_weight(weight: Array, top: int, left: int) -> Array:
     return split.transpose(0, 1, 3, 5, 2, 4).reshape(filters, 4 * channels, height, width)
 
 
+def joined_weight(parts: Sequence[Array]) -> Array:
+    """One after the other along the first axis."""
+    return np.concatenate(parts)
+
+
+def computed(operator: Operator, value: Callable[[str], Array]) -> Array:
+    """What the operator gives. value: of a name in the graph."""
+
+    def given(item: Any) -> Any:
+        if isinstance(item, Ref):
+            return value(item.name)
+        return tuple(map(given, item)) if isinstance(item, tuple) else item
+
+    fields = {name: given(item) for name, item in msgspec.structs.asdict(operator).items()}
+    return ARITHMETIC[operator.op()](**fields)
+
+
 def _factor(scale: Array | None, variance: Array, epsilon: float) -> Any:
     factor = 1 / np.sqrt(variance.astype(np.float64) + epsilon)
     return factor if scale is None else factor * scale.astype(np.float64)
@@ -66,4 +87,5 @@ ARITHMETIC: dict[str, Callable[..., Array]] = {
     FoldedBias.op(): folded_bias,
     TrimmedWeight.op(): trimmed_weight,
     BlockedWeight.op(): blocked_weight,
+    JoinedWeight.op(): joined_weight,
 }

@@ -62,6 +62,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
     from golow.lower.attention import keep_attention
+    from golow.lower.joining import join_linear_layers
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
     from golow.lower.releasing import release_activations
     from golow.lower.rms_norm import name_rms_norm
@@ -74,7 +75,12 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         name_rms_norm,
     )
     if workload.mode == "infer":
-        further = (block_first_convolution, name_rms_norm, release_activations)
+        further = (
+            block_first_convolution,
+            name_rms_norm,
+            release_activations,
+            join_linear_layers,
+        )
     # Flash attention is a kernel of 16-bit tensors.
     first = (keep_attention,) if workload.precision in ("bf16", "fp16") else ()
     return (*first, *vendor_passes(workload.mode, workload.optimizer, further))

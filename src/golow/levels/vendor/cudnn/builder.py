@@ -18,6 +18,7 @@ from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, f
 from golow.levels.vendor.cudnn.layouts import (
     Layout,
     dense,
+    is_rows_with_gaps,
     layout_of,
     same_memory,
 )
@@ -491,6 +492,9 @@ class Builder(StepList):
             return self.training.kept[item.kind][item.target]
         if item.kind == "buffer":
             return self._kept_buffer(item)
+        made = self.view(Ref(name=item.name))
+        if self._buffers[made.buffer].place == "arena" and is_rows_with_gaps(*made[1:3]):
+            return made  # a copy of a text model's logits takes longer than several of its layers
         return self.tensor(Ref(name=item.name))
 
     def _kept_buffer(self, item: GraphOutput) -> Tensor:

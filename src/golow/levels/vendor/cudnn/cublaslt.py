@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.levels.vendor.cudnn.products import Arithmetic
 
 OLDEST = 12_00_00  # major, minor and patch, as cublasLtGetVersion encodes them
 BEST_ALIGNMENT = 256  # bytes; what cuMemAlloc returns and a workspace requires
@@ -98,7 +99,7 @@ class Problem:
     k: int
     dtype: str = "float32"
     result: str = "float32"
-    arithmetic: str = "ieee"
+    arithmetic: Arithmetic = "ieee"
     transpose_a: bool = False
     transpose_b: bool = False
     bias: bool = False

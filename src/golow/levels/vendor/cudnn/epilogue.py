@@ -5,9 +5,16 @@ https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Pointwise.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from golow.lower.graph import Activation
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engine, Engines, Operation
+    from golow.levels.vendor.cudnn.products import Convolution
+
+# What a pass over memory takes beside the transfers: a launch within a CUDA graph.
+PASS_NS = 2000
 
 # Functions of the front end, whose other arguments have the values that the activations have.
 FUNCTIONS = {
@@ -23,6 +30,22 @@ def takes_activation(activation: Activation | None) -> bool:
     """Whether the library may have the activation in a convolution's kernel; whether it has one for
     given sizes, only the library knows."""
     return activation is not None and activation.name in FUNCTIONS
+
+
+def activating(engines: Engines, whole: Convolution, rest: Operation) -> Engine | None:
+    """Return the library's engine that has the activation in its kernel, if it is faster than one
+    without and a pass over its result; None if it is not, or nothing was timed."""
+    if not engines.times or not takes_activation(whole.activation):
+        return None
+    if engines.time_of(whole) >= engines.time_of(rest) + pass_ns(engines, whole):
+        return None
+    return engines.choose(whole)
+
+
+def pass_ns(engines: Engines, whole: Convolution) -> float:
+    """What a pass over the result takes, which may add a residual."""
+    passed = (2 + whole.residual) * whole.operand_bytes[-1]
+    return engines.gpu.plain_ns(passed, 0) + PASS_NS
 
 
 def add_activation(graph: Any, tensor: Any, activation: Activation | None) -> Any:

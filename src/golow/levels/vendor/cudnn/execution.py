@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from golow.levels.nvidia.memory import Region
@@ -19,7 +18,7 @@ from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
 from golow.levels.vendor.cudnn.kernels.delay import delay
 from golow.levels.vendor.cudnn.kernels.layout import cast
-from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
+from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, Layout, packed, unpacked
 from golow.levels.vendor.cudnn.steps import (
     POSITION,
     Built,
@@ -32,8 +31,8 @@ from golow.levels.vendor.cudnn.steps import (
 )
 from golow.levels.vendor.cudnn.training_state import KEPT, is_of
 from golow.levels.vendor.views import View
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
-from golow.lower.graph import GraphInput, Ref
+from golow.levels.vendor.weight_arithmetic import computed
+from golow.lower.graph import GraphInput
 from golow.lower.plan import Place
 
 Key = tuple[str, str]
@@ -174,8 +173,14 @@ class Execution:
     def read(self, tensor: Tensor) -> np.ndarray:
         """Return the tensor's content in PyTorch's order; 16-bit floats as float32."""
         dtype = NUMPY_TYPES[tensor.dtype]
-        flat = self.gpu.download(self.address(tensor), (tensor.elements,), dtype)
+        extent = tensor.layout.extent(tensor.shape)
+        flat = self.gpu.download(self.address(tensor), (extent,), dtype)
         return unpacked(flat, tensor.shape, tensor.layout)
+
+    def first(self, tensor: Tensor) -> float:
+        """Return the tensor's first element, without reading the others."""
+        found = self.gpu.download(self.address(tensor), (1,), NUMPY_TYPES[tensor.dtype])
+        return float(unpacked(found, (1,), Layout(tensor.dtype))[0])
 
     def write(self, tensor: Tensor, array: np.ndarray) -> None:
         """Fill a tensor with an array in PyTorch's order."""
@@ -243,12 +248,7 @@ class Execution:
         def value(name: str) -> np.ndarray:
             if (source := self._sources.get(name)) is not None:
                 return read(source.kind, source.target)
-            operator = self.built.constants[name]
-            fields = {
-                field: value(item.name) if isinstance(item, Ref) else item
-                for field, item in msgspec.structs.asdict(operator).items()
-            }
-            return ARITHMETIC[operator.op()](**fields)
+            return computed(self.built.constants[name], value)
 
         for wanted, tensor in self.built.fills:
             number = isinstance(wanted, float)

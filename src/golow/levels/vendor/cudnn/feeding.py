@@ -11,6 +11,7 @@ import numpy as np
 from golow.levels.nvidia.memory import Pinned, Region
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.execution import Execution
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, unpacked
 from golow.worker.feed import Fed, Feed
@@ -100,7 +101,8 @@ class Collector:
 
     def __init__(self, execution: Execution, key: tuple[str, str], count: int) -> None:
         self._key, self._gpu, self._like = key, execution.gpu, execution.built.outputs[key]
-        self._bytes = self._like.layout.bytes(self._like.shape)
+        self._extent = self._like.layout.extent(self._like.shape)
+        self._bytes = self._extent * ITEM_BYTES[self._like.dtype]
         self._region, self._count = Region(self._bytes * count), 0
 
     def take(self, execution: Execution) -> None:
@@ -116,6 +118,6 @@ class Collector:
     def arrays(self) -> list[np.ndarray]:
         """Return all copies, after everything has run; 16-bit floats as float32."""
         like = self._like
-        shape, dtype = (self._count, like.elements), NUMPY_TYPES[like.dtype]
+        shape, dtype = (self._count, self._extent), NUMPY_TYPES[like.dtype]
         flat = self._gpu.download(self._region.address, shape, dtype)
         return [unpacked(row, like.shape, like.layout) for row in flat]

@@ -50,6 +50,12 @@ class Layout(NamedTuple):
             return math.prod(shape)
         return shape[0] * math.prod(shape[2:]) * self.channels
 
+    def extent(self, shape: Sequence[int]) -> int:
+        """Elements in memory from its first to its last one, with what lies between."""
+        if self.order != "strided" or 0 in shape:
+            return self.elements(shape)
+        return 1 + sum((size - 1) * step for size, step in zip(shape, self.steps, strict=True))
+
     def bytes(self, shape: Sequence[int]) -> int:
         """Size in memory, in bytes."""
         return self.elements(shape) * ITEM_BYTES[self.dtype]
@@ -99,6 +105,16 @@ def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
     return True
 
 
+def is_rows_with_gaps(shape: Sequence[int], layout: Layout) -> bool:
+    """Whether a view is in PyTorch's order but for some elements between rows, at most a hundredth
+    of all."""
+    if layout.order != "strided" or layout.steps[-1] != 1:
+        return False
+    pairs = zip(layout.steps, layout.steps[1:], shape[1:], strict=False)
+    in_order = all(step >= inner * size for step, inner, size in pairs)
+    return in_order and 100 * layout.extent(shape) <= 101 * layout.elements(shape)
+
+
 def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
     """Whether both layouts give the same bytes."""
     if one.dtype != other.dtype or one.elements(shape) != other.elements(shape):
@@ -133,6 +149,9 @@ def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarr
     if layout.order == "transposed":
         stored = flat.reshape(*shape[:-2], shape[-1], shape[-2])
         return np.ascontiguousarray(stored.swapaxes(-1, -2))
+    if layout.order == "strided":
+        steps = [flat.itemsize * step for step in layout.steps]
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(flat, shape, steps))
     return flat.reshape(tuple(shape))
 
 

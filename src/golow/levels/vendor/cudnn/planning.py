@@ -19,6 +19,7 @@ from golow.levels.vendor.implementation import (
 from golow.lower.graph import Graph
 from golow.lower.grouping import group_elements
 from golow.lower.recomputation import recompute
+from golow.lower.rows import compute_within_softmax, move_reshapes
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
@@ -57,5 +58,5 @@ def build_plan(graph: Graph, engines: Engines, types: Types, batches: int) -> Bu
 
 def arranged(graph: Graph) -> Graph:
     """Return the graph as its plan follows it: functions of elements in groups, of which the
-    backward pass computes some again."""
-    return recompute(group_elements(graph))
+    backward pass computes some again, and some within the softmax that reads them."""
+    return compute_within_softmax(recompute(group_elements(move_reshapes(graph))))

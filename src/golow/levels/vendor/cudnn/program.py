@@ -185,6 +185,11 @@ class CuDnn(PlanProgram):
         finally:
             self._altered = place
 
+    def last(self) -> float:
+        """Return the loss, or the first element of the first output."""
+        key = ("loss", "loss") if self.train else ("output", "0")
+        return self.execution.first(self.execution.built.outputs[key])
+
     def keep(self) -> None:
         """Keep the last loss, or the weighted sum of the last outputs, on the device."""
         if self._aside is None:

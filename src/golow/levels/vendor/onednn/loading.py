@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.library import Descriptor
-from golow.levels.vendor.weight_arithmetic import ARITHMETIC
-from golow.lower.operator import Operator, references
+from golow.levels.vendor.weight_arithmetic import computed
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
 
 
 def compute_when_loading(build: Builder, operator: Operator) -> None:
-    """Add a step on row-major arrays; fields that are not values of the graph are passed as is."""
-    compute, fields = ARITHMETIC[operator.op()], msgspec.structs.asdict(operator)
-    given = references(operator)
-    tensors = [build.plain(reference) for reference in given.values()]
+    """Add a step on row-major arrays."""
+    names = list(dict.fromkeys(build.node.references()))
+    tensors = [build.plain(Ref(name=name)) for name in names]
     output = build.output()
     result = build.new(output.name, output.shape, Descriptor.plain(output.shape))
 
     def run(*arrays: Any) -> None:
         *found, target = arrays
-        target[...] = compute(**{**fields, **dict(zip(given, found, strict=True))})
+        target[...] = computed(operator, dict(zip(names, found, strict=True)).__getitem__)
 
     build.array_call(run, tensors, [result])
     build.define(0, result)

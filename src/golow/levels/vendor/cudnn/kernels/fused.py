@@ -62,17 +62,18 @@ def fused(
     width = _width(views, axes, len(inputs))
     names = [*map(input_name, range(len(inputs))), *(f"y{k}" for k in range(len(outputs)))]
     accesses = [
-        _access(v, steps, axes, width) for v, steps in zip(views, axes.strides, strict=True)
+        access_of(v, steps, axes, width) for v, steps in zip(views, axes.strides, strict=True)
     ]
-    numbers = list(_numbers(names, views, axes))
+    numbers = list(numbers_of(names, views, axes))
     index = np.uint32 if reach(views, axes) < WIDE else np.uint64
+    read = read_of(names, views, accesses, axes, len(inputs))
     lines = (
         f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
         f"#define WIDTH {width}",
-        f"#define POINTERS {', '.join(_pointers(names, views, len(inputs)))}",
+        f"#define POINTERS {', '.join(pointers_of(names, views, len(inputs)))}",
         f"#define SIZES {''.join(f', Index {name}' for name, _ in numbers)}",
-        macro("READ", [*_indices(axes), *_read(names, views, accesses, axes, len(inputs))]),
-        macro("COMPUTE", _compute(statements, names[: len(inputs)], accesses, outputs, axes)),
+        macro("READ", [*indices_of(axes, "i"), *read]),
+        macro("COMPUTE", compute_of(statements, names[: len(inputs)], accesses, outputs, axes)),
         macro("WRITE", _write(names[len(inputs) :], axes)),
     )
     count = math.prod(shape)
@@ -94,12 +95,12 @@ def _width(views: Sequence[View], axes: Axes, first_output: int) -> int:
     while width > 1 and math.prod(axes.sizes) < BUSY * width:
         width //= 2
     outputs = list(zip(views, axes.strides, strict=True))[first_output:]
-    while width > 1 and not all(_access(v, s, axes, width) == "vector" for v, s in outputs):
+    while width > 1 and not all(access_of(v, s, axes, width) == "vector" for v, s in outputs):
         width //= 2
     return width
 
 
-def _access(view: View, steps: Sequence[int], axes: Axes, width: int) -> Access:
+def access_of(view: View, steps: Sequence[int], axes: Axes, width: int) -> Access:
     """A vector must not go over the end of an axis, and begins at a multiple of its length."""
     if steps[-1] == 0:
         return "same"
@@ -124,7 +125,9 @@ def reach(views: Sequence[View], axes: Axes) -> int:
     return max(math.prod(axes.sizes), *ends)
 
 
-def _numbers(names: Sequence[str], views: Sequence[View], axes: Axes) -> Iterator[tuple[str, int]]:
+def numbers_of(
+    names: Sequence[str], views: Sequence[View], axes: Axes
+) -> Iterator[tuple[str, int]]:
     """The kernel's sizes and strides, which are arguments, so that shapes share its code."""
     for axis, size in enumerate(axes.sizes):
         yield f"size_{axis}", size
@@ -147,18 +150,20 @@ def macro(name: str, lines: Iterable[str]) -> str:
     return " \\\n  ".join([f"#define {name}", *lines])
 
 
-def _pointers(names: Sequence[str], views: Sequence[View], first_output: int) -> Iterator[str]:
+def pointers_of(names: Sequence[str], views: Sequence[View], first_output: int) -> Iterator[str]:
+    """The kernel's pointers, as C writes parameters."""
     for position, (name, view) in enumerate(zip(names, views, strict=True)):
         constant = "const " if position < first_output else ""
         yield f"{constant}{C_TYPES[view.dtype]}* {name}_in"
 
 
-def _indices(axes: Axes) -> list[str]:
-    """The indices from i, the innermost first."""
-    if len(axes.sizes) == 1:
-        return ["const Index i_0 = i;"]
-    lines = ["Index rest = i;"]
-    for axis in reversed(range(1, len(axes.sizes))):
+def indices_of(axes: Axes, counter: str, within: int = 0) -> list[str]:
+    """The indices from a counter, the innermost first, but for the last ``within`` axes."""
+    last = len(axes.sizes) - within
+    if last == 1:
+        return [f"const Index i_0 = {counter};"]
+    lines = [f"Index rest = {counter};"]
+    for axis in reversed(range(1, last)):
         lines.append(f"const Index i_{axis} = rest % size_{axis}; rest /= size_{axis};")
     return [*lines, "const Index i_0 = rest;"]
 
@@ -168,13 +173,14 @@ def _place(name: str, axes: Axes) -> str:
     return " + ".join([f"{name}_start", *terms])
 
 
-def _read(
+def read_of(
     names: Sequence[str],
     views: Sequence[View],
     accesses: Sequence[Access],
     axes: Axes,
     first_output: int,
 ) -> Iterator[str]:
+    """What a thread loads before it computes, and room for what it stores."""
     for position, (name, access) in enumerate(zip(names, accesses, strict=True)):
         if position >= first_output:
             yield f"Vector<{C_TYPES[views[position].dtype]}, WIDTH> {name}_values;"
@@ -186,13 +192,14 @@ def _read(
             yield f"const Index {name}_from = {_place(name, axes)};"
 
 
-def _compute(
+def compute_of(
     statements: Sequence[Statement],
     inputs: Sequence[str],
     accesses: Sequence[Access],
     outputs: Sequence[Written],
     axes: Axes,
 ) -> Iterator[str]:
+    """The functions for element k of those that a thread takes at once."""
     last = len(axes.sizes) - 1
     for name, access in zip(inputs, accesses, strict=False):
         if access == "vector":

@@ -9,7 +9,7 @@ import msgspec
 
 from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.elementwise import activated
-from golow.levels.vendor.cudnn.epilogue import takes_activation
+from golow.levels.vendor.cudnn.epilogue import activating, pass_ns
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.refusing import without_formula
@@ -30,8 +30,6 @@ PADDED = {"float32": 4, "bfloat16": 8, "float16": 8}
 # Elements of a result that a large GPU computes at once: a few tiles of 128 x 128 on each of 132
 # multiprocessors.
 SMALL = 8_000_000
-# What a pass over memory takes beside the transfers: a launch within a CUDA graph.
-PASS_NS = 2000
 
 
 def convolution(build: Builder, arguments: Convolution) -> None:
@@ -72,7 +70,8 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     slow = whole.residual and whole.arithmetic == "ieee"
     if whole.depthwise and (bare := _bare(build, whole)) is not None:
         return bare
-    if not slow and (engine := _activating(build, whole, rest)) is not None:
+    inside = not slow and not whole.depthwise
+    if inside and (engine := activating(build.engines, whole, rest)) is not None:
         return whole, engine
     if possible and not slow and (engine := build.engines.choose(whole)) is not None:
         return whole, engine
@@ -81,25 +80,6 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
     if takes(whole):
         return whole, OwnConvolution(whole, build.engines.gpu)
     return rest, _engine(build, rest)
-
-
-def _activating(
-    build: Builder, whole: products.Convolution, rest: products.Convolution
-) -> Engine | None:
-    """Return the library's engine that has the activation in its kernel, if it is faster than one
-    without and a pass over its result; None if it is not, or nothing was timed."""
-    engines = build.engines
-    if not engines.times or whole.depthwise or not takes_activation(whole.activation):
-        return None
-    if engines.time_of(whole) >= engines.time_of(rest) + _pass_ns(build, whole):
-        return None
-    return engines.choose(whole)
-
-
-def _pass_ns(build: Builder, whole: products.Convolution) -> float:
-    """What a pass over the result takes, which may add a residual."""
-    passed = (2 + whole.residual) * whole.operand_bytes[-1]
-    return build.engines.gpu.plain_ns(passed, 0) + PASS_NS
 
 
 def _bare(
@@ -113,7 +93,7 @@ def _bare(
     if bare == whole or not engines.times:
         return None
     together, alone = engines.time_of(whole), engines.time_of(bare)
-    if alone + _pass_ns(build, whole) >= together:
+    if alone + pass_ns(engines, whole) >= together:
         return None
     engine = engines.choose(bare)
     return None if engine is None else (bare, engine)

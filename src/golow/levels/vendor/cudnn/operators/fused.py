@@ -36,22 +36,8 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     """Add one kernel. It reads views as they are, and writes in the layout of what it reads."""
     parts = list(arguments.parts)
     shape = build.output().shape
-    vectors = _of_channels(parts)
-    seen: list[Tensor] = []
-    views: list[View] = []
-    for index, reference in enumerate(arguments.inputs):
-        by_channel = group.input_name(index) in vectors
-        tensor = build.wanted(reference, VECTOR) if by_channel else build.view(reference)
-        base, start = aligned(tensor)
-        strides = repeated(tensor, shape[:2] if by_channel else shape).strides
-        strides = (*strides, *[0] * (len(shape) - len(strides)))
-        seen.append(base)
-        views.append(View(tensor.dtype, strides, start))
-    values = {
-        group.input_name(index): Name(input_name(index), build.value(reference).dtype, view.dtype)
-        for index, (reference, view) in enumerate(zip(arguments.inputs, views, strict=True))
-    }
-    statements = [_statement(index, part, values) for index, part in enumerate(parts)]
+    seen, views, values = inputs_of(build, arguments.inputs, parts, shape)
+    statements = [statement(index, part, values) for index, part in enumerate(parts)]
     layout = _layout(build, arguments, shape)
     results: list[Tensor] = []
     places: list[Tensor] = []
@@ -74,15 +60,41 @@ def build_fused(build: Builder, arguments: Fused) -> None:
         build.define(index, result)
 
 
+def inputs_of(
+    build: Builder, inputs: Sequence[Ref], parts: Sequence[Node], shape: tuple[int, ...]
+) -> tuple[list[Tensor], list[View], dict[str, Name]]:
+    """What a kernel reads at the indices of this shape, as it lies: the tensors, how they are seen,
+    and their names in the program."""
+    vectors = _of_channels(parts)
+    seen: list[Tensor] = []
+    views: list[View] = []
+    values: dict[str, Name] = {}
+    for index, reference in enumerate(inputs):
+        name = group.input_name(index)
+        tensor = build.wanted(reference, VECTOR) if name in vectors else build.view(reference)
+        base, start = aligned(tensor)
+        strides = repeated(tensor, shape[:2] if name in vectors else shape).strides
+        strides = (*strides, *[0] * (len(shape) - len(strides)))
+        seen.append(base)
+        views.append(View(tensor.dtype, strides, start))
+        values[name] = Name(input_name(index), build.value(reference).dtype, tensor.dtype)
+    return seen, views, values
+
+
 def _names(arguments: Fused, parts: Sequence[Node]) -> Iterator[tuple[str, str]]:
     """What the kernel's names are in the graph: inputs, functions and results."""
-    for index, reference in enumerate(arguments.inputs):
+    yield from names_of(arguments.inputs, parts)
+    for index, name in enumerate(arguments.yields):
+        yield f"y{index}", name
+
+
+def names_of(inputs: Sequence[Ref], parts: Sequence[Node]) -> Iterator[tuple[str, str]]:
+    """What a kernel's names are in the graph: inputs and functions."""
+    for index, reference in enumerate(inputs):
         yield input_name(index), reference.name
     for index, part in enumerate(parts):
         output = part.outputs[0]
         yield f"t{index}", f"{'_' if output is None else output.name} = {part.op}"
-    for index, name in enumerate(arguments.yields):
-        yield f"y{index}", name
 
 
 def _of_channels(parts: Sequence[Node]) -> set[str]:
@@ -130,7 +142,7 @@ def _in_place(
 # ---------------------------------------------------------------- expressions
 
 
-def _statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
+def statement(index: int, part: Node, values: dict[str, Name]) -> Statement:
     """One function as C; also names its value."""
     operator, output = record_of(part), part.outputs[0]
     if operator is None or output is None:

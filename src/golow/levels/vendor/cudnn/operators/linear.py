@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.vendor.cudnn.elementwise import activated
+from golow.levels.vendor.cudnn.epilogue import activating
 from golow.levels.vendor.cudnn.folding import Folded, folded, of_rows
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
+from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.folding import rows_in_memory
 from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
+    from golow.levels.vendor.cudnn.engines import Engine
 
 LONG = 1024  # elements
 EACH = 8  # outputs of a product are a multiple of it where they can be
@@ -56,14 +59,41 @@ def linear(build: Builder, arguments: Linear) -> None:
     result = build.new(build.output().name, rows, layout)
     operands = (arguments.weight, arguments.bias, arguments.residual)
     reads = [build.wanted(operand, layout) for operand in operands if operand is not None]
-    for product, others, written in _divided(problem, reads, result):
-        build.engine(build.engine_for(product), [x, *others], [written])
-    if clip not in (NO_CLIP, RELU):
-        activated(build, [result], result, arguments.activation)
+    engine = _activating(build, problem, arguments.activation)
+    if engine is not None:
+        build.engine(engine, [x, *reads], [result])
+    else:
+        for product, others, written in _divided(problem, reads, result):
+            build.engine(build.engine_for(product), [x, *others], [written])
+        if clip not in (NO_CLIP, RELU):
+            activated(build, [result], result, arguments.activation)
     if view is not None:
         build.fold(of_rows(view, result, features, outputs))
     else:
         build.define(0, result)
+
+
+def _activating(build: Builder, problem: Problem, activation: Activation | None) -> Engine | None:
+    """An engine of cuDNN that has the activation in its kernel, if that is faster: the product as a
+    convolution of images of one pixel. cuBLASLt has no GELU that is exact, and no SiLU."""
+    if problem.d != CONTIGUOUS or problem.residual:
+        return None
+    whole = Convolution(
+        direction="forward",
+        image=(problem.m, problem.k, 1, 1),
+        output=(problem.m, problem.n, 1, 1),
+        kernel=(1, 1),
+        stride=(1, 1),
+        padding=(0, 0, 0, 0),
+        dilation=(1, 1),
+        groups=1,
+        dtype=problem.dtype,
+        result=problem.result,
+        arithmetic=problem.arithmetic,
+        bias=problem.bias,
+        activation=activation,
+    )
+    return activating(build.engines, whole, problem)
 
 
 def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:

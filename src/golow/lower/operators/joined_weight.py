@@ -1,0 +1,23 @@
+"""The weights, or the biases, of layers that are computed as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.lower.graph import Ref
+from golow.lower.operator import Operator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class JoinedWeight(Operator, frozen=True, kw_only=True):
+    """The parts, one after the other along the first axis, which is that of a layer's outputs."""
+
+    parts: tuple[Ref, ...]
+
+    @staticmethod
+    def meaning(parts: list[Tensor]) -> Tensor:
+        import torch
+
+        return torch.cat(parts)
