@@ -1,4 +1,4 @@
-"""The pass that recognises a roll in slices that are joined again, for a level that has a kernel for
+"""The pass that recognises a roll in slices that are joined again, for a level with a kernel for
 it."""
 
 from __future__ import annotations
