@@ -23,6 +23,7 @@ class Execution(SourceExecution):
     enqueued.
 
     enqueued: arrays that are there when all that was enqueued since `take_enqueued` has ended.
+    outputs: shapes and types of those of inference.
 
     Weights of inference go to the program as one tuple: with a dict JAX sorts the names in each
     call. XLA chooses the layout of each while it compiles: on a GPU it would otherwise transpose
@@ -33,6 +34,7 @@ class Execution(SourceExecution):
         super().__init__(folder / SOURCE, graph, workload)
         self.rate = jnp.float32(workload.optimizer.learning_rate)
         self.enqueued: list[Any] = []
+        self.outputs: tuple[Any, ...] = ()
         self._waits = workload.device == "cpu"
         self._compiled: dict[str, Any] = {}
         self._leaves: tuple[Any, ...] = ()
@@ -148,8 +150,10 @@ class Execution(SourceExecution):
     def _program(self, name: str, batch: dict[str, Any]) -> Any:
         if name not in self._compiled:
             with jax.default_matmul_precision(self.module.PRECISION):
-                self._compiled[name] = self._lowered(name, batch).compile()
+                lowered = self._lowered(name, batch)
+                self._compiled[name] = lowered.compile()
             if name == "infer":
+                self.outputs = lowered.out_info
                 self._take_weights()
         return self._compiled[name]
 

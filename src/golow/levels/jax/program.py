@@ -22,6 +22,7 @@ from golow.levels.jax import FREEZING
 from golow.levels.jax.execution import Execution
 from golow.levels.jax.freezing import Frozen
 from golow.levels.jax.step import scales_loss
+from golow.levels.jax.weighing import compiled_weighing
 from golow.levels.sources import program as sources
 from golow.levels.sources.program import SourceProgram
 from golow.levels.vendor.bundle_arrays import Read
@@ -65,11 +66,16 @@ class Jax(SourceProgram):
 
     def opened(self, folder: Path, graph: Graph, workload: Workload) -> Execution:
         """Return what runs a program, without its weights."""
-        self._aside: list[dict[Key, Any]] = []
+        self._aside: list[Any] = []
+        self._weigh: Any = None
         execution = self._executes(folder, graph, workload)
         if scales_loss(workload):
             execution.set_scale(self._first_scale, 0)
         return execution
+
+    @property
+    def _weighs(self) -> bool:
+        return self.workload.device == "cuda" and not self.train
 
     def stopwatch(self, iterations: int) -> Stopwatch | None:
         """Return events for that many iterations; None on a CPU."""
@@ -79,20 +85,30 @@ class Jax(SourceProgram):
 
         return Stopwatch(self.execution, iterations)
 
+    def seek(self, iteration: int) -> None:
+        """Let the next iteration be that one. What weighs its outputs is compiled before it."""
+        super().seek(iteration)
+        if self._weighs and self._weigh is None:
+            self._weigh = compiled_weighing(self.execution.outputs)
+
     def keep(self) -> None:
-        """Keep the result of the last iteration, on a GPU where it is."""
+        """Keep the loss, or the weighted sum of the last outputs; on a GPU that is enqueued."""
         if self.workload.device == "cpu":
             super().keep()
+            return
+        found = self.execution.found
+        if self._weighs:
+            self._aside.append(self._weigh(tuple(found.values())))
+            self.execution.enqueued.append(self._aside[-1])
         else:
-            self._aside.append(self.execution.found)
+            self._aside.append(found["loss", "loss"])
 
     def kept(self) -> list[float]:
-        """What was kept since the last call, outputs as their weighted sum."""
+        """What was kept since the last call."""
+        if self.workload.device == "cpu":
+            return super().kept()
         aside, self._aside = self._aside, []
-        for found in aside:
-            self.execution.found = found
-            super().keep()
-        return super().kept()
+        return [float(each) for each in aside]
 
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
