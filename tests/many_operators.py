@@ -237,6 +237,12 @@ NETWORKS: dict[str, Case] = {
     "nearest": resized("nearest"),
     "nearest, uneven": resized("nearest", (7, 4)),
     "bicubic": resized("bicubic", (9, 8)),
+    "rows that would begin anywhere": Case(
+        lambda: nn.Sequential(nn.Linear(16, 1029)), (3, 16)
+    ),
+    "patches": Case(
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 8, stride=8), nn.ReLU(), nn.Flatten()), (2, 3, 16, 24)
+    ),
     "linear of signals": signal(nn.Upsample(scale_factor=2, mode="linear")),
     "adaptive pooling of signals": signal(nn.AdaptiveAvgPool1d(5)),
     "pooling of signals": signal(nn.MaxPool1d(2), nn.AvgPool1d(3, 1)),

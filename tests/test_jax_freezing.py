@@ -110,7 +110,7 @@ def test_other_weights_are_another_program(tmp_path: Path) -> None:
     assert not np.allclose(before, other, rtol=1e-2, atol=1e-2)
 
 
-def test_the_weights_of_a_training_do_not_fill_the_cache(tmp_path: Path) -> None:
+def test_restored_weights_do_not_fill_the_cache(tmp_path: Path) -> None:
     bundle = network_bundle(tmp_path / "bundle", "infer")
     launch = level.prepare(bundle, level.FREEZING, tmp_path / "cache")
     compiled = Path(launch.command[-1], level.COMPILED)

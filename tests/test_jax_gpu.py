@@ -35,13 +35,15 @@ def runs() -> bool:
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not runs(), reason="JAX has no GPU")]
 WORKERS = [
-    pytest.param((mode, precision), id=f"{mode}-{precision}")
-    for mode, precision in (
-        ("infer", "ieee"),
-        ("train", "ieee"),
-        ("infer", "bf16"),
-        ("train", "bf16"),
-        ("train", "fp16"),
+    pytest.param((level, mode, precision), id=f"{level}-{mode}-{precision}")
+    for level, mode, precision in (
+        ("jax", "infer", "ieee"),
+        ("jax", "train", "ieee"),
+        ("jax", "infer", "bf16"),
+        ("jax", "train", "bf16"),
+        ("jax", "train", "fp16"),
+        ("jax:freezing", "infer", "ieee"),
+        ("jax:freezing", "infer", "bf16"),
     )
 ]
 
@@ -56,8 +58,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def conversation(
     request: pytest.FixtureRequest, workshop: Path
 ) -> Iterator[Callable[[], Conversation]]:
-    mode, precision = request.param
-    with kept_loaded(gpu_subject(workshop, "jax", mode, precision)) as loaded:
+    level, mode, precision = request.param
+    with kept_loaded(gpu_subject(workshop, level, mode, precision)) as loaded:
         yield loaded
 
 
@@ -136,10 +138,11 @@ def test_a_precision_is_in_force(
 @pytest.mark.parametrize("precision", ["default", "tf32", "bf16", "fp16"])
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_lenet5_matches_and_is_timed(mode: Mode, precision: Precision, tmp_path: Path) -> None:
+    levels = ["eager", "jax", *(["jax:freezing"] if mode == "infer" else [])]
     result = golow.compare(
         "lenet5",
         mode=mode,
-        levels=["eager", "jax"],
+        levels=levels,
         batch=64,
         device="cuda",
         precision=precision,
@@ -148,7 +151,7 @@ def test_lenet5_matches_and_is_timed(mode: Mode, precision: Precision, tmp_path:
         cache=tmp_path,
     )
     found = {run.level: (run.check.verdict, run.check.reason) for run in result.comparison.runs}
-    assert found == dict.fromkeys(("eager", "jax"), ("match", ""))
+    assert found == dict.fromkeys(levels, ("match", ""))
     for run in result.comparison.runs:
         assert run.time is not None
         assert all(block.device_ns for block in run.blocks)

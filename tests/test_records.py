@@ -144,6 +144,7 @@ def examples() -> dict[str, Node]:
             "parameter": x, "square": x, "momentum": None, "gradient": x, "learning_rate": x,
             "smoothing": 0.99, "epsilon": 1e-8, "factor": 0.0, "weight_decay": 0.0, "clip": x,
         },
+        "roll": {"x": x, "axes": (0, 1), "starts": (1, 2)},
         "scatter": {"x": x, "index": x, "source": x, "axis": 0, "add": True},
         "sgd_update": {
             "parameter": x, "momentum": x, "gradient": x, "learning_rate": x, "factor": 0.9,

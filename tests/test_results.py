@@ -53,7 +53,7 @@ def test_a_wrong_element_anywhere_is_noticed(place: int) -> None:
     assert abs(weighted_sum([output]) - before) > 1e-4
 
 
-def test_a_large_output_takes_no_memory_of_its_size() -> None:
+def test_nothing_but_the_weights_takes_memory() -> None:
     output = np.ones(10_000_000, np.float32)
     tracemalloc.start()
     try:
@@ -62,4 +62,4 @@ def test_a_large_output_takes_no_memory_of_its_size() -> None:
     finally:
         tracemalloc.stop()
     print(f"{peak / output.nbytes:.2f} of the output's bytes")
-    assert peak < 0.5 * output.nbytes
+    assert peak < 1.1 * output.nbytes

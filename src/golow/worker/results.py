@@ -8,14 +8,12 @@ about L sqrt(N / 3), wherever the errors are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-# Elements whose weights are computed together, in the processor's cache, and how often these are
-# remembered: 16 MiB. For the outputs of a text model all weights would take 200 MB and more.
-BLOCK, BLOCKS_REMEMBERED = 1 << 15, 128
+BLOCK = 1 << 15  # elements whose weights are computed together, in the processor's cache
 
 
 def weights(start: int, count: int) -> npt.NDArray[np.float32]:
@@ -27,7 +25,7 @@ def weights(start: int, count: int) -> npt.NDArray[np.float32]:
     found = np.empty(count, np.float32)
     for first in range(0, count, BLOCK):
         part = found[first : first + BLOCK]
-        part[:] = _block(start + first, part.size)
+        part[:] = _computed(start + first, part.size)
     return found
 
 
@@ -38,13 +36,12 @@ def weighted_sum(outputs: Sequence[npt.NDArray[np.generic]]) -> float:
         flat = output.ravel()
         for first in range(0, flat.size, BLOCK):
             part = flat[first : first + BLOCK].astype(np.float32, copy=False)
-            total += float(np.dot(part, _block(start + first, part.size)))
+            total += float(np.dot(part, _remembered(start + first, part.size)))
         start += flat.size
     return total
 
 
-@lru_cache(BLOCKS_REMEMBERED)
-def _block(start: int, count: int) -> npt.NDArray[np.float32]:
+def _computed(start: int, count: int) -> npt.NDArray[np.float32]:
     with np.errstate(over="ignore"):
         hashed = np.arange(start, start + count, dtype=np.uint32)
         hashed *= np.uint32(0x9E3779B1)
@@ -55,3 +52,7 @@ def _block(start: int, count: int) -> npt.NDArray[np.float32]:
     # Half of the range less, as a signed number: nothing is rounded before the conversion.
     signed = (hashed ^ np.uint32(1 << 31)).view(np.int32)
     return signed.astype(np.float32) * np.float32(2.0**-31)
+
+
+# An iteration of a text model on many cores takes less time than all weights take to be computed.
+_remembered = cache(_computed)

@@ -23,7 +23,7 @@ class Frozen(Execution):
         super().load(read)
         self._leaves = ()
         if stale is not None:
-            # Not for the cache: it would get the weights of every epoch of a training.
+            # Not for the cache: it would get the weights of every state that is restored.
             jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
             self._program("infer", self._shapes)
 

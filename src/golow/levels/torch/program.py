@@ -28,7 +28,7 @@ from golow.record import LayerTime, Mode, Unsupported
 from golow.worker.feed import Feed
 from golow.worker.loss_scale import settle_loss_scale
 from golow.worker.protocol import CopiesReport, LoadReport, Marks, Stopwatch
-from golow.worker.results import weighted_sum, weights
+from golow.worker.results import weights
 from golow.workload.bundle import Bundle
 
 
@@ -278,9 +278,6 @@ class TorchProgram(TorchStep):
     def _weighted_sum(self) -> Tensor:
         last = self._last
         leaves = [last] if isinstance(last, Tensor) else leaves_of(last)
-        if self.device.type == "cpu":
-            arrays = [leaf.to(torch.float32).numpy() for leaf in leaves]
-            return torch.tensor(weighted_sum(arrays), dtype=torch.float64)
         if self._weights is None:
             starts = itertools.accumulate((leaf.numel() for leaf in leaves), initial=0)
             self._weights = [

@@ -66,6 +66,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
     from golow.lower.releasing import release_activations
     from golow.lower.rms_norm import name_rms_norm
+    from golow.lower.rolls import name_rolls
     from golow.lower.stem import block_first_convolution
     from golow.lower.vendor import vendor_passes
 
@@ -73,11 +74,13 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         fuse_batch_norm_activation,
         fuse_gradient_sum,
         name_rms_norm,
+        name_rolls,
     )
     if workload.mode == "infer":
         further = (
             block_first_convolution,
             name_rms_norm,
+            name_rolls,
             release_activations,
             join_linear_layers,
         )

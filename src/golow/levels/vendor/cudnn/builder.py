@@ -321,7 +321,7 @@ class Builder(StepList):
         group = self._groups.get(reference.name, reference.name)
         if group in self._gradients:
             return False
-        in_arena = self._buffers[self.tensor(reference).buffer].place == "arena"
+        in_arena = self._buffers[self.view(reference).buffer].place == "arena"
         return in_arena and self._last_reads.get(group, -1) <= self.position
 
     def reads_once(self, reference: Ref) -> bool:

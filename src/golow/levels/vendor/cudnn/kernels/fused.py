@@ -47,13 +47,15 @@ def fused(
     inputs: Sequence[View],
     outputs: Sequence[Written],
     shape: Sequence[int],
+    keeps: int | None = None,
 ) -> Kernel:
     """Pointers: the inputs -> the outputs; all are seen at the indices of ``shape``.
 
     Expressions are C over the inputs, whose names are `input_name`, and earlier statements: floats,
     or integers as their types say. Pointers are multiples of 16 bytes; a view may start at any
-    element. An output may be an input that is seen in the same way. Raises ValueError without
-    outputs.
+    element. An output may be an input that is seen in the same way. keeps: the input which, where
+    it is true, leaves such an output as it is; nothing else is read there if it is the same for all
+    elements of a thread. Raises ValueError without outputs.
     """
     if not outputs:
         raise ValueError("a kernel without outputs")
@@ -66,7 +68,9 @@ def fused(
     ]
     numbers = list(numbers_of(names, views, axes))
     index = np.uint32 if reach(views, axes) < WIDE else np.uint64
-    read = read_of(names, views, accesses, axes, len(inputs))
+    read = list(read_of(names, views, accesses, axes, len(inputs)))
+    if keeps is not None and accesses[keeps] == "same":
+        read = [read.pop(keeps), f"if ({names[keeps]}) continue;", *read]
     lines = (
         f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
         f"#define WIDTH {width}",

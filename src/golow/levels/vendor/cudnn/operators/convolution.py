@@ -12,6 +12,7 @@ from golow.levels.vendor.cudnn.elementwise import activated
 from golow.levels.vendor.cudnn.epilogue import activating, pass_ns
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
+from golow.levels.vendor.cudnn.patches import as_patches, is_faster, patches
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import add_up
@@ -43,7 +44,11 @@ def convolution(build: Builder, arguments: Convolution) -> None:
         activation=arguments.activation if clip is None else None,
     )
     done, engine = _fused(build, whole)
-    reads = [_image(build, arguments.x, done), _weight(build, arguments.weight, done)]
+    image = _image(build, arguments.x, done)
+    problem = as_patches(done)
+    if problem is not None and is_faster(build.engines, problem, done):
+        image, engine = patches(build, image, done), build.engine_for(problem)
+    reads = [image, _weight(build, arguments.weight, done)]
     if done.bias and arguments.bias is not None:
         # The libraries take the bias in the type of the products, golow's own kernels in float32.
         own = isinstance(engine, OwnConvolution)

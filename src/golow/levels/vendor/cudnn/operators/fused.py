@@ -12,7 +12,7 @@ from golow.levels.vendor.cudnn.operators.pointwise import (
     FLOATING,
     stored_in,
 )
-from golow.levels.vendor.cudnn.steps import Tensor, aligned, is_dense
+from golow.levels.vendor.cudnn.steps import Tensor, aligned
 from golow.levels.vendor.expressions import Name, expression
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
@@ -54,7 +54,7 @@ def build_fused(build: Builder, arguments: Fused) -> None:
         places.append(base)
         strides = result.layout.strides(shape)
         written.append(Written(values[name].text, View(result.dtype, strides, start)))
-    kernel = fused(statements, views, written, shape)
+    kernel = fused(statements, views, written, shape, _keeps(build, arguments, parts, results))
     build.kernel(kernel, seen, places, names=tuple(_names(arguments, parts)))
     for index, result in enumerate(results):
         build.define(index, result)
@@ -132,11 +132,27 @@ def _in_place(
     for reference in arguments.inputs:
         tensor = build.view(reference)
         alike = tensor.shape == build.output().shape and tensor.layout == layout
-        alike = alike and is_dense(tensor) and tensor.offset == 0
+        alike = alike and fills_memory(tensor.layout, tensor.shape) and tensor.offset == 0
         used = any(tensor.buffer == other.buffer for other in taken)
         if alike and not used and build.dies(reference) and build.reads_once(reference):
             return tensor
     return None
+
+
+def _keeps(
+    build: Builder, arguments: Fused, parts: Sequence[Node], results: Sequence[Tensor]
+) -> int | None:
+    """The input that leaves the result as it is where it is true: the condition under which an
+    operand stays in its own memory."""
+    function = Pointwise.of(parts[0]) if len(parts) == 1 else None
+    if function is None or function.function != "choose":
+        return None
+    names = [group.input_name(index) for index in range(len(arguments.inputs))]
+    condition, kept = (
+        names.index(item.name) if isinstance(item, Ref) else None for item in function.operands[:2]
+    )
+    stays = kept is not None and build.view(arguments.inputs[kept]) == results[0]
+    return condition if stays else None
 
 
 # ---------------------------------------------------------------- expressions

@@ -1,0 +1,113 @@
+"""Convolutions whose windows lie side by side, as products of patches at `cudnn`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from cuda_on_cpu import Machine
+from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.steps import Built
+from test_cudnn_plans import AskedEngines, lowered
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+FOLDER = Path(tempfile.mkdtemp(prefix="golow-patches-"))
+
+
+class Timed(AskedEngines):
+    """Engines that were timed: a convolution takes 100 us, a product so many."""
+
+    times = True
+
+    class gpu:
+        @staticmethod
+        def plain_ns(transferred: int, flops: int) -> float:
+            return 3000.0
+
+    def __init__(self, product: float) -> None:
+        super().__init__()
+        self.product = product
+
+    def time_of(self, operation: Convolution | Problem) -> float:
+        return 1e3 * (self.product if isinstance(operation, Problem) else 100)
+
+
+def planned(layer: nn.Module, engines: AskedEngines, side: int = 16) -> Built:
+    graph = lowered(nn.Sequential(layer), "infer", (2, 3, side, side))
+    return build_plan(graph, cast("Engines", engines), TYPES["ieee"], 4)
+
+
+def operations(made: Built) -> list[str]:
+    return [step.operation for step in made.plan.steps if step.operation != "fetch"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "taken"),
+    [
+        (nn.Conv2d(3, 8, 8, stride=8), True),
+        (nn.Conv2d(3, 8, 16, stride=16, bias=False), True),
+        (nn.Conv2d(3, 8, 4, stride=4), False),  # small windows: only timing tells
+        (nn.Conv2d(3, 8, 8, stride=4), False),  # they overlap
+        (nn.Conv2d(3, 8, 8, stride=8, padding=4), False),
+        (nn.Conv2d(3, 9, 8, stride=8, groups=3), False),
+    ],
+)
+def test_large_windows_side_by_side_are_a_product(layer: nn.Module, taken: bool) -> None:
+    engines = AskedEngines()
+    made = planned(layer, engines)
+    assert ("reshape" in operations(made)) == taken
+    # An engine for the convolution is asked for in any case.
+    assert any(isinstance(item, Problem) for item in engines.operations) == taken
+
+
+def test_an_image_that_is_not_covered_is_no_product() -> None:
+    assert "reshape" not in operations(planned(nn.Conv2d(3, 8, 8, stride=8), AskedEngines(), 20))
+
+
+@pytest.mark.parametrize(("product", "taken"), [(94.0, True), (96.0, False)])
+def test_the_faster_one_is_taken(product: float, taken: bool) -> None:
+    """The copy takes 3 us and a launch."""
+    made = planned(nn.Conv2d(3, 8, 4, stride=4), Timed(product))
+    assert ("reshape" in operations(made)) == taken
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    kernel=st.sampled_from([(8, 8), (16, 4), (2, 32)]), down=st.integers(1, 3),
+    across=st.integers(1, 2), channels=st.integers(1, 5), seed=st.integers(0, 9),
+)  # fmt: skip
+def test_patches_times_the_weight_is_the_convolution(
+    kernel: tuple[int, int], down: int, across: int, channels: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    layer = nn.Conv2d(channels, 4, kernel, stride=kernel, bias=False)
+    x = torch.randn(2, channels, down * kernel[0], across * kernel[1])
+    graph = lowered(nn.Sequential(layer), "infer", tuple(x.shape))
+    machine = Machine(build_plan(graph, cast("Engines", AskedEngines()), TYPES["ieee"], 1), FOLDER)
+    built = machine.built
+    machine.write(built.inputs["input", "0"], x.numpy())
+    product = next(k for k, s in enumerate(built.plan.steps) if s.operation == "convolution")
+    for call in built.calls[:product]:
+        assert machine.call(call)
+    read = built.calls[product].arguments[0]
+    assert read is not None
+    rows = torch.from_numpy(machine.read(read)).flatten(0, 2).flatten(1)
+    padded = rows.shape[1] // (kernel[0] * kernel[1])  # channels in memory
+    weight = functional.pad(layer.weight, (0, 0, 0, 0, 0, padded - channels))
+    found = rows @ weight.permute(0, 2, 3, 1).flatten(1).T
+    wanted = functional.conv2d(x, layer.weight, stride=kernel)
+    found = found.unflatten(0, (2, down, across)).permute(0, 3, 1, 2)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
