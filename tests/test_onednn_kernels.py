@@ -116,6 +116,19 @@ def test_rows_of_softmax(shape: tuple[int, int], log: bool) -> None:
     np.testing.assert_allclose(inner, leaf.grad, rtol=1e-5, atol=2e-6)
 
 
+def test_softmax_makes_no_denormals_of_a_mask() -> None:
+    x = np.random.default_rng(0).standard_normal((64, 49)).astype(np.float32)
+    x[:, 20:] -= np.linspace(80, 120, 29, dtype=np.float32)
+    y = np.empty_like(x)
+    run(rows.softmax(*x.shape, log=False), x, y)
+    least = np.finfo(np.float32).tiny
+    wanted = torch.from_numpy(x).double().softmax(-1).numpy()
+    assert ((wanted > 0) & (wanted < least)).any()
+    # A term that is normal may still be divided to a denormal.
+    assert (y[wanted * 49 < least] == 0).all()
+    np.testing.assert_allclose(y[wanted > 2 * least], wanted[wanted > 2 * least], rtol=4e-6)
+
+
 def test_rows_without_an_answer_are_pytorchs() -> None:
     x = np.zeros((4, 5), np.float32)
     x[0], x[1, 2], x[2, 0], x[3, 1] = -np.inf, np.nan, np.inf, -np.inf

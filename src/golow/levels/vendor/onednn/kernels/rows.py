@@ -16,7 +16,7 @@ SOFTMAX = """
     double sum = 0;
     #pragma omp simd reduction(+ : sum)
     for (long k = 0; k < columns; k++) {
-      const float term = expf(x[k] - most);
+      const float term = exp_of_term(x[k] - most);
       y[k] = term;
       sum += term;
     }
@@ -30,7 +30,7 @@ LOG_SOFTMAX = """
     for (long k = 0; k < columns; k++) most = x[k] > most ? x[k] : most;
     double sum = 0;
     #pragma omp simd reduction(+ : sum)
-    for (long k = 0; k < columns; k++) sum += expf(x[k] - most);
+    for (long k = 0; k < columns; k++) sum += exp_of_term(x[k] - most);
     const double log = __builtin_log(sum);
     #pragma omp simd
     for (long k = 0; k < columns; k++) y[k] = static_cast<float>((x[k] - most) - log);
@@ -49,7 +49,7 @@ LOG_SOFTMAX_BACKWARD = """
     for (long k = 0; k < columns; k++) sum += x[k];
     const float total = static_cast<float>(sum);
     #pragma omp simd
-    for (long k = 0; k < columns; k++) y[k] = x[k] - expf(result[k]) * total;
+    for (long k = 0; k < columns; k++) y[k] = x[k] - exp_of_term(result[k]) * total;
 """
 
 
