@@ -43,8 +43,10 @@ INLINE float power_of_two(int n) { return __int_as_float((int)((unsigned)(n + 12
 // Cody and Waite's reduction to |r| <= log(2) / 2, where seven terms of the series leave 6e-9 (J.-M.
 // Muller, Elementary Functions, chapters 3 and 11). 2^n is multiplied in two steps, because it may be
 // no normal number when the result is one, or still a denormal. At most 1.1 units in the last place off.
+// What is masked, -inf, does not go that way: a product that underflows costs a hundred others.
 INLINE float vector_exp(float x) {
-  const float bounded = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  const bool nothing = x < -104.0f;
+  const float bounded = nothing ? 0.0f : x > 89.0f ? 89.0f : x;
   const float whole = rintf(bounded * 1.44269504088896341f);
   const float rest = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
   float sum = 1.98412698e-4f;
@@ -56,7 +58,8 @@ INLINE float vector_exp(float x) {
   sum = sum * (rest * rest) + rest + 1.0f;
   const int n = (int)(x != x ? 0.0f : whole);
   const int half = n >> 1;
-  return sum * power_of_two(half) * power_of_two(n - half);
+  const float result = sum * power_of_two(half) * power_of_two(n - half);
+  return nothing ? 0.0f : result;
 }
 
 // Cephes' tanhf (https://www.netlib.org/cephes/): a polynomial near zero, elsewhere by exp. At most 1.4
