@@ -77,6 +77,20 @@ def test_an_image_that_is_not_covered_is_no_product() -> None:
     assert "reshape" not in operations(planned(nn.Conv2d(3, 8, 8, stride=8), AskedEngines(), 20))
 
 
+@pytest.mark.parametrize(("window", "taken"), [(8, True), (4, False)])
+def test_the_gradient_of_the_weight_is_a_product(window: int, taken: bool) -> None:
+    """That of a bias stays a sum, and that of an image, which windows share, a convolution."""
+    layers = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, window, stride=window), nn.Flatten()
+    graph = lowered(nn.Sequential(*layers), "train", (2, 3, 16, 16))
+    engines = AskedEngines()
+    made = build_plan(graph, cast("Engines", engines), TYPES["ieee"], 4)
+    assert operations(made).count("reshape") == 1 + 2 * taken  # one flattens
+    asked = [item for item in engines.operations if isinstance(item, Problem)]
+    pixels = (16 // window) ** 2 * 2
+    wanted = {(pixels, 8, 8 * window**2, False), (8, 8 * window**2, pixels, True)}
+    assert {(p.m, p.n, p.k, p.transpose_a) for p in asked} == (wanted if taken else set())
+
+
 @pytest.mark.parametrize(("product", "taken"), [(94.0, True), (96.0, False)])
 def test_the_faster_one_is_taken(product: float, taken: bool) -> None:
     """The copy takes 3 us and a launch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
 
@@ -16,9 +17,12 @@ def default_threads(root: Path = Path("/")) -> int:
 
 
 def keep_to(count: int) -> None:
-    """Let this process, and the threads that it starts from now on, run on that many hardware
-    threads only: for a library whose threads cannot be counted otherwise."""
-    os.sched_setaffinity(0, spread(sorted(os.sched_getaffinity(0)), count))
+    """Let this process, with the threads that imports have started and those to come, run on that
+    many hardware threads only: for a library whose threads cannot be counted otherwise."""
+    chosen = spread(sorted(os.sched_getaffinity(0)), count)
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread.name), chosen)
 
 
 def spread(threads: Sequence[int], count: int, root: Path = Path("/")) -> list[int]:

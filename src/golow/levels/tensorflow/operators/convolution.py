@@ -36,14 +36,15 @@ def _depthwise(writer: Writer, given: Convolution, channels: int) -> str:
     filters, _, rows, columns = writer.value(given.weight).shape
     shape = (rows, columns, channels, filters // channels)
     weight = f"tf.reshape({writer.filter(given.weight)}, {shape})"
-    x, padding = writer.image(given.x), _padding(given.padding)
+    x = writer.image(given.x)
+    if any(given.padding):  # TensorFlow 2.21 fuses bias and convolution, and aborts if that pads
+        x = f"tf.pad({x}, {_padding(given.padding)})"
     if given.dilation == (1, 1):
         strides = (1, *given.stride, 1)
-        return f"tf.nn.depthwise_conv2d({x}, {weight}, {strides}, {padding})"
+        return f'tf.nn.depthwise_conv2d({x}, {weight}, {strides}, "VALID")'
     # With gaps in the kernel it has no strides.
     call = (
-        f"tf.nn.depthwise_conv2d({x}, {weight}, (1, 1, 1, 1), {padding}, "
-        f"dilations={given.dilation})"
+        f'tf.nn.depthwise_conv2d({x}, {weight}, (1, 1, 1, 1), "VALID", dilations={given.dilation})'
     )
     if given.stride == (1, 1):
         return call

@@ -1,5 +1,5 @@
-"""Convolutions whose windows lie side by side, as a product of their patches: the first layers of
-vision transformers. cuDNN's engines for them take several times as long."""
+"""Convolutions whose windows lie side by side, and the gradients of their weights, as a product of
+patches: the first layers of vision transformers. cuDNN's engines take several times as long."""
 
 from __future__ import annotations
 
@@ -23,31 +23,40 @@ LARGE = 64  # pixels of a window from which on the product is taken without timi
 
 
 def as_patches(operation: Convolution) -> Problem | None:
-    """Return the product of all patches, [pixels of the result, R * S * C], with the weight; None
-    if windows overlap or do not cover the image, or something else than relu follows."""
-    rows, columns = operation.kernel
-    _, channels, height, width = operation.image
-    beside = operation.stride == operation.kernel and not any(operation.padding)
-    covered = height % rows == 0 and width % columns == 0
+    """Return the product of all patches, [pixels of the result, R * S * C], with the weight, or
+    that of the result's gradient with them, which is the gradient of the weight. None if windows
+    overlap or do not cover the image, if something else than relu follows, or for the gradient of
+    the image."""
     follows = operation.clip not in (NO_CLIP, RELU) or operation.activation is not None
-    if not beside or not covered or follows or rows * columns == 1:
-        return None
-    if operation.groups > 1 or operation.dilation != (1, 1) or operation.direction != "forward":
+    if follows or operation.direction == "backward_data" or not _lie_side_by_side(operation):
         return None
     images, filters, *pixels = operation.output
+    rows = images * math.prod(pixels)
+    columns = math.prod(operation.kernel) * operation.image[1]
+    of_weight = operation.direction == "backward_weight"
     return Problem(
-        m=images * math.prod(pixels),
-        n=filters,
-        k=rows * columns * channels,
+        m=filters if of_weight else rows,
+        n=columns if of_weight else filters,
+        k=rows if of_weight else columns,
         dtype=operation.dtype,
         result=operation.result,
         arithmetic=operation.arithmetic,
-        transpose_b=True,
+        transpose_a=of_weight,
+        transpose_b=not of_weight,
         bias=operation.bias,
         residual=operation.residual,
         relu=operation.clip == RELU,
         alignment=TENSOR_ALIGNMENT,
     )
+
+
+def _lie_side_by_side(operation: Convolution) -> bool:
+    """Whether windows of several pixels cover the image, each pixel once."""
+    sizes = zip(operation.image[2:], operation.kernel, strict=True)
+    covered = all(size % window == 0 for size, window in sizes)
+    beside = operation.stride == operation.kernel and not any(operation.padding)
+    plain = operation.groups == 1 and operation.dilation == (1, 1)
+    return covered and beside and plain and operation.kernel != (1, 1)
 
 
 def is_faster(engines: Engines, problem: Problem, operation: Convolution) -> bool:

@@ -113,10 +113,14 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
     )
     if of_weight:
         done = msgspec.structs.replace(plain, direction="backward_weight")
-        engine = _engine(build, done)
+        engine, image = _engine(build, done), _image(build, arguments.x, done)
         dtype = "float32" if isinstance(engine, OwnConvolution) else done.result
+        reads = [image, outer]
+        problem = as_patches(done) if outer.layout.channels == outer.shape[1] else None
+        if problem is not None and is_faster(build.engines, problem, done):
+            reads, engine = [outer, patches(build, image, done)], build.engine_for(problem)
+            dtype = problem.result
         result = build.result(1, Layout(dtype, "channels_last", done.weight[1]))
-        reads = [_image(build, arguments.x, done), outer]
         build.engine(engine, reads, [result], "convolution_backward_weight", _leaves_room(done))
         build.define(1, result)
     if of_x:
