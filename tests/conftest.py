@@ -4,6 +4,7 @@ wait for cores that the other tests use, spinning. The window that tests of page
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 @pytest.fixture(scope="module")
 def forked(fork_server: ForkServer) -> Iterator[None]:
-    """The workers of this module are forked from a process that has imported torch."""
-    with forked_workers(fork_server):
+    """The workers of this module are forked from a process that has imported torch, but on a machine
+    with a GPU, which a forked process cannot use."""
+    with nullcontext() if torch.cuda.is_available() else forked_workers(fork_server):
         yield
