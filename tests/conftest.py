@@ -32,7 +32,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 @pytest.fixture(scope="module")
 def forked(fork_server: ForkServer) -> Iterator[None]:
-    """The workers of this module are forked from a process that has imported torch, but on a machine
-    with a GPU, which a forked process cannot use."""
+    """The workers of this module are forked from a process that has imported torch; but a process
+    that was forked cannot use a GPU."""
     with nullcontext() if torch.cuda.is_available() else forked_workers(fork_server):
         yield
