@@ -82,7 +82,8 @@ def test_an_activation_joins_the_functions_after_it(name: str) -> None:
     engines = cast("Engines", AskedEngines())
     steps = Counter(s.operation for s in build_plan(graph, engines, TYPES["bf16"], 1).plan.steps)
     assert steps["fused"] == 1
-    assert steps["linear"] + steps["convolution"] == 2
+    # Both layers of a gate read the same input, so linear ones are one product.
+    assert steps["linear"] + steps["convolution"] == (1 if name in ("SwiGLU", "both") else 2)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     follow(graph, engines, tensors, FOLDER)
 
@@ -100,4 +101,4 @@ def test_steps_of_llama() -> None:
     steps = Counter((step.operation, step.modules[0]) for step in made.plan.steps)
     for layer in range(6):
         assert steps["linear", f"model.layers.{layer}.mlp.gate_proj"] == 1
-    assert sum(n for (operation, _), n in steps.items() if operation == "linear") == 43
+    assert sum(n for (operation, _), n in steps.items() if operation == "linear") == 25
