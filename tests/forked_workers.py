@@ -37,7 +37,6 @@ SCRIPTS = ("cheats.py", "planted.py", "planted_levels.py", "planted_draws.py")
 # Set anew in a forked worker. All others may have been read by what is imported already.
 FREE = ("TORCHINDUCTOR_CACHE_DIR", "PYTEST_", "GOLOW_", "PYTHONPATH", "PWD", "COLUMNS", "LINES")
 LARGEST = 1 << 20  # bytes of a request
-ANSWERED = 120.0  # seconds, in which the server must have imported torch and forked
 # What torch's compiler reads when it is imported; says nothing to a level that does not compile.
 COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_FREEZING": "0"}
 
@@ -49,7 +48,6 @@ class ForkServer:
         self.environment = {**worker_environment(sys.executable, 1, {}), **COMPILER}
         self._process: subprocess.Popen[bytes] | None = None
         self._socket, self._far = socket.socketpair()
-        self._socket.settimeout(ANSWERED)
 
     def can_fork(self, command: list[str], environment: Mapping[str, str]) -> bool:
         """Whether it would run that command as a new interpreter does."""
