@@ -19,7 +19,7 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.loss_gradient import LossGradient
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.record import Precision
-from test_cudnn_plans import AskedEngines, built, lowered
+from test_cudnn_plans import AskedEngines, TimedEngines, built, lowered
 from test_cudnn_refusals import given, node, value
 
 if TYPE_CHECKING:
@@ -152,25 +152,10 @@ def test_a_depthwise_convolution_takes_its_activation_in() -> None:
     assert asked.activation is not None and asked.activation.name == "silu"
 
 
-class Timed(AskedEngines):
-    """Engines that were timed: what has a bias is slow."""
-
-    times = True
-
-    class gpu:
-        """A GPU whose passes over memory take no time."""
-
-        @staticmethod
-        def plain_ns(transferred: int, flops: int) -> float:
-            return 0.0
-
-    def time_of(self, operation: products.Convolution) -> float:
-        return 1e6 if operation.bias else 1e3
-
-
 def test_a_convolution_alone_gets_bias_and_activation_in_a_pass() -> None:
     module = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.SiLU())
-    engines = Timed()
+    # What has a bias is slow, and passes over memory take no time.
+    engines = TimedEngines(lambda operation: 1e6 if operation.bias else 1e3, passed=0.0)
     graph = lowered(module, "infer", (2, 8, 6, 6))
     made = build_plan(graph, cast("Engines", engines), TYPES["ieee"], 4)
     (asked,) = engines.operations

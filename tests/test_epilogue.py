@@ -16,30 +16,21 @@ from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.steps import Built
 from golow.levels.vendor.formulas import formulas
 from golow.lower.graph import Activation
-from test_cudnn_plans import AskedEngines, lowered
+from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
 
-class Timed(AskedEngines):
-    """Engines that were timed; with an activation they take so many nanoseconds, without 1000, and
-    a pass over memory takes 3000 more than a launch."""
+def timed(activating: float) -> TimedEngines:
+    """With an activation they take so many nanoseconds, without 1000, and a pass over memory takes
+    3000 more than a launch."""
 
-    times = True
-
-    class gpu:
-        @staticmethod
-        def plain_ns(transferred: int, flops: int) -> float:
-            return 3000.0
-
-    def __init__(self, activating: float) -> None:
-        super().__init__()
-        self.activating = activating
-
-    def time_of(self, operation: products.Convolution | Problem) -> float:
+    def nanoseconds(operation: products.Convolution | Problem) -> float:
         alone = isinstance(operation, Problem) or operation.activation is None
-        return 1000.0 if alone else self.activating
+        return 1000.0 if alone else activating
+
+    return TimedEngines(nanoseconds)
 
 
 def planned(activation: nn.Module, engines: AskedEngines, **layer: int) -> Built:
@@ -56,7 +47,7 @@ def asked(engines: AskedEngines) -> list[str]:
 
 @pytest.mark.parametrize("activation", [nn.SiLU(), nn.GELU(), nn.GELU("tanh"), nn.Sigmoid()])
 def test_the_faster_of_one_kernel_and_two_is_taken(activation: nn.Module) -> None:
-    fast, slow = Timed(5000.0), Timed(7000.0)
+    fast, slow = timed(5000.0), timed(7000.0)
     made = planned(activation, fast)
     assert [step.operation for step in made.plan.steps] == ["fetch", "convolution"]
     assert asked(fast)[0] in FUNCTIONS and len(asked(fast)) == 1
@@ -69,7 +60,7 @@ def test_the_faster_of_one_kernel_and_two_is_taken(activation: nn.Module) -> Non
 def test_a_linear_layer_with_its_activation_is_a_convolution_of_pixels(bias: bool) -> None:
     module = nn.Sequential(nn.Linear(16, 24, bias=bias), nn.GELU(), nn.Linear(24, 8))
     graph = lowered(module, "infer", (4, 5, 16))
-    fast, slow = Timed(5000.0), Timed(7000.0)
+    fast, slow = timed(5000.0), timed(7000.0)
     for engines, passes in ((fast, 0), (slow, 1)):
         made = build_plan(graph, cast("Engines", engines), TYPES["bf16"], 4)
         steps = [step.operation for step in made.plan.steps]
@@ -88,7 +79,7 @@ def test_without_timing_they_are_apart() -> None:
 
 
 def test_what_no_engine_could_compute_is_apart() -> None:
-    engines = Timed(float("inf"))
+    engines = timed(float("inf"))
     made = planned(nn.SiLU(), engines)
     assert [step.operation for step in made.plan.steps][1:] == ["convolution", "convolution"]
     assert asked(engines) == [""]
@@ -96,7 +87,7 @@ def test_what_no_engine_could_compute_is_apart() -> None:
 
 @pytest.mark.parametrize("activation", [nn.Hardswish(), nn.ELU(), nn.LeakyReLU()])
 def test_other_activations_are_not_asked_for(activation: nn.Module) -> None:
-    engines = Timed(0.0)
+    engines = timed(0.0)
     planned(activation, engines)
     assert asked(engines) == [""]
 

@@ -116,11 +116,11 @@ def kernel_for(
     shape: tuple[int, ...], source: str, result: str, log: bool
 ) -> tuple[Kernel, list[View]]:
     """softmax(x + b + m): b repeats along the first axis, and m, in float32, along the second."""
-    repeats = (0, *(shape[2] * shape[1] // shape[1], 1)) if len(shape) == 3 else (0, 1)
+    repeats = (0, shape[2], 1) if len(shape) == 3 else (0, 1)
     rows = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
     views = [
         View(source, rows),
-        View(source, (*repeats[:-1], 1), 3),
+        View(source, repeats, 3),
         View("float32", (*[0] * (len(shape) - 1), 1)),
     ]
     total = [Statement("t0", source, "x0 + x1"), Statement("t1", source, "t0 + x2")]

@@ -17,9 +17,8 @@ from cuda_on_cpu import Machine
 from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.steps import Built
-from test_cudnn_plans import AskedEngines, lowered
+from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -27,22 +26,11 @@ if TYPE_CHECKING:
 FOLDER = Path(tempfile.mkdtemp(prefix="golow-patches-"))
 
 
-class Timed(AskedEngines):
-    """Engines that were timed: a convolution takes 100 us, a product so many."""
-
-    times = True
-
-    class gpu:
-        @staticmethod
-        def plain_ns(transferred: int, flops: int) -> float:
-            return 3000.0
-
-    def __init__(self, product: float) -> None:
-        super().__init__()
-        self.product = product
-
-    def time_of(self, operation: Convolution | Problem) -> float:
-        return 1e3 * (self.product if isinstance(operation, Problem) else 100)
+def timed(product: float) -> TimedEngines:
+    """A convolution takes 100 us, a product so many, a pass over memory 3 and a launch."""
+    return TimedEngines(
+        lambda operation: 1e3 * (product if isinstance(operation, Problem) else 100)
+    )
 
 
 def planned(layer: nn.Module, engines: AskedEngines, side: int = 16) -> Built:
@@ -93,8 +81,7 @@ def test_the_gradient_of_the_weight_is_a_product(window: int, taken: bool) -> No
 
 @pytest.mark.parametrize(("product", "taken"), [(94.0, True), (96.0, False)])
 def test_the_faster_one_is_taken(product: float, taken: bool) -> None:
-    """The copy takes 3 us and a launch."""
-    made = planned(nn.Conv2d(3, 8, 4, stride=4), Timed(product))
+    made = planned(nn.Conv2d(3, 8, 4, stride=4), timed(product))
     assert ("reshape" in operations(made)) == taken
 
 

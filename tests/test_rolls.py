@@ -27,6 +27,7 @@ from golow.record import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import torch_type
 from lowering import Case, count, records
+from many_networks import Function
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, lowered
 
@@ -36,15 +37,6 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
 FOLDER = Path(tempfile.mkdtemp(prefix="golow-rolls-"))
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 def named(function: Callable[[Tensor], Tensor], *shape: int) -> Graph:
@@ -112,6 +104,12 @@ def test_the_kernel_is_roll_of_torch(data: st.DataObject) -> None:
     x = memory.as_strided(shape, steps, start)
     wanted = x.roll([-starts[axis] for axis in axes], list(axes)) if axes else x
     assert result.as_strided(shape, rows).equal(wanted)
+
+
+def test_what_lies_far_away_takes_wide_indices() -> None:
+    near, far = View("float32", (4, 1)), View("float32", (2**31, 1))
+    for read, kind in ((near, "unsigned"), (far, "size_t")):
+        assert f"using Index = {kind};" in kernel_of(read, near, (3, 4), {0: 1}).code
 
 
 def test_it_compiles_for_a_gpu() -> None:

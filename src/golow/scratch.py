@@ -50,13 +50,15 @@ def scratch_folder() -> Iterator[Path]:
 def remove_abandoned() -> None:
     """Remove the folders of this user whose owners have ended without removing them."""
     for file in Path(tempfile.gettempdir()).glob(f"{PREFIX}*{LOCK}"):
-        lock = _taken(file)
-        if lock is not None:
-            try:
-                if _is_own(file.with_suffix("")):
-                    _delete(file)
-            finally:
-                lock.release()
+        # filelock answers a second interrupt with a group of exceptions, which nobody expects.
+        with _uninterrupted():
+            lock = _taken(file)
+            if lock is not None:
+                try:
+                    if _is_own(file.with_suffix("")):
+                        _delete(file)
+                finally:
+                    lock.release()
 
 
 @atexit.register

@@ -493,7 +493,8 @@ class Builder(StepList):
         if item.kind == "buffer":
             return self._kept_buffer(item)
         made = self.view(Ref(name=item.name))
-        if self._buffers[made.buffer].place == "arena" and is_rows_with_gaps(*made[1:3]):
+        own = self._buffers[made.buffer].place == "arena"
+        if own and is_rows_with_gaps(made.shape, made.layout):
             return made  # a copy of a text model's logits takes longer than several of its layers
         return self.tensor(Ref(name=item.name))
 

@@ -41,7 +41,7 @@ class WeightedSums:
 
     def __init__(self, execution: Execution) -> None:
         self._execution, self._gpu = execution, execution.gpu
-        self._parts = list(zip(_outputs(execution), kernels(execution), strict=True))
+        self._parts = list(zip(_outputs(execution), weighing_kernels(execution), strict=True))
         self._blocks = sum(kernel.grid[0] for _, kernel in self._parts)
         self._region = Region(ROOM * self._blocks * np.dtype(np.float64).itemsize)
 
@@ -86,7 +86,7 @@ class Aside:
         self._count = 0
 
 
-def kernels(execution: Execution) -> list[Kernel]:
+def weighing_kernels(execution: Execution) -> list[Kernel]:
     """What weighs each output, in their order."""
     found, first = [], 0
     for tensor in _outputs(execution):

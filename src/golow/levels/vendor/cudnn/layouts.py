@@ -108,7 +108,7 @@ def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
 def is_rows_with_gaps(shape: Sequence[int], layout: Layout) -> bool:
     """Whether a view is in PyTorch's order but for some elements between rows, at most a hundredth
     of all."""
-    if layout.order != "strided" or layout.steps[-1] != 1:
+    if layout.order != "strided" or layout.steps[-1:] != (1,):
         return False
     pairs = zip(layout.steps, layout.steps[1:], shape[1:], strict=False)
     in_order = all(step >= inner * size for step, inner, size in pairs)

@@ -24,7 +24,7 @@ from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.engines import Engines
 from golow.levels.vendor.cudnn.execution import Execution
 from golow.levels.vendor.cudnn.feeding import Collector, Intake
-from golow.levels.vendor.cudnn.keeping import Aside, Losses, WeightedSums, kernels
+from golow.levels.vendor.cudnn.keeping import Aside, Losses, WeightedSums, weighing_kernels
 from golow.levels.vendor.cudnn.kernels.loss_scale import SCALER
 from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.operators.dropout import CONTROL
@@ -80,7 +80,7 @@ class CuDnn(PlanProgram):
             notes += engines.notes
         self.gpu.compile([normalise(1, 1, 1, 1)])  # the code does not depend on the sizes
         if not self.train:
-            self.gpu.compile(kernels(self.execution))
+            self.gpu.compile(weighing_kernels(self.execution))
         self.gpu.synchronize()
         built_in = time.perf_counter() - building
         self.reset()

@@ -2,8 +2,6 @@
 // (golow/worker/results.py). LOCATE says where element i of the memory's order lies, `place`, and
 // which element of PyTorch's order it is, `element`. Each block writes one sum, in float64.
 
-constexpr int THREADS = 256;
-
 // From -1 to 1. The hash is the finalizer of MurmurHash3 (Austin Appleby, public domain).
 __device__ inline float weight_of(unsigned element) {
   unsigned hashed = element * 0x9E3779B1u;
@@ -13,10 +11,9 @@ __device__ inline float weight_of(unsigned element) {
   return static_cast<float>(hashed / 2147483648.0 - 1.0);
 }
 
-template <typename X>
+template <typename X, int THREADS>
 __global__ void weigh(const X* x, double* sums, Index count) {
   // grid: the number of sums
-  __shared__ double shared[THREADS];
   double sum = 0.0;
   const Index step = gridDim.x * THREADS;
 #pragma unroll 4
@@ -24,11 +21,6 @@ __global__ void weigh(const X* x, double* sums, Index count) {
     LOCATE
     sum += static_cast<float>(plain(x[place])) * weight_of(element);
   }
-  shared[threadIdx.x] = sum;
-  __syncthreads();
-  for (int half = THREADS / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-    __syncthreads();
-  }
-  if (threadIdx.x == 0) sums[blockIdx.x] = shared[0];
+  sum = reduce<THREADS>(sum, Sum());
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }

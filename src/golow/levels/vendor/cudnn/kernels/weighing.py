@@ -10,10 +10,12 @@ import numpy as np
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.elements import VALUES
 from golow.levels.vendor.cudnn.kernels.fused import WIDE, macro, reach
+from golow.levels.vendor.cudnn.kernels.geometry import THREADS
+from golow.levels.vendor.cudnn.kernels.rows import ROWS
 from golow.levels.vendor.views import Axes, View, merged_axes
 
 FILE = FOLDER / "weighing.cu"
-THREADS, MOST_BLOCKS = 256, 1024
+MOST_BLOCKS = 1024
 
 
 def weighing(view: View, shape: Sequence[int], first: int) -> Kernel:
@@ -34,7 +36,7 @@ def weighing(view: View, shape: Sequence[int], first: int) -> Kernel:
     blocks = min(max(-(-count // THREADS), 1), MOST_BLOCKS)
     wide = max(count + blocks * THREADS, reach([view], Axes(axes.sizes, axes.strides[1:]))) >= WIDE
     index = f"using Index = {'size_t' if wide else 'unsigned'};\n"
-    code = VALUES + index + macro("LOCATE", lines) + "\n\n"
-    expression = f"weigh<{C_TYPES[view.dtype]}>"
+    code = ROWS + VALUES + index + macro("LOCATE", lines) + "\n\n"
+    expression = f"weigh<{C_TYPES[view.dtype]}, {THREADS}>"
     scalars = ((np.uint64 if wide else np.uint32)(count),)
     return Kernel(FILE, expression, (blocks, 1, 1), (THREADS, 1, 1), scalars, 0, code)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
-from golow.levels.vendor.cudnn.kernels.fused import WIDE, macro
+from golow.levels.vendor.cudnn.kernels.fused import WIDE, macro, reach
 from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, flat
 from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory
 from golow.levels.vendor.cudnn.steps import aligned
 from golow.levels.vendor.implementation import Implementation
-from golow.levels.vendor.views import View
+from golow.levels.vendor.views import Axes, View
 from golow.lower.operators.roll import Roll
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def kernel_of(read: View, written: View, shape: Sequence[int], starts: Mapping[i
     lines.append(f"const Index place = {' + '.join(places)};")
     lines.append(f"const Index from = {' + '.join(sources)};")
     count = math.prod(shape)
-    index = np.uint32 if 2 * count < WIDE else np.uint64
+    far = reach((read, written), Axes(tuple(shape), (read.strides, written.strides)))
+    index = np.uint32 if far < WIDE else np.uint64
     text = (
         f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
         f"using X = {C_TYPES[read.dtype]};",

@@ -64,7 +64,7 @@ INLINE float exp_above(float lowest, float x) {
 }
 INLINE float vector_exp(float x) { return exp_above(-104.0f, x); }
 // Of softmax, whose largest term is 1: a term below the smallest normal number is zero. PyTorch keeps
-// such terms, but a product that reads them, from a mask of -100, takes ten times as long.
+// such terms, but products that read them, from masks of -100, take five times as long.
 INLINE float exp_of_term(float x) { return exp_above(-87.3365f, x); }
 
 // Cephes' tanhf (https://www.netlib.org/cephes/): a polynomial near zero, elsewhere by exp. At most 1.4
