@@ -13,10 +13,10 @@ from torch import nn
 
 from cuda_on_cpu import Machine
 from drawn_recurrences import KINDS
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.recurrent import NetworkEngine, Operand, RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import Lies, weight_places
 from golow.levels.vendor.cudnn.steps import Call, EngineCall
-from test_cudnn_plans import AskedEngines
 
 NAMES = {
     "input_weight": "weight_ih", "hidden_weight": "weight_hh", "input_bias": "bias_ih",
@@ -30,7 +30,7 @@ def documented(problem: RecurrentNetwork) -> tuple[int, Any]:
     """The space of weights in elements, and where the library's documentation says that each
     matrix and bias lies: all matrices, then all biases."""
     at, lies = 0, {}
-    gates = problem.gates
+    gates, item = problem.gates, ITEM_BYTES[problem.dtype]
     ends = range(problem.layers * problem.sides)
     for wanted in ("weight", "bias"):
         for end in ends:
@@ -38,10 +38,10 @@ def documented(problem: RecurrentNetwork) -> tuple[int, Any]:
             for first, kind in ((0, "input"), (gates, "hidden")):
                 shape = shapes.get(f"{kind}_{wanted}", (0,))  # type: ignore[call-overload]
                 for gate in range(gates):
-                    lies[end, first + gate, wanted] = Lies(4 * at, int(np.prod(shape)) // gates)
+                    lies[end, first + gate, wanted] = Lies(item * at, int(np.prod(shape)) // gates)
                     at += int(np.prod(shape)) // gates
             if wanted == "weight" and problem.projected:
-                lies[end, 8, wanted] = Lies(4 * at, problem.results * problem.hidden)
+                lies[end, 8, wanted] = Lies(item * at, problem.results * problem.hidden)
                 at += problem.results * problem.hidden
             at += GAP
     nothing = Lies(0, 0)
@@ -61,7 +61,7 @@ class HostNetwork:
     def __init__(self, problem: RecurrentNetwork) -> None:
         self.problem = problem
         elements, look = documented(problem)
-        self.weight_bytes = 4 * elements
+        self.weight_bytes = ITEM_BYTES[problem.dtype] * elements
         self.places = weight_places(problem, look)
 
     def forward(self, given: Mapping[Operand, int], workspace: int) -> None:
@@ -145,20 +145,6 @@ class HostGpu:
 
     def fill(self, address: int, size: int) -> None:
         ctypes.memset(address, 0, size)
-
-
-class NetworkEngines(AskedEngines):
-    """Engines with networks that run on the host."""
-
-    gpu = HostGpu()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.networks: list[RecurrentNetwork] = []
-
-    def recurrent(self, problem: RecurrentNetwork) -> HostNetwork:
-        self.networks.append(problem)
-        return HostNetwork(problem)
 
 
 class NetworkMachine(Machine):

@@ -29,7 +29,7 @@ def chosen(problem: RecurrentNetwork, gpu: Gpu, handle: int, times: bool) -> Net
     """The network with the algorithm that is fastest, or the first of the rule that runs. Raises
     `CudnnError` if the standard algorithm does not run."""
     best, fastest = None, float("inf")
-    for network in _candidates(problem, handle, tuple(ALGORITHMS) if times else _by_rule(problem)):
+    for network in _candidates(problem, handle, tuple(ALGORITHMS) if times else by_rule(problem)):
         try:
             time = _time(network, gpu, REPETITIONS if times else 1)
         except CudnnError:
@@ -43,7 +43,8 @@ def chosen(problem: RecurrentNetwork, gpu: Gpu, handle: int, times: bool) -> Net
     return cast(Network, best)
 
 
-def _by_rule(problem: RecurrentNetwork) -> tuple[str, ...]:
+def by_rule(problem: RecurrentNetwork) -> tuple[str, ...]:
+    """Algorithms in the order in which they are tried."""
     sizes = (problem.hidden, problem.inputs)
     single = problem.layers == problem.sides == 1 and not problem.projected
     fits = problem.hidden <= WIDEST and not any(size % MULTIPLE for size in sizes)
