@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.console
+import rich.jupyter
 
 import golow
 import golow.api
@@ -64,6 +66,18 @@ def test_a_notebook_shows_what_the_table_prints(
     for level in ("eager", "libtorch", "onednn"):
         assert (level in printed) == (level in page)
     assert "eager" in page
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_notebook_shows_it_once(
+    results: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rich displays what is printed in a notebook, also to a file."""
+    shown: list[object] = []
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    monkeypatch.setattr(rich.jupyter, "display", lambda *given: shown.append(given))
+    assert "eager" in results[name]._repr_html_()
+    assert shown == []
 
 
 def test_a_notebook_shows_the_life_of_a_comparison_as_well(results: dict[str, Any]) -> None:
