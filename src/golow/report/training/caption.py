@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from golow.record import Environment
+from golow.report.style import Caption
 from golow.report.training.series import diverged, runs_of
 from golow.training.record import CurveVerdict, Training, TrainingPlan, TrainingRun
 
@@ -17,17 +18,16 @@ ALWAYS, ON_CUDA, ON_CPU = (
 MOST_NAMED = 6  # runs named in one sentence
 
 
-def captions(training: Training, what: str, more: Sequence[str] = ()) -> list[str]:
-    """One paragraph each for: what is shown, the conditions, the machine, `more`, and what is
-    missing or not finite."""
+def captions(training: Training, what: str, *how: str) -> Caption:
+    """what: the figure shows, in a few words. how: it was measured, and how to read it."""
     plan = training.plan
-    return [
-        f"{plan.model} on {plan.dataset.name}: {what}.",
-        conditions(plan),
-        machine(plan),
-        *more,
-        " ".join(_remarks(training)),
+    lines = [
+        f"{plan.model} on {plan.dataset.name}: {what}",
+        f"{machine(plan)}; {plan.created[:10]}",
     ]
+    if missing := " ".join(_remarks(training)):
+        lines.append(missing)
+    return Caption(lines, [*how, conditions(plan)])
 
 
 def conditions(plan: TrainingPlan) -> str:
@@ -54,14 +54,14 @@ def conditions(plan: TrainingPlan) -> str:
 
 
 def machine(plan: TrainingPlan) -> str:
-    """CPU, GPU and versions in one sentence."""
+    """CPU, GPU and versions."""
     found = plan.environment
     threads = f"{plan.threads} thread{'s' if plan.threads != 1 else ''}"
     where = f"{found.cpu_model}, {threads}"
     if plan.device == "cuda":
         gpu = " or ".join(dict.fromkeys(found.gpu)) or "a GPU"
         where = f"{gpu}, driver {found.driver or '?'}; {where}"
-    return f"{where}; {', '.join(_versions(found, plan))}."
+    return f"{where}; {', '.join(_versions(found, plan))}"
 
 
 def _versions(found: Environment, plan: TrainingPlan) -> list[str]:
