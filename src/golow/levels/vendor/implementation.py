@@ -89,8 +89,8 @@ def refusals(
     for position, node in enumerate(graph.nodes):
         reason = _reason(Question(graph, node, values), known, dtypes)
         if position in changes:
-            item = changes[position]
-            reason = f"{node.op} changes the {item.kind} {item.target} in each iteration"
+            state = changes[position]
+            reason = f"{node.op} changes the {state.kind} {state.target} in each iteration"
         if reason:
             yield Unsupported(level, reason, node.name, node.module)
     held = {item.target: item.kind for item in graph.inputs}
