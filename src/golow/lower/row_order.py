@@ -71,18 +71,18 @@ def _moved(
     links: Links, node: Node, layer: Linear, moves: list[tuple[int, Moving]]
 ) -> tuple[Node, ...]:
     """The moves of the operand's rows, and the layer, which makes what the last of them made."""
-    x, new = links.values[layer.x.name], []
+    x = links.values[layer.x.name]
+    new: list[Node] = []
+    name = x.name
     for position, move in moves:
         moved = links.nodes[position]
         old = links.values[result(moved)]
         value = Value(name=f"{old.name}_first", shape=(*old.shape[:-1], x.shape[-1]), dtype=x.dtype)
-        changes = {"x": Ref(name=new[-1].outputs[0].name if new else x.name)}  # type: ignore[union-attr]
-        if isinstance(move, Reshape):
-            changes["shape"] = value.shape  # type: ignore[assignment]
-        operator = msgspec.structs.replace(move, **changes)
+        operator = msgspec.structs.replace(move, x=Ref(name=name))
+        if isinstance(operator, Reshape):
+            operator = msgspec.structs.replace(operator, shape=value.shape)
         new.append(written(moved, operator, outputs=(value,)))
+        name = value.name
     made = links.values[result(links.nodes[moves[-1][0]])]
-    operand = new[-1].outputs[0]
-    assert operand is not None  # noqa: S101 - as written above
-    linear = msgspec.structs.replace(layer, x=Ref(name=operand.name))
+    linear = msgspec.structs.replace(layer, x=Ref(name=name))
     return (*new, written(node, linear, outputs=(made,)))
