@@ -23,7 +23,9 @@ def captions(
     """The caption of a figure of the plane. what: it shows, in a few words; how: in detail.
     measure: whose intervals are quoted."""
     rows = plane.rows
-    lines = [f"{_some([row.model for row in rows])}, {MODES[rows[0].mode]}: {what}", _where(rows)]
+    models = list(dict.fromkeys(row.model for row in rows))
+    name = models[0] if len(models) == 1 else f"{len(models)} models"  # an axis has their names
+    lines = [f"{name}, {MODES[rows[0].mode]}: {what}", _where(rows)]
     details = [
         f"{how[:1].upper()}{how[1:]}.",
         f"{_conditions(plane)} {_intervals(plane, measure)}".strip(),

@@ -23,7 +23,7 @@ def captions(training: Training, what: str, *how: str) -> Caption:
     plan = training.plan
     lines = [
         f"{plan.model} on {plan.dataset.name}: {what}",
-        f"{machine(plan)}; {plan.created[:10]}",
+        f"{machine(plan)} {plan.created[:10]}",
     ]
     if missing := " ".join(_remarks(training)):
         lines.append(missing)
@@ -54,14 +54,14 @@ def conditions(plan: TrainingPlan) -> str:
 
 
 def machine(plan: TrainingPlan) -> str:
-    """CPU, GPU and versions."""
+    """CPU, GPU and versions in one sentence."""
     found = plan.environment
     threads = f"{plan.threads} thread{'s' if plan.threads != 1 else ''}"
     where = f"{found.cpu_model}, {threads}"
     if plan.device == "cuda":
         gpu = " or ".join(dict.fromkeys(found.gpu)) or "a GPU"
         where = f"{gpu}, driver {found.driver or '?'}; {where}"
-    return f"{where}; {', '.join(_versions(found, plan))}"
+    return f"{where}; {', '.join(_versions(found, plan))}."
 
 
 def _versions(found: Environment, plan: TrainingPlan) -> list[str]:
