@@ -66,6 +66,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.joining import join_linear_layers
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
     from golow.lower.passes import eliminate_dead_code
+    from golow.lower.products import scale_products
     from golow.lower.releasing import release_activations
     from golow.lower.rms_norm import name_rms_norm
     from golow.lower.rolls import name_rolls
@@ -87,6 +88,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             eliminate_dead_code,
             order_rows_first,
             fuse_residual,
+            scale_products,
             release_activations,
             join_linear_layers,
         )

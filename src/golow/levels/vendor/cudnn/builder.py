@@ -348,9 +348,13 @@ class Builder(StepList):
         group = self._groups.get(reference.name, reference.name)
         return all(self._groups.get(name, name) != group for name in names)
 
+    def is_constant(self, reference: Ref) -> bool:
+        """Whether the value is the same in every iteration, and is there when loading is over."""
+        return reference.name in self._same
+
     def may_lie_anyhow(self, weight: Ref) -> bool:
-        """Whether only the current node reads a value that is the same in every iteration."""
-        return weight.name in self._same and self._readers[weight.name] == 1
+        """Whether a constant is read by the current node alone."""
+        return self.is_constant(weight) and self._readers[weight.name] == 1
 
     def cell(self, cell: Cell) -> Tensor:
         """Return the memory of a small structure that steps share."""
