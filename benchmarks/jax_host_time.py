@@ -50,12 +50,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for mode in ("infer", "train"):
             print(mode, flush=True)
-            source, bundle, environment = prepared(given, mode, Path(folder) / mode)
+            source, bundle, environment = prepared(request(given, mode), Path(folder) / mode)
             command = [sys.executable, __file__, "--measure", source, bundle]
             subprocess.run(command, env={**os.environ, **environment}, check=True)
 
 
-def prepared(given: argparse.Namespace, mode: Any, folder: Path) -> tuple[str, str, dict[str, str]]:
+def prepared(workload: Any, folder: Path) -> tuple[str, str, dict[str, str]]:
     """The folders of the written source and the bundle, and the worker's environment."""
     from golow.levels import jax
     from golow.lower.passes import CLEAN_UP, apply
@@ -63,10 +63,10 @@ def prepared(given: argparse.Namespace, mode: Any, folder: Path) -> tuple[str, s
     from golow.workload.captured import capture
     from golow.workload.prepare import prepare
 
-    bundle, whole = write_bundle(prepare(request(given, mode)), folder)
+    bundle, whole = write_bundle(prepare(workload), folder)
     captured = capture(whole)
     bundle.write_graph(apply(captured.graph, CLEAN_UP), captured.constants)
-    variant = jax.FREEZING if mode == "infer" else ""  # the environment of both
+    variant = "" if workload.mode == "train" else jax.FREEZING  # the environment of both
     launch = jax.prepare(bundle, variant, folder / "cache")
     return launch.command[4], str(bundle.folder), dict(launch.environment)
 

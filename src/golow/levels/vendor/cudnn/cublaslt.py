@@ -20,6 +20,8 @@ from golow.levels.vendor.cudnn.products import Arithmetic
 OLDEST = 12_00_00  # major, minor and patch, as cublasLtGetVersion encodes them
 BEST_ALIGNMENT = 256  # bytes; what cuMemAlloc returns and a workspace requires
 
+# The numbers of cublasLt.h are written out: nvidia-ml-py has none of them, and nvmath-python (1.0.0
+# has the same ones) would be a further dependency. Its bindings were never tried on a GPU.
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}  # cudaDataType: CUDA_R_32F, 16F, 16BF
 # cublasComputeType_t: CUBLAS_COMPUTE_32F, which multiplies and adds in float32 (products of 16-bit
 # floats are exact in it), and CUBLAS_COMPUTE_32F_FAST_TF32, which rounds the factors.
@@ -78,7 +80,8 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """D = relu(op(A) op(B) + C + bias), for row-major matrices; a batch of them for batch > 1.
+    """D = relu(factor op(A) op(B) + C + bias), for row-major matrices; a batch of them for
+    batch > 1.
 
     op(A) is [m, k] and op(B) [k, n]; A is stored [k, m] with transpose_a, B [n, k] with
     transpose_b. D and C are [m, n]. dtype: storage of A and B; result: storage of C, D and the
@@ -106,6 +109,7 @@ class Problem:
     residual: bool = False
     relu: bool = False
     bias_gradient: bool = False
+    factor: float = 1.0
     batch: int = 1
     alignment: int = BEST_ALIGNMENT
     a: Strides = CONTIGUOUS
@@ -373,7 +377,7 @@ class Matmul:
         if bias:
             self._operation.set(DESC_BIAS_POINTER, c_void_p(bias))
         left, right, added, result = (item.handle for item in self._layouts)
-        alpha, beta = c_float(1), c_float(self.problem.residual)
+        alpha, beta = c_float(self.problem.factor), c_float(self.problem.residual)
         algo = (c_uint64 * 8).from_buffer_copy(algorithm.data)
         call(
             "cublasLtMatmul",

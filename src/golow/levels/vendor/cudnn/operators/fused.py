@@ -43,7 +43,7 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     places: list[Tensor] = []
     written: list[Written] = []
     for index, name in enumerate(arguments.yields):
-        made = layout._replace(dtype=values[name].stored)
+        made = layout._replace(dtype=_result_type(build, values[name].stored))
         home = build.home(name)
         if home is not None:
             result = build.slot(shape, made, home)
@@ -60,6 +60,12 @@ def build_fused(build: Builder, arguments: Fused) -> None:
         build.define(index, result)
 
 
+def _result_type(build: Builder, stored: str) -> str:
+    """What is computed only when loading is not rounded: in half precision a mask could overflow,
+    and what reads it has it in the group in float32."""
+    return "float32" if build.once and stored in FLOATING else stored
+
+
 def inputs_of(
     build: Builder, inputs: Sequence[Ref], parts: Sequence[Node], shape: tuple[int, ...]
 ) -> tuple[list[Tensor], list[View], dict[str, Name]]:
@@ -71,7 +77,9 @@ def inputs_of(
     values: dict[str, Name] = {}
     for index, reference in enumerate(inputs):
         name = group.input_name(index)
-        tensor = build.wanted(reference, VECTOR) if name in vectors else build.view(reference)
+        tensor = (
+            build.wanted(reference, VECTOR) if name in vectors else _as_it_lies(build, reference)
+        )
         base, start = aligned(tensor)
         strides = repeated(tensor, shape[:2] if name in vectors else shape).strides
         strides = (*strides, *[0] * (len(shape) - len(strides)))
@@ -79,6 +87,13 @@ def inputs_of(
         views.append(View(tensor.dtype, strides, start))
         values[name] = Name(input_name(index), build.value(reference).dtype, tensor.dtype)
     return seen, views, values
+
+
+def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
+    """The operand; what is the same in every iteration in its own order, which costs nothing."""
+    tensor = build.view(reference)
+    turned = tensor.layout.order == "strided" and fills_memory(tensor.layout, tensor.shape)
+    return build.tensor(reference) if turned and build.is_constant(reference) else tensor
 
 
 def _names(arguments: Fused, parts: Sequence[Node]) -> Iterator[tuple[str, str]]:
