@@ -436,6 +436,18 @@ def test_results_that_do_not_move_refute_a_level() -> None:
     assert stored.slope()[0] < LEAST_MOVED < honest.slope()[0]
 
 
+def test_moves_that_rounding_explains_refute_nobody() -> None:
+    """Outputs of VGG-19 with random weights differ between images by a fifth of TF32's rounding."""
+    draw = np.random.default_rng(0)
+    honest, stored = Moves(rounding=1.0), Moves(rounding=0.1)
+    for index in range(200):
+        move = draw.normal()
+        honest.add(index % 4, 7.0 + 0.2 * move + draw.normal(), 7.0 + 0.2 * move + draw.normal())
+        stored.add(index % 4, 7.0 + 0.1 * draw.normal(), 7.0 + move)
+    assert honest.refute() == ""
+    assert "when values are written" in stored.refute()
+
+
 @given(count=st.integers(2, 16), seed=st.integers(0, 10_000))
 @settings(max_examples=300, deadline=None)
 def test_losses_with_random_layers_refute_nobody_by_chance(count: int, seed: int) -> None:

@@ -188,6 +188,7 @@ def test_the_built_in_studies_are_as_documented() -> None:
         "threads": 4,
         "precision-five-nets": 40,
         "frameworks": 12,
+        "frameworks-gpu": 12,
         "frameworks-quick": 4,
     }
     assert found["levental-2020"].classes == 20

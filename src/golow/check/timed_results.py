@@ -56,6 +56,10 @@ LEAST_MOVED, LARGEST_ERROR = 0.5, 0.1
 """A level's results must move by at least this share of eager's, if the share is known with at most
 this standard error."""
 
+LEAST_SIGNAL = 3.0
+"""That slope is asked for only if eager's results move by this many times what rounding may make
+of one: noise in eager's moves alone would make the slope of an honest level small."""
+
 
 class Span(NamedTuple):
     """Where marks lie in every sample of one input, and the range of their values.
@@ -143,7 +147,7 @@ class Verifier:
             if check.verdict == "match" and name != baseline
         }
         self._proving = True
-        self._moves: dict[str, Moves] = defaultdict(Moves)
+        self._moves = {name: Moves(limit.rounding) for name, limit in self._limits.items()}
         self._round = 0
 
     def begin_round(self, number: int) -> None:
@@ -247,12 +251,14 @@ class Limit(NamedTuple):
     """How far a level's result may be from eager's.
 
     error: the error that the check allows for. size: the result's own typical size. per_step: by
-    how much the limit grows with each step of a training, as a share of error.
+    how much the limit grows with each step of a training, as a share of error. rounding: eager's
+    own error of a result, by the check.
     """
 
     error: float
     size: float
     per_step: float
+    rounding: float = 0.0
 
     @classmethod
     def of(cls, check: Check, workload: Workload) -> Limit:
@@ -260,17 +266,25 @@ class Limit(NamedTuple):
         if workload.mode == "train":
             losses = [t for t in check.tensors if t.name.endswith("/loss/loss")]
             error = max((tensor.limit for tensor in losses), default=0.0)
-            return cls(4 * error, max((t.scale for t in losses), default=0.0), 1.0)
-        largest: dict[str, tuple[float, float]] = {}
+            size = max((tensor.scale for tensor in losses), default=0.0)
+            rounding = max((tensor.eager_error for tensor in losses), default=0.0)
+            return cls(4 * error, size, 1.0, rounding)
+        # Of each output the largest of all batches: squares of limit, size and eager's error.
+        largest: dict[str, tuple[float, ...]] = {}
         for tensor in check.tensors:
             _, kind, position = tensor.name.split("/", 2)
             if kind == "output":
-                before = largest.get(position, (0.0, 0.0))
-                found = (tensor.limit**2 * tensor.elements, tensor.scale**2 * tensor.elements)
-                largest[position] = (max(before[0], found[0]), max(before[1], found[1]))
-        squares = sum(square for square, _ in largest.values())
-        sizes = sum(size for _, size in largest.values())
-        return cls(DEVIATIONS * math.sqrt(squares / 3), math.sqrt(sizes), 0.0)
+                found = [
+                    value**2 * tensor.elements
+                    for value in (tensor.limit, tensor.scale, tensor.eager_error)
+                ]
+                before = largest.get(position, (0.0,) * len(found))
+                largest[position] = tuple(map(max, before, found))
+        limit, size, rounding = (
+            sum(each[index] for each in largest.values()) for index in range(3)
+        )
+        deviation = DEVIATIONS * math.sqrt(limit / 3)  # of weights between -1 and 1
+        return cls(deviation, math.sqrt(size), 0.0, math.sqrt(rounding / 3))
 
     def allowed(self, iteration: int, wanted: float) -> float:
         """For the result of that iteration. A mark may make it larger than the check's."""
@@ -301,10 +315,11 @@ class Moves:
     """How a level's results move with the marks, against eager's: a slope that should be one.
 
     Results are compared within batches, so that what stored results of a batch would explain does
-    not count.
+    not count. rounding: of one of eager's results, a standard deviation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rounding: float = 0.0) -> None:
+        self.rounding = rounding
         self._found: dict[int, list[tuple[float, float]]] = defaultdict(list)
 
     def add(self, batch: int, own: float, other: float) -> None:
@@ -332,6 +347,8 @@ class Moves:
         freedom = len(centred) - len(pairs) - 1
         squares = float(other @ other)
         if freedom < 1 or squares == 0 or not np.isfinite(centred).all():
+            return 1.0, math.inf
+        if math.sqrt(squares / (freedom + 1)) < LEAST_SIGNAL * self.rounding:
             return 1.0, math.inf
         slope = float(own @ other) / squares
         residual = own - slope * other

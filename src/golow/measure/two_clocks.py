@@ -34,8 +34,9 @@ LEAST_SHARE = 0.75
 """Of the time that passed and is not allowed for, the times of a level must be at least this."""
 
 SHORT_SECONDS, LEAST_SHORT_SHARE = 1e-3, 0.25
-"""The same for iterations shorter than this, if no block is clean: what is done around them takes a
-share of the time, and the worker waits for a core there, too."""
+"""The same for iterations shorter than this, on a device and if no block is clean: what is done
+around them takes a share of the time, and a worker waits for a core there, too. On a device a block
+without marks tells more (`refute_short`)."""
 
 PLAIN_SECONDS, MOST_PLAIN, LEAST_PLAIN_SHARE = 0.5, 20_000, 0.6
 """A block without marks: its seconds, its most iterations (each has two events), and the least
@@ -63,14 +64,14 @@ def refute(blocks: Sequence[Block], baseline: Sequence[Block] = ()) -> str:
     """
     known = [block for block in blocks if block.wall_ns and block.wrote <= MOST_WRITTEN]
     clean = [block for block in known if not block.contended]
-    share, least = filled_share([block for block in clean if not block.wrote]), LEAST_SHARE
+    share, judged = filled_share([block for block in clean if not block.wrote]), clean
     if share is None:  # too few that write no weights, for which most is allowed
         share = filled_share(clean)
-    if share is None and known:
-        share = filled_share(known)
-        iterations = sum(len(block.host_ns) for block in known)
-        passed = sum(block.wall_ns for block in known) / 1e9
-        least = LEAST_SHORT_SHARE if passed / iterations < SHORT_SECONDS else LEAST_SHARE
+    if share is None:
+        share, judged = filled_share(known), known
+    on_device = any(block.device_ns for block in known)
+    short = (on_device or judged is known) and _iteration_seconds(judged) < SHORT_SECONDS
+    least = LEAST_SHORT_SHARE if short else LEAST_SHARE
     usual = filled_share([block for block in baseline if block.wall_ns])
     return _refuted(share, least * min(1.0, usual or 1.0)) if share is not None else ""
 
@@ -111,6 +112,12 @@ def _refuted(share: float, least: float) -> str:
         f"by golow's own clock its blocks took longer: the times it reports fill {share:.1%} of "
         f"them, at least {least:.0%} is expected"
     )
+
+
+def _iteration_seconds(blocks: Sequence[Block]) -> float:
+    """That passed for each timed iteration."""
+    iterations = sum(len(block.host_ns) for block in blocks)
+    return sum(block.wall_ns for block in blocks) / 1e9 / iterations if iterations else math.inf
 
 
 def _reported_seconds(block: Block) -> float:

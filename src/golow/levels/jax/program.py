@@ -68,6 +68,7 @@ class Jax(SourceProgram):
         """Return what runs a program, without its weights."""
         self._aside: list[Any] = []
         self._weigh: Any = None
+        self._rehearsed = False
         execution = self._executes(folder, graph, workload)
         if scales_loss(workload):
             execution.set_scale(self._first_scale, 0)
@@ -86,10 +87,9 @@ class Jax(SourceProgram):
         return Stopwatch(self.execution, iterations)
 
     def seek(self, iteration: int) -> None:
-        """Let the next iteration be that one. What weighs its outputs is compiled before it."""
+        """Let the next iteration be that one."""
         super().seek(iteration)
-        if self._weighs and self._weigh is None:
-            self._weigh = compiled_weighing(self.execution.outputs)
+        self._rehearse()
 
     def keep(self) -> None:
         """Keep the loss, or the weighted sum of the last outputs; on a GPU that is enqueued."""
@@ -115,9 +115,7 @@ class Jax(SourceProgram):
         """A function that makes the next iteration's batch another array, with the value in the
         marked part; on a GPU it enqueues that."""
         given, name = list(self._batches), f"input/{marks.input}"
-        sample = np.zeros_like(self._arrays[0]["input", str(marks.input)][:1], bool)
-        marked_part(sample, marks)[...] = True
-        mask = self.execution.put(self.execution.arranged(name, sample))
+        mask = self._mask(marks.input, marks)
 
         def write(value: float) -> None:
             index = self._position % len(given)
@@ -132,7 +130,26 @@ class Jax(SourceProgram):
 
     def collect(self, key: Key, count: int) -> Collector:
         """Return what collects this result of runs, where it is."""
+        self._rehearse()
         return Collector(key)
+
+    def _rehearse(self) -> None:
+        """On a GPU, compile what marks inputs and weighs outputs, before the first block of a race:
+        one that compiles would not be filled by the times of its iterations."""
+        if self._rehearsed or self.workload.device == "cpu":
+            return
+        self._rehearsed = True
+        if self._weighs:
+            self._weigh = compiled_weighing(self.execution.outputs)
+        for index in range(len(self.workload.inputs)):
+            _written(self._batches[0][f"input/{index}"], self._mask(index), 0.0)
+
+    def _mask(self, index: int, marks: Marks | None = None) -> Any:
+        """True where an input of that index is marked, for one sample."""
+        sample = np.zeros_like(self._arrays[0]["input", str(index)][:1], bool)
+        if marks is not None:
+            marked_part(sample, marks)[...] = True
+        return self.execution.put(self.execution.arranged(f"input/{index}", sample))
 
     def derive(self, read: Read) -> None:
         """Take other weights."""
