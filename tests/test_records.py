@@ -134,6 +134,10 @@ def examples() -> dict[str, Node]:
         "pointwise": {"function": "power", "operands": (x, 2.0, True), "dtype": "float32"},
         "recurrence": layer,
         "recurrence_backward": layer | {"gradient": x, "last_gradient": x, "output": x},
+        "recurrent_layers": {
+            "kind": "gru", "layers": 2, "bidirectional": True, "batch_first": True, "biased": False,
+            "x": x, "hidden": x, "cell": None, "weights": (x, x),
+        },
         "reduce": {"function": "sum", "x": x, "axes": (0, 1), "keep": False},
         "reshape": {"x": x, "shape": (6,)},
         "rms_norm": {"x": x, "residual": x, "weight": None, "axes": 1, "epsilon": 1e-6},

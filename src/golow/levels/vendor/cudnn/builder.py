@@ -355,6 +355,21 @@ class Builder(StepList):
         """Compute the current node's value while loading: it depends only on weights."""
         self._constants[self.output().name] = operator
 
+    def lasts(self, reference: Ref) -> bool:
+        """Whether the value is the same in every iteration: it depends only on weights that are not
+        trained."""
+        item = self._sources.get(reference.name)
+        if item is None:
+            return reference.name in self._constants
+        if item.kind == "constant" or (item.kind == "buffer" and not self.trains):
+            return True
+        trained = self.trains and item.target in self._trained
+        return item.kind == "parameter" and not trained
+
+    def fill(self, reference: Ref, tensor: Tensor) -> None:
+        """Write a value that `lasts` into this memory when loading."""
+        self._fills.append(Fill(reference.name, tensor))
+
     def engine_for(self, operation: Operation) -> Engine:
         """Return the engine. Raises `Unsupported` if no library has one."""
         engine = self.engines.choose(operation)
