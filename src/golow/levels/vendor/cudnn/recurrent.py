@@ -3,7 +3,6 @@ the plan runs it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -86,12 +85,6 @@ class RecurrentNetwork(Record, frozen=True, kw_only=True):
             "gradient": y,
         }
         return sizes | ({"cell": cell} if self.kind == "lstm" else {})
-
-    @property
-    def parameter_bytes(self) -> int:
-        """Size of all parameters, in bytes."""
-        shapes = (s for i in range(self.layers) for s in self.parameters(i).values())
-        return self.sides * sum(map(math.prod, shapes)) * ITEM_BYTES[self.dtype]
 
 
 class NetworkEngine:
