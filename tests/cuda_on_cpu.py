@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from golow.levels.vendor.cudnn.planning import arranged, implemented
 from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.cudnn.steps import Built, Call, FlatCall, KernelCall, Tensor
 from golow.lower.graph import Graph, Node
+from golow.lower.plan import SHARED, Step
 from golow.lower.verify import run_node
 
 if TYPE_CHECKING:
@@ -45,16 +46,28 @@ class Machine:
             for index, buffer in enumerate(built.plan.buffers)
             if buffer.place == "input"
         }
+        self._waiting = {fill.tensor.buffer: fill for fill in built.fills}
 
-    def fill(self, given: dict[tuple[str, str], np.ndarray], named: Named) -> None:
-        """Write inputs and state by kind and target, and what is filled when loading by name."""
+    def fill(self, named: Named, buffers: Iterable[int]) -> None:
+        """Write those of these buffers that are filled when loading, unless they have been."""
+        for value, tensor in filter(None, (self._waiting.pop(index, None) for index in buffers)):
+            number = isinstance(value, float)
+            self.write(tensor, np.array(value, np.float32) if number else named[str(value)])
+
+    def is_waiting(self, tensor: Tensor) -> bool:
+        """Whether the tensor's memory is still to be filled."""
+        return tensor.buffer in self._waiting
+
+    def begin(self, given: dict[tuple[str, str], np.ndarray], named: Named) -> None:
+        """End loading: write what is left of it, and inputs and state by kind and target. What
+        loading alone uses, and the arena, hold NaN again."""
+        self.fill(named, tuple(self._waiting))
+        for place in SHARED:
+            self._memory[place][...] = 0xFF
         for key, tensor in self.built.inputs.items():
             if key in given:
                 batched = key[0] in ("input", "target")
                 self.write(tensor, given[key][None] if batched else given[key])
-        for value, tensor in self.built.fills:
-            number = isinstance(value, float)
-            self.write(tensor, np.array(value, np.float32) if number else named[str(value)])
 
     def call(self, call: Call) -> bool:
         """Run a generated kernel, or take the batch; False for a call that needs a GPU."""
@@ -116,6 +129,10 @@ class Followed(Builder):
         self.defined: dict[int, list[tuple[str, Tensor]]] = defaultdict(list)
         self.owners: list[int] = []
 
+    def is_constant(self, name: str) -> bool:
+        """Whether the value is computed when loading."""
+        return name in self._same
+
     def define(self, index: int, tensor: Tensor) -> None:
         super().define(index, tensor)
         value = self.node.outputs[index]
@@ -141,7 +158,8 @@ def follow(
     """Build the graph's plan in float32 and run it node by node. Generated kernels run here; what a
     node computes by libraries or other kernels is PyTorch's result, written to where the plan says.
     Every value must be PyTorch's where the plan says, when it is made, and every gradient when it
-    is used.
+    is used. First runs what runs when loading, without inputs; what it made must still be there in
+    the iteration.
 
     tensors: inputs and weights by the names of their values. machine_of: a machine that runs more.
     """
@@ -150,30 +168,46 @@ def follow(
     machine = machine_of(builder.build(implemented(), finish), folder)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     given = {(i.kind, i.target): arrays[i.value.name] for i in graph.inputs}
-    calls: dict[int, list[Call]] = defaultdict(list)
-    for owner, call in zip(builder.owners, machine.built.calls, strict=True):
-        calls[owner].append(call)
+    steps: dict[int, list[tuple[Step, Call]]] = defaultdict(list)
+    plan = machine.built.plan
+    for owner, step, call in zip(builder.owners, plan.steps, machine.built.calls, strict=True):
+        steps[owner].append((step, call))
     values = dict(tensors)
-    once = machine.built.constants
     for node in grouped.nodes:
-        if any(value is not None and value.name in once for value in node.outputs):
-            values |= _made(node, values)
-    machine.fill(given, {name: tensor.numpy() for name, tensor in values.items()})
-    unnamed: list[bool] = []  # of a library's call whose result a later node turns and names
-    for position, node in enumerate(grouped.nodes):
         values |= _made(node, values)
-        done = [*unnamed, *(machine.call(call) for call in calls[position])]
-        unnamed = [] if builder.defined[position] else done
-        for call in calls[position]:
-            if isinstance(call, FlatCall):
-                _assert_gradients(machine, call, grouped, values)
-        for name, tensor in builder.defined[position]:
-            expected = values[name].detach().numpy()
-            if not all(done):
-                machine.write(tensor, expected.astype(NUMPY_TYPES[tensor.dtype]))
-            found = machine.read(tensor)
-            message = f"{node.name}: {name} by {node.op}"
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=message)
+    named = {name: tensor.detach().numpy() for name, tensor in values.items()}
+    for loading in (True, False):
+        unnamed: list[bool] = []  # of a library's call whose result a later node turns and names
+        for position, node in enumerate(grouped.nodes):
+            done = unnamed
+            for step, call in steps[position]:
+                if step.once != loading:
+                    continue
+                if loading:
+                    machine.fill(named, (operand.buffer for operand in step.reads))
+                done = [*done, machine.call(call)]
+                if isinstance(call, FlatCall):
+                    _assert_gradients(machine, call, grouped, values)
+            unnamed = [] if builder.defined[position] else done
+            for name, tensor in builder.defined[position]:
+                constant = builder.is_constant(name)
+                if loading > constant or (constant and _is_gone(machine, tensor, loading)):
+                    continue
+                expected = named[name]
+                if constant == loading and not all(done):
+                    machine.write(tensor, expected.astype(NUMPY_TYPES[tensor.dtype]))
+                found = machine.read(tensor)
+                message = f"{node.name}: {name} by {node.op}"
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=message)
+        if loading:
+            machine.begin(given, named)
+
+
+def _is_gone(machine: Machine, tensor: Tensor, loading: bool) -> bool:
+    """Whether a constant is not where it was made: NumPy's are written when they are first read,
+    and what only loading reads is gone afterwards."""
+    place = machine.built.plan.buffers[tensor.buffer].place
+    return machine.is_waiting(tensor) if loading else place in SHARED
 
 
 def _assert_gradients(

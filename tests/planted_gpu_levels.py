@@ -117,14 +117,15 @@ def cudnn_program(fault: str, cache: Path) -> Any:
             """The captured graph without its last step, or without its updates."""
             execution = self.execution
             whole = execution.built
-            pairs = list(zip(whole.calls, whole.plan.steps, strict=True))
-            kept = [call for call, step in pairs if step.phase != "update"]
+            steps = whole.plan.steps
+            calls = execution._calls
+            kept = {p: call for p, call in calls.items() if steps[p].phase != "update"}
             if fault == "last-step-missing":
-                kept = list(whole.calls[:-1])
-            execution.built = whole._replace(calls=tuple(kept))
-            joins, execution._joins = execution._joins, [()] * len(kept)
+                kept = dict(list(calls.items())[:-1])
+            execution._calls = kept
+            joins, execution._joins = execution._joins, [()] * len(steps)
             graph = self.gpu.capture(execution._enqueue)
-            execution.built, execution._joins = whole, joins
+            execution._calls, execution._joins = calls, joins
             return graph
 
         def iterate(self) -> None:

@@ -120,7 +120,7 @@ def assert_computes(model: nn.Module, x: Tensor) -> None:
         torch.testing.assert_close(grouped[name], tensor, rtol=0, atol=0)
     built = build_plan(graph, cast("Engines", None), TYPES["default"], 1)
     machine = Machine(built, FOLDER)
-    machine.fill({("input", "0"): x.numpy()}, {})
+    machine.begin({("input", "0"): x.numpy()}, {})
     assert all(machine.call(call) for call in built.calls)
     for (kind, target), tensor in built.outputs.items():
         wanted = expected[f"{kind}/{target}"].numpy()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from golow.lower.canonical import canonicalise
 from golow.lower.decomposition import decompose
@@ -17,7 +16,7 @@ from golow.lower.decompositions import own_definitions
 from golow.lower.functional import make_functional
 from golow.lower.passes import CLEAN_UP
 from golow.lower.verify import interpret, operation, verify
-from lowering import Case, ops
+from lowering import Case, applied, ops
 from many_networks import Function
 from one_call import Call, tensor
 
@@ -78,6 +77,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
         "aten.replication_pad2d_backward.default", tensor(2, 3, 7, 8), X, [1, 2, 3, 0]
     ),
     "in order": ("aten.as_strided.default", X, [2, 3, 20, 1], [60, 20, 1, 7]),
+    "strided": ("aten.as_strided.default", X, [4, 5], [7, 2], 3),
+    "strided, replaced": ("aten.as_strided_scatter.default", X, tensor(4, 5), [4, 5], [20, 2], 3),
     "all replaced": ("aten.as_strided_scatter.default", X, tensor(2, 60), [2, 60], [60, 1], 0),
     "attention": (
         "aten.scaled_dot_product_attention.default", tensor(2, 3, 4, 8), tensor(2, 3, 6, 8),
@@ -265,12 +266,11 @@ def test_what_changes_memory_that_others_see_stays() -> None:
 
     def changes_a_view(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
-        functional.relu_(y.t())
-        y.t().masked_fill_(y.t() > 0, 1.0)
+        y.view(torch.int32).masked_fill_(y > 0, 1)
         return y
 
     case = Case(nn.Sequential(nn.Linear(5, 5), Function(changes_a_view)), torch.randn(3, 5))
-    graph = case.after(*CLEAN_UP, make_functional, decompose)
+    graph = applied(case.graph, (*CLEAN_UP, make_functional, decompose))
     assert "aten.masked_fill_.Scalar" in ops(graph)
 
 

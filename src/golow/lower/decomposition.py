@@ -38,7 +38,7 @@ from golow.lower.graph import (
 )
 from golow.lower.operator import PREFIX, spellings
 from golow.lower.recurrence_calls import in_vocabulary
-from golow.lower.rewriting import Links, changes_in_place, rewritten
+from golow.lower.rewriting import Links, Names, changes_in_place, rewritten
 from golow.lower.translation import argument, value_of
 from golow.lower.verify import operation
 from golow.record import GolowError
@@ -130,7 +130,8 @@ def _unfolded(node: Node, links: Links) -> Template | None:
     """What the first definition that applies makes of a call; None if there is none."""
     for definition in _definitions(node.op):
         with suppress(DoesNotApplyError):
-            template = _functional(template_of(traced_calls(definition, node, links), node))
+            template = template_of(traced_calls(definition, node, links), node)
+            template = _functional(template, [links.values[n] for n in node.references()])
             if template is not None:
                 return template
     return None
@@ -228,23 +229,23 @@ def template_of(traced: fx.GraphModule, node: Node) -> Template | None:
     return Template(tuple(nodes), outputs)
 
 
-def _functional(template: Template | None) -> Template | None:
+def _functional(template: Template | None, given: Sequence[Value]) -> Template | None:
     """The same without calls that change a tensor in place: the dispatcher's definitions have some,
-    on tensors of their own. None where one remains, because another name of that memory would not
-    follow."""
+    on tensors of their own. given: the call's arguments. None where one remains."""
     if template is None or not any(changes_in_place(node) for node in template.nodes):
         return template
-    read = dict.fromkeys(name for node in template.nodes for name in node.references())
-    made = {v.name for node in template.nodes for v in node.outputs if v is not None}
     graph = make_functional(
         Graph(
             name="definition",
             mode="infer",
             # As state, so that no argument is changed.
             inputs=tuple(
-                GraphInput(value=Value(name=name, shape=(), dtype=""), kind="buffer", target=name)
-                for name in read
-                if name not in made
+                GraphInput(
+                    value=msgspec.structs.replace(value, name=f"%{index}"),
+                    kind="parameter",
+                    target=str(index),
+                )
+                for index, value in enumerate(given)
             ),
             nodes=template.nodes,
             outputs=tuple(
@@ -284,21 +285,6 @@ def _node(item: fx.Node, names: dict[Any, str]) -> Node:
 
 
 # ---------------------------------------------------------------- putting it in place
-
-
-class Names:
-    """Names that the graph does not have yet."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._taken = {*graph.values(), *(node.name for node in graph.nodes)}
-
-    def free(self, wanted: str) -> str:
-        """The name, or the name with the next free number."""
-        name, number = wanted, 1
-        while name in self._taken:
-            name, number = f"{wanted}_v{number}", number + 1
-        self._taken.add(name)
-        return name
 
 
 def instance(

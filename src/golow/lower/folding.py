@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import written
 from golow.lower.operators.batch_norm import BatchNormInference
@@ -19,8 +20,16 @@ from golow.lower.rewriting import once, rewritten
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """Fold a batch norm with running statistics into the convolution or linear layer before it."""
-    return fuse(graph, BATCH_NORM)
+    """Fold a batch norm with running statistics into the convolution or linear layer before it,
+    unless these depend on the model's input."""
+    same = constant_values(graph)
+
+    def replace(match: Match) -> list[Fusion]:
+        fusions = _folded(match)
+        made = (node for fusion in fusions for node in fusion.before)
+        return fusions if all(same.issuperset(node.references()) for node in made) else []
+
+    return fuse(graph, BATCH_NORM._replace(replace=replace))
 
 
 def _folded(match: Match) -> list[Fusion]:
@@ -85,11 +94,11 @@ def trim_kernels(graph: Graph) -> Graph:
     A 3x3 kernel with padding 1 over an image of one pixel needs only its centre tap: in the last
     layers of a deep network on small images, eight ninths of the weights are multiplied by zero.
     """
-    values = graph.values()
+    values, same = graph.values(), constant_values(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, this in enumerate(graph.nodes):
         layer, output = Convolution.of(this), this.outputs[0] if this.outputs else None
-        if layer is not None and output is not None:
+        if layer is not None and output is not None and layer.weight.name in same:
             new = _trimmed(this, layer, output, values)
             if new is not None:
                 replaced[position] = new

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.lifetimes import last_reads, state_outputs
 from golow.lower.operator import written
@@ -30,7 +31,8 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
 
     A function joins the group of what it reads if both are computed at the same indices, or if the
     group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
-    What others read of a group is one of its results. Groups never wait for a node that waits for
+    What others read of a group is one of its results. What depends on weights alone is in groups
+    of its own, which need not run in every iteration. Groups never wait for a node that waits for
     them, and what reads an input stays before the node that changes it. joins: whether a function
     may be in a group at all.
     """
@@ -55,6 +57,7 @@ class _Groups:
     def __init__(self, graph: Graph, joins: Callable[[Node], bool]) -> None:
         self.graph, self.nodes, self._joins = graph, graph.nodes, joins
         self.of = list(range(len(graph.nodes)))
+        self._constant = constant_values(graph)
         self.members = {position: [position] for position in range(len(graph.nodes))}
         links = Links(graph)
         self.maker, self.returned = links.maker, links.returned
@@ -89,6 +92,8 @@ class _Groups:
             return False
         both = sorted(one + other)
         if len({self.nodes[position].phase for position in both}) > 1 or len(both) > MOST_PARTS:
+            return False
+        if len({self._value(position).name in self._constant for position in both}) > 1:
             return False
         if len(self._inputs(both)) > MOST_INPUTS:
             return False

@@ -14,7 +14,6 @@ import msgspec
 
 from golow.lower.decomposition import (
     DoesNotApplyError,
-    Names,
     Template,
     instance,
     lenient,
@@ -26,7 +25,7 @@ from golow.lower.decompositions.recurrent import CALLS, loop, loop_gradients, wh
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.recurrence_calls import plain_layer
-from golow.lower.rewriting import Links, rewritten
+from golow.lower.rewriting import Links, Names, rewritten
 
 Keeps = Callable[[Recurrence, dict[str, Value]], bool]
 

@@ -11,6 +11,21 @@ from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Value
 from golow.lower.operator import Operator, written
 
 
+class Names:
+    """Names that the graph does not have yet."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._taken = {*graph.values(), *(node.name for node in graph.nodes)}
+
+    def free(self, wanted: str) -> str:
+        """The name, or the name with the next free number."""
+        name, number = wanted, 1
+        while name in self._taken:
+            name, number = f"{wanted}_v{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
 class Links:
     """Maker and readers of every value of a graph, as positions of nodes, and the values by name.
 
@@ -44,11 +59,22 @@ class Links:
         return readers[0] if len(readers) == 1 and name not in self.returned else None
 
 
+# Python's operators; ``aten.__and__.Tensor`` only looks like one of them.
+IN_PLACE_OPERATORS = {
+    "aten.__iand__": "aten.bitwise_and",
+    "aten.__ior__": "aten.bitwise_or",
+    "aten.__ixor__": "aten.bitwise_xor",
+    "aten.__ilshift__": "aten.bitwise_left_shift",
+    "aten.__irshift__": "aten.bitwise_right_shift",
+}
+
+
 def changes_in_place(node: Node) -> bool:
-    """Whether the operation overwrites its first argument (``aten.relu_.default``; not
-    ``aten.__and__.Tensor``, which only looks like it)."""
+    """Whether the operation overwrites one of its arguments: the first (``aten.relu_.default``), or
+    the one named ``out``."""
     packet = node.op.rpartition(".")[0]
-    return packet.endswith("_") and not packet.endswith("__")
+    by_name = packet.endswith("_") and not packet.endswith("__")
+    return by_name or packet in IN_PLACE_OPERATORS or "out" in node.keywords
 
 
 def result(node: Node, index: int = 0) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import written
 from golow.lower.operators.blocked_weight import BlockedWeight
@@ -24,12 +25,14 @@ FEW = 4  # channels
 
 def block_first_convolution(graph: Graph) -> Graph:
     """Make convolutions with stride 2 that read a model input read blocks of its pixels."""
-    values = graph.values()
+    values, same = graph.values(), constant_values(graph)
     images = {item.value.name for item in graph.inputs if item.kind == "input"}
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, this in enumerate(graph.nodes):
         layer, output = Convolution.of(this), this.outputs[0] if this.outputs else None
-        if layer is not None and output is not None and layer.x.name in images:
+        if layer is None or output is None:
+            continue
+        if layer.x.name in images and layer.weight.name in same:
             new = _blocked(this, layer, output, values)
             if new is not None:
                 replaced[position] = new

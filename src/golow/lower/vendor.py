@@ -19,12 +19,20 @@ from golow.lower.fusion import (
 from golow.lower.passes import Pass, eliminate_dead_code
 from golow.lower.products import join_rows
 from golow.lower.recurrences import unfold_recurrences
+from golow.lower.strided import stride_over_whole_memory
 from golow.lower.training import name_global_pooling, take_gradients_from_results
 from golow.lower.updating import append_update
 from golow.record import Mode, Optimizer
 
 # From ATen's calls, which may change values in place, to the vocabulary, which does not.
-CANONICAL: tuple[Pass, ...] = (make_functional, decompose, canonicalise, drop_copies, join_rows)
+CANONICAL: tuple[Pass, ...] = (
+    stride_over_whole_memory,
+    make_functional,
+    decompose,
+    canonicalise,
+    drop_copies,
+    join_rows,
+)
 
 
 def vendor_passes(

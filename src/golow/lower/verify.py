@@ -7,7 +7,7 @@ operation is kept by all that it depends on, its arguments and how its tensors l
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import accumulate
 from operator import mul
 from typing import Any, NamedTuple
@@ -61,6 +61,17 @@ def run_node(node: Node, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
     keywords = {name: _concrete(a, tensors) for name, a in node.keywords.items()}
     result = operation(node.op)(*arguments, **keywords)
     return tuple(result) if node.several else (result,)
+
+
+def results_of(node: Node, values: Mapping[str, Value]) -> tuple[Value, ...]:
+    """The shape and dtype of each tensor that the node gives for such values. Names are empty."""
+    forms = {name: _contiguous(values[name]) for name in node.references()}
+    found = _derived(node, forms)
+    return tuple(
+        Value(name="", shape=form.shape, dtype=str(form.dtype).removeprefix("torch."))
+        for form in found
+        if form is not None
+    )
 
 
 def operation(op: str) -> Any:

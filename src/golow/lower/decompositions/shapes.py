@@ -163,12 +163,23 @@ def _in_order(
     return not storage_offset and step == self.numel() and alike
 
 
+def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:
+    """For each element its place among all elements, in a row."""
+    places = torch.full([1] * len(size), offset or 0)
+    for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
+        shape = [-1 if other == axis else 1 for other in range(len(size))]
+        places = places + (torch.arange(length) * step).reshape(shape)
+    return places.reshape(-1)
+
+
 def as_strided(
     self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> Any:
-    """All elements in their order, with another shape."""
-    found = _in_order(self, size, stride, storage_offset)
-    return self.reshape(size) if found else NotImplemented
+) -> Tensor:
+    """Elements by their places, of a tensor whose elements lie in their order."""
+    if _in_order(self, size, stride, storage_offset):
+        return self.reshape(size)
+    places = _places(size, stride, storage_offset)
+    return aten.index_select.default(self.reshape(-1), 0, places).reshape(size)
 
 
 def as_strided_scatter(
@@ -177,10 +188,13 @@ def as_strided_scatter(
     size: Sequence[int],
     stride: Sequence[int],
     storage_offset: int | None = None,
-) -> Any:
-    """All elements in their order replaced by those of ``src``."""
-    found = _in_order(self, size, stride, storage_offset)
-    return src.reshape(self.shape) if found else NotImplemented
+) -> Tensor:
+    """The elements at these places replaced by those of ``src``."""
+    if _in_order(self, size, stride, storage_offset):
+        return src.reshape(self.shape)
+    places = _places(size, stride, storage_offset)
+    flat = aten.scatter.src(self.reshape(-1), 0, places, src.reshape(-1))
+    return flat.reshape(self.shape)
 
 
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:

@@ -4,7 +4,8 @@ which kernel or engine computes it. ``operators/`` has what each operation does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ from golow.levels.vendor.cudnn.training_state import TrainingState, grouped
 from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
+from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import last_reads, same_elements, share_memory, state_outputs
 from golow.lower.moving import SCRATCH
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 LEVEL = "cudnn"
 ALIGNMENT = 256  # bytes; what cuBLASLt requires of a workspace
 CELL_BYTES = 12  # size of the largest small structure that kernels share
+# Place of what depends on weights alone, until all steps are known.
+UNDECIDED: Place = "once"
 
 
 Note = TypeVar("Note")
@@ -67,6 +71,7 @@ class Builder(StepList):
         self.position = 0
         self._notes: dict[tuple[str, type], object] = {}
         self._constants: dict[str, Operator] = {}
+        self._made: dict[str, Tensor] = {}
         self._values: dict[str, list[Tensor]] = {}
         self._folded: dict[str, Folded] = {}  # not copied so far
         self._buffers: list[Buffer] = []
@@ -76,6 +81,7 @@ class Builder(StepList):
         self.counters, self.counted = counters(graph), set[int]()
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
+        self._same = constant_values(graph)
         self._sources = {item.value.name: item for item in graph.inputs}
         self._groups, self._last_reads = last_reads(graph)
         self._homes = homes(graph)
@@ -101,7 +107,8 @@ class Builder(StepList):
         for position, node in enumerate(self.graph.nodes):
             self.position, self.node = position, node
             try:
-                implemented[node.op].build(self, record_of(node))
+                with self.loading(*(value.name for value in node.outputs if value is not None)):
+                    implemented[node.op].build(self, record_of(node))
             except ValueError as error:
                 raise self.unsupported(f"{node.op}: {error}") from error
         self.node = msgspec.structs.replace(node, module="", absorbed=(), phase="update")
@@ -112,6 +119,7 @@ class Builder(StepList):
         }
         finish(self)
         kept = [t.buffer for key, t in outputs.items() if key[0] in ("output", "loss")]
+        self._decide_places([*kept, *(tensor.buffer for tensor in self._made.values())])
         name, steps = self.graph.name, self._steps
         beside, within = self.training.beside, self.updating.within(self)
         return Built(
@@ -123,6 +131,7 @@ class Builder(StepList):
             outputs=outputs,
             cells=self._cells,
             constants=self._constants,
+            made=self._made,
         )
 
     def unsupported(self, reason: str) -> Unsupported:
@@ -179,7 +188,8 @@ class Builder(StepList):
                 return tensor._replace(layout=layout)
         new = self._bring_in(name, layout) if not made or self._is_outside(name) else None
         if new is None:
-            new = self.copied(made[0], layout)
+            with self.loading(name):
+                new = self.copied(made[0], layout)
         made.append(new)
         return new
 
@@ -210,6 +220,8 @@ class Builder(StepList):
         self, name: str, shape: Sequence[int], layout: Layout, place: Place = "arena"
     ) -> Tensor:
         """Allocate memory for a value."""
+        if self.once and place == "arena":
+            place = UNDECIDED
         self._buffers.append(Buffer(name, layout.bytes(shape), place))
         return Tensor(len(self._buffers) - 1, tuple(shape), layout)
 
@@ -236,7 +248,10 @@ class Builder(StepList):
 
     def home(self, name: str) -> Home | None:
         """Return the place of a value in the memory of a concatenation, if it has one."""
-        return None if name in self._gradient_of else self._homes.get(name)
+        home = None if name in self._gradient_of else self._homes.get(name)
+        if home is not None and name in self._same and home.whole not in self._same:
+            return None  # that memory is free between iterations
+        return home
 
     def bytes_of(self, tensor: Tensor) -> int:
         """Return how much of the tensor a step reads or writes: of all batches, one."""
@@ -296,7 +311,8 @@ class Builder(StepList):
         view = self._folded.pop(reference.name, None)
         if view is not None:
             shape = self.value(reference).shape
-            self._values[reference.name] = [unfold(self, reference.name, view, shape)]
+            with self.loading(reference.name):
+                self._values[reference.name] = [unfold(self, reference.name, view, shape)]
 
     def define(self, index: int, tensor: Tensor) -> None:
         """Make this tensor the current node's value of that index."""
@@ -352,23 +368,30 @@ class Builder(StepList):
         return tensor
 
     def compute_when_loading(self, operator: Operator) -> None:
-        """Compute the current node's value while loading: it depends only on weights."""
+        """Compute the current node's value while loading: it depends only on weights, or on what
+        steps make of them before."""
         self._constants[self.output().name] = operator
+        for name in self.node.references():
+            if not self._is_outside(name):
+                self._made[name] = self.tensor(Ref(name=name))
 
-    def lasts(self, reference: Ref) -> bool:
-        """Whether the value is the same in every iteration: it depends only on weights that are not
-        trained."""
-        item = self._sources.get(reference.name)
-        if item is None:
-            return reference.name in self._constants
-        if item.kind == "constant" or (item.kind == "buffer" and not self.trains):
-            return True
-        trained = self.trains and item.target in self._trained
-        return item.kind == "parameter" and not trained
+    @contextmanager
+    def loading(self, *names: str) -> Iterator[None]:
+        """Steps that are added within run only when loading if these values are the same in every
+        iteration."""
+        before = self.once
+        self.once = before or (bool(names) and self._same.issuperset(names))
+        try:
+            yield
+        finally:
+            self.once = before
 
-    def fill(self, reference: Ref, tensor: Tensor) -> None:
-        """Write a value that `lasts` into this memory when loading."""
-        self._fills.append(Fill(reference.name, tensor))
+    def _decide_places(self, kept: Sequence[int]) -> None:
+        """Keep what iterations read, but not what only loading reads."""
+        read = {o.buffer for step in self._steps if not step.once for o in step.reads}
+        for index in read.union(kept):
+            if self._buffers[index].place == UNDECIDED:
+                self._buffers[index] = self._buffers[index]._replace(place="constant")
 
     def engine_for(self, operation: Operation) -> Engine:
         """Return the engine. Raises `Unsupported` if no library has one."""
@@ -446,7 +469,8 @@ class Builder(StepList):
         return tensor if tensor.layout == layout else None
 
     def _constant(self, value: Value, layout: Layout) -> Tensor:
-        tensor = self.new(value.name, value.shape, layout, "constant")
+        place = "constant" if self.trains else UNDECIDED
+        tensor = self.new(value.name, value.shape, layout, place)
         self._fills.append(Fill(value.name, tensor))
         return tensor
 

@@ -3,7 +3,7 @@ that runs them all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
@@ -33,11 +33,12 @@ from golow.levels.vendor.cudnn.training_state import KEPT, is_of
 from golow.levels.vendor.views import View
 from golow.levels.vendor.weight_arithmetic import computed
 from golow.lower.graph import GraphInput
-from golow.lower.plan import Place
+from golow.lower.plan import Place, Step
 
 Key = tuple[str, str]
 # Upper limit of the host's time to enqueue a step and an event.
 ENQUEUE_NS = 60_000
+ONCE: Place = "once"
 
 
 class Execution:
@@ -53,16 +54,21 @@ class Execution:
         read: Read,
     ) -> None:
         self.built, self.gpu, self.plan = built, gpu, built.plan
-        self._regions = {place: Region(size) for place, size in self.plan.sizes.items() if size}
+        self._regions = {
+            place: Region(size) for place, size in self.plan.sizes.items() if size and place != ONCE
+        }
         self._inputs = {
             index: Region(buffer.bytes)
             for index, buffer in enumerate(self.plan.buffers)
             if buffer.place == "input"
         }
         self._sources = sources
+        steps = zip(built.calls, self.plan.steps, strict=True)
+        # The calls of an iteration by their positions in the plan.
+        self._calls = {p: call for p, (call, step) in enumerate(steps) if not step.once}
+        gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
         self.fill(read)
         self.take_batches(batches)
-        gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
         self._joins = joins(built.calls, self.plan.steps)
         self._graph: Graph | None = None
 
@@ -78,26 +84,27 @@ class Execution:
         else:
             self.gpu.replay(self._graph)
 
-    def run_timed(self, batch: int) -> list[int]:
-        """Run one iteration step by step; return the nanoseconds of each step by the GPU's clock.
+    def run_timed(self, batch: int) -> list[tuple[Step, int]]:
+        """Run one iteration step by step; return each step with its nanoseconds by the GPU's clock.
         The GPU is kept busy until all steps are enqueued, so that no step waits for the host."""
-        events = [self.gpu.event() for _ in range(len(self.built.calls) + 1)]
+        events = [self.gpu.event() for _ in range(len(self._calls) + 1)]
         if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
         self.gpu.launch(delay(ENQUEUE_NS * len(events)), [])
         self.gpu.record(events[0])
-        for call, event in zip(self.built.calls, events[1:], strict=True):
+        for call, event in zip(self._calls.values(), events[1:], strict=True):
             self._step(call)
             self.gpu.record(event)
         self.gpu.synchronize()
-        return [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
+        spent = [self.gpu.elapsed_ns(first, second) for first, second in pairwise(events)]
+        return [(self.plan.steps[p], ns) for p, ns in zip(self._calls, spent, strict=True)]
 
     def run_marked(self, batch: int, marked: Callable[[int], AbstractContextManager[None]]) -> None:
         """Run one iteration step by step on the main stream, each in the context of its position.
         The next `run` captures the graph again, so that a profiler that came later sees it."""
         if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
-        for position, call in enumerate(self.built.calls):
+        for position, call in self._calls.items():
             with marked(position):
                 self._step(call)
         self._graph = None
@@ -108,9 +115,9 @@ class Execution:
         if (cell := self.built.cells.get(POSITION)) is not None:
             self.gpu.write_word(self.address(cell), batch)
         found: dict[Key, np.ndarray] = {}
-        for call, step in zip(self.built.calls, self.plan.steps, strict=True):
+        for position, call in self._calls.items():
             if isinstance(call, FlatCall):
-                last = {operand.buffer for operand in step.reads}
+                last = {operand.buffer for operand in self.plan.steps[position].reads}
                 found |= {k: self.read(t) for k, t in wanted.items() if t.buffer in last}
             self._step(call)
         return found | {k: self.read(t) for k, t in wanted.items() if k not in found}
@@ -118,7 +125,7 @@ class Execution:
     def _enqueue(self) -> None:
         """Enqueue all steps; the main stream waits for side steps where `joins` says."""
         beside: dict[int, Any] = {}
-        for position, call in enumerate(self.built.calls):
+        for position, call in self._calls.items():
             for started in self._joins[position]:
                 self.gpu.join(beside.pop(started))
             side = runs_beside(call)
@@ -248,11 +255,26 @@ class Execution:
         def value(name: str) -> np.ndarray:
             if (source := self._sources.get(name)) is not None:
                 return read(source.kind, source.target)
+            if (made := self.built.made.get(name)) is not None:
+                write([made.buffer])  # of a weight that no step has read
+                return self.read(made)
             return computed(self.built.constants[name], value)
 
-        for wanted, tensor in self.built.fills:
-            number = isinstance(wanted, float)
-            self.write(tensor, np.array(wanted, np.float32) if number else value(str(wanted)))
+        def write(buffers: Iterable[int]) -> None:
+            for wanted, tensor in filter(None, (waiting.pop(index, None) for index in buffers)):
+                number = isinstance(wanted, float)
+                self.write(tensor, np.array(wanted, np.float32) if number else value(str(wanted)))
+
+        # Each weight is read when it is first needed: memory of loading alone is shared over time.
+        waiting = {fill.tensor.buffer: fill for fill in self.built.fills}
+        self._regions[ONCE] = Region(self.plan.sizes[ONCE])
+        for call, step in zip(self.built.calls, self.plan.steps, strict=True):
+            if step.once:
+                write(operand.buffer for operand in step.reads)
+                self._step(call)
+        write(tuple(waiting))
+        self.gpu.synchronize()
+        del self._regions[ONCE]
 
     def take_batches(self, batches: Sequence[Batch]) -> None:
         """Upload these batches, as many as the plan was built for, as inputs of iterations."""

@@ -20,6 +20,7 @@ class StepList:
     """Adds steps for the node that is being built; a subclass allocates scratch memory."""
 
     node: Node
+    once = False  # whether the steps being added run only when loading
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
@@ -112,6 +113,7 @@ class StepList:
                 tuple(map(self._operand, reads)),
                 tuple(map(self._operand, writes)),
                 implementation,
+                self.once,
             )
         )
 

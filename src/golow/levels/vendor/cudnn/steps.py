@@ -110,7 +110,8 @@ class Fill(NamedTuple):
 class Built(NamedTuple):
     """A plan and what executes it: calls, one for each step; fills, written while loading; copies,
     pairs of a parameter and its copy in half precision; inputs and outputs, the ends of the graph;
-    constants, what is computed from weights alone, by the value's name."""
+    constants, what is computed from weights alone by NumPy, by the value's name; made, what that
+    reads of the results of steps."""
 
     plan: Plan
     calls: tuple[Call, ...]
@@ -120,3 +121,4 @@ class Built(NamedTuple):
     outputs: dict[tuple[str, str], Tensor]
     cells: dict[Cell, Tensor]
     constants: dict[str, Operator]
+    made: dict[str, Tensor]

@@ -43,7 +43,7 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     places: list[Tensor] = []
     written: list[Written] = []
     for index, name in enumerate(arguments.yields):
-        made = layout._replace(dtype=values[name].stored)
+        made = layout._replace(dtype=_result_type(build, values[name].stored))
         home = build.home(name)
         if home is not None:
             result = build.slot(shape, made, home)
@@ -58,6 +58,12 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     build.kernel(kernel, seen, places, names=tuple(_names(arguments, parts)))
     for index, result in enumerate(results):
         build.define(index, result)
+
+
+def _result_type(build: Builder, stored: str) -> str:
+    """What is computed only when loading is not rounded: in half precision a mask could overflow,
+    and what reads it has it in the group in float32."""
+    return "float32" if build.once and stored in FLOATING else stored
 
 
 def inputs_of(

@@ -231,20 +231,16 @@ def _network(build: Builder, problem: RecurrentNetwork) -> Network:
 
 
 def _weights(build: Builder, network: Network, ends: Sequence[Mapping[Parameter, Ref]]) -> Tensor:
-    """All parameters in the library's one piece of memory, filled when loading unless they are
-    trained: then they are copied there in every iteration."""
-    lasting = all(build.lasts(ref) for end in ends for ref in end.values())
+    """All parameters in the library's one piece of memory: copied there when loading, in training
+    in every iteration."""
     layout = Layout(build.types.computed)
     elements = network.weight_bytes // ITEM_BYTES[layout.dtype]
-    place = "constant" if lasting else "arena"
-    space = build.new(f"{build.node.name}.weights", (elements,), layout, place)
-    for end, places in zip(ends, network.places, strict=True):
-        for name, reference in end.items():
-            target = _part(space, places[name], build.value(reference).shape)
-            if lasting:
-                build.fill(reference, target)
-            else:
-                build.copy(build.wanted(reference, layout), target)
+    with build.loading(*(ref.name for end in ends for ref in end.values())):
+        space = build.new(f"{build.node.name}.weights", (elements,), layout)
+        for end, places in zip(ends, network.places, strict=True):
+            for name, reference in end.items():
+                weight = build.wanted(reference, layout)
+                build.copy(weight, _part(space, places[name], weight.shape))
     return space
 
 
