@@ -21,6 +21,7 @@ from golow.levels.vendor.cudnn.recurrent_engines import by_rule
 from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
+from golow.lower.operators.recurrent_stack import RecurrentStack
 from in_process import assert_right
 from lowering import count
 
@@ -35,7 +36,9 @@ PLAIN: dict[str, Any] = {
 FORMS: dict[str, dict[str, Any]] = {
     "lstm": {},
     "time first": {"batch_first": False},
-    "two layers": {"num_layers": 2, "states": True, "ends": True},
+    "two layers": {"num_layers": 2, "states": True},
+    "two layers and their states": {"num_layers": 2, "states": True, "ends": True},
+    "three projected layers": {"num_layers": 3, "proj_size": 7, "states": True},
     "both directions": {"bidirectional": True, "states": True, "ends": True},
     "two in both directions": {"num_layers": 2, "bidirectional": True, "batch_first": False},
     "projected": {"proj_size": 7, "states": True, "ends": True},
@@ -66,7 +69,8 @@ def network_of(form: dict[str, Any], mode: Mode, precision: Precision = "ieee") 
     shape = (rows, steps, inputs) if settings["batch_first"] else (steps, rows, inputs)
     module, x = Recurrent(**settings), torch.randn(shape)
     network = lowered(module, x, mode, loss="mse_loss", precision=precision)
-    assert count(network.graph, Recurrence) + count(network.graph, RecurrentLayers) > 0
+    whole = (Recurrence, RecurrentLayers, RecurrentStack)
+    assert sum(count(network.graph, kind) for kind in whole) > 0
     return network
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from torch import nn
 
 from cuda_on_cpu import follow
-from drawn_recurrences import Drawn, recurrent
+from drawn_recurrences import Drawn, Recurrent, recurrent
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
@@ -34,6 +34,7 @@ from golow.levels.vendor.cudnn.rnn_api import (
 )
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
+from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.plan import Step
 from golow.record import Mode, Precision, Unsupported
@@ -83,13 +84,61 @@ def test_the_plan_around_the_library_is_right(mode: Mode, drawn: Drawn) -> None:
     graph = case.after(*CLEAN_UP, keep_faster_recurrences)
     steps = drawn.shape[1 if drawn.settings["batch_first"] else 0]
     networks = followed(case).networks
+    stacks = count(graph, RecurrentStack)
+    assert stacks == count(graph, RecurrentStackBackward)
+    assert count(graph, RecurrenceBackward) == (count(graph, Recurrence) if mode == "train" else 0)
     if steps == 1:
-        assert not networks and not count(graph, RecurrentLayers) and not count(graph, Recurrence)
+        assert not networks
     elif mode == "infer":
         assert len(networks) == count(graph, RecurrentLayers) == 1
-    else:
+    elif drawn.settings["bidirectional"] or drawn.settings["ends"]:
         assert len(networks) == count(graph, Recurrence) == sides(drawn)
-        assert count(graph, RecurrenceBackward) == sides(drawn)
+    else:  # all layers at once
+        layers = drawn.settings["num_layers"]
+        assert (len(networks), networks[0].layers, stacks) == (1, layers, layers > 1)
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "three": {"num_layers": 3, "batch_first": True},
+    "projected, without biases": {"proj_size": 2, "num_layers": 2, "bias": False, "states": True},
+    "gru": {"kind": "gru", "num_layers": 2, "states": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_layers_on_one_another_are_joined_in_training(form: str) -> None:
+    plain = {"kind": "lstm", "rows": 2, "states": False, "ends": False, "bidirectional": False}
+    torch.manual_seed(0)
+    module = Recurrent(**(plain | {"input_size": 5, "hidden_size": 4} | FORMS[form]))
+    x = torch.randn(2, 4, 5) if FORMS[form].get("batch_first") else torch.randn(4, 2, 5)
+    case = Case(module, x, mode="train")
+    graph = case.after(*CLEAN_UP, keep_faster_recurrences)
+    assert count(graph, RecurrentStack) == count(graph, RecurrentStackBackward) == 1
+    assert count(graph, Recurrence) == count(graph, RecurrenceBackward) == 0
+    (network,) = followed(case).networks
+    assert network.layers == FORMS[form]["num_layers"]
+
+
+class Residual(nn.Module):
+    """A layer whose input is added to its result, as in GNMT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LSTM(4, 4), nn.LSTM(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)[0]
+        return (y + self.second(y)[0]).mean(1)
+
+
+@pytest.mark.parametrize(
+    "module", [Residual(), First(nn.LSTM(4, 4, 2, dropout=0.5)), First(nn.GRU(4, 4, 1))]
+)
+def test_what_others_read_is_not_joined(module: nn.Module) -> None:
+    case = Case(module, torch.randn(3, 2, 4), mode="train")
+    graph = case.after(*CLEAN_UP, keep_faster_recurrences)
+    assert count(graph, RecurrentStack) == 0
+    assert count(graph, Recurrence) == count(graph, RecurrenceBackward) > 0
 
 
 @pytest.mark.parametrize("name", ["weights", "gradients"])
@@ -153,7 +202,7 @@ def test_its_arithmetic_is_that_of_convolutions(precision: Precision, arithmetic
     """PyTorch permits TF32 to both by one setting, `torch.backends.cudnn.allow_tf32`."""
     made, engines = built(First(nn.GRU(4, 4, 2)), "train", precision, 5, 2, 4)
     assert_sound(made)
-    assert [problem.arithmetic for problem in engines.networks] == [arithmetic] * 2
+    assert [problem.arithmetic for problem in engines.networks] == [arithmetic]
 
 
 def test_in_inference_the_weights_are_packed_when_loading() -> None:

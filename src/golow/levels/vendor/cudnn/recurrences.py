@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from golow.levels.vendor.cudnn.stacking import join_layers
 from golow.lower.decompositions.recurrent import CALLS
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import written
@@ -17,9 +18,10 @@ FEWEST_STEPS = 2
 
 def keep_faster_recurrences(graph: Graph) -> Graph:
     """Make a recurrent network of several time steps one operator: in inference all its layers, in
-    training each layer in each direction. Dropout separates layers only in training."""
+    training each layer in each direction, or layers in one direction without dropout between
+    them."""
     if graph.mode == "train":
-        return unfold_recurrences(graph, _is_long)
+        return join_layers(unfold_recurrences(graph, _is_long))
     values = graph.values()
     replaced = {
         position: (whole,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.gathering import copy, whole
@@ -21,18 +22,19 @@ from golow.levels.vendor.refusing import not_made_by, refuse_integers
 from golow.levels.vendor.views import View
 from golow.lower.graph import Ref
 from golow.lower.moving import SCRATCH
-from golow.lower.operators.recurrence import GATES, Recurrence, RecurrenceBackward
+from golow.lower.operators.recurrence import GATES, Cell, Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
+from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 Given = dict[Operand, Tensor]
 STEP = "recurrent_layers"
-# The gradients of a layer in the order of its results.
-GIVEN = ("x", "hidden", "cell", "input_weight", "hidden_weight", "input_bias", "hidden_bias",
-         "projection")  # fmt: skip
-OF_STATES: dict[str, Operand] = {"hidden": "hidden_gradient", "cell": "cell_gradient"}
+PARAMETERS: tuple[Parameter, ...] = (
+    "input_weight", "hidden_weight", "input_bias", "hidden_bias", "projection",
+)  # fmt: skip
+"""Of a layer, in PyTorch's order."""
 
 
 class Kept(NamedTuple):
@@ -100,70 +102,153 @@ def _whole(build: Builder, arguments: RecurrentLayers) -> RecurrentNetwork:
 def recurrence(build: Builder, arguments: Recurrence) -> None:
     """Define the results of all steps, and the cell's last state if it is read. Backwards, time is
     turned before and after."""
-    x, rows = _steps_of(build, arguments), Layout(build.types.computed)
-    network = _network(build, _layer(build, arguments, x))
+    cells = () if arguments.cell is None else (arguments.cell,)
+    ends, states = [_parameters(arguments)], ((arguments.hidden,), cells)
+    _define_layers(build, arguments.kind, arguments.x, ends, states, arguments.backwards)
+
+
+def recurrent_stack(build: Builder, arguments: RecurrentStack) -> None:
+    """Define the results of all steps of the last layer."""
+    ends = _by_layer(arguments)
+    states = arguments.hidden, arguments.cell
+    _define_layers(build, arguments.kind, arguments.x, ends, states, backwards=False)
+
+
+def _define_layers(
+    build: Builder,
+    kind: Cell,
+    source: Ref,
+    ends: Sequence[Mapping[Parameter, Ref]],
+    states: tuple[Sequence[Ref], Sequence[Ref]],
+    backwards: bool,
+) -> None:
+    x, rows = _steps_of(build, source, backwards), Layout(build.types.computed)
+    network = _network(build, _layers(build, kind, ends, x))
     problem = network.problem
-    reads: Given = {
-        "weights": _weights(build, network, [_parameters(arguments)]),
-        "x": x,
-        "hidden": build.wanted(arguments.hidden, rows),
+    reads: Given = {"weights": _weights(build, network, ends), "x": x}
+    names: tuple[Operand, ...] = ("hidden", "cell")
+    reads |= {
+        operand: _stacked(build, operand, given)
+        for operand, given in zip(names, states, strict=True)
+        if given
     }
-    if arguments.cell is not None:
-        reads["cell"] = build.wanted(arguments.cell, rows)
     shape, name = (problem.steps, problem.rows, problem.results), build.node.name
     writes: Given = {"y": build.new(f"{name}.y", shape, _order(problem, shape))}
-    if build.is_read(1):
+    if len(build.node.outputs) > 1 and build.is_read(1):
         writes["last_cell"] = build.result(1, rows)
         build.define(1, writes["last_cell"])
     if problem.trains:
         writes["reserve"] = build.new(f"{name}.reserve", (network.reserve,), Layout("uint8"))
     _run(build, network, reads, writes)
-    if build.is_read(0):
-        build.note(build.output().name, Kept(network, reads | writes))
-        y = writes["y"]
-        build.define(0, _turned(build, y, build.new(f"{name}.turned", shape, rows))
-                     if arguments.backwards else y)  # fmt: skip
+    if not build.is_read(0):
+        return
+    y = writes["y"]
+    build.note(build.output().name, Kept(network, reads | writes))
+    if backwards:
+        y = _turned(build, y, build.new(f"{name}.turned", shape, rows))
+    build.define(0, y)
+
+
+class Results(NamedTuple):
+    """Which of a node's results are the gradients of the states and parameters of each layer."""
+
+    hidden: Sequence[int]
+    cell: Sequence[int]
+    parameters: Sequence[Mapping[Parameter, int]]
 
 
 def recurrence_backward(build: Builder, arguments: RecurrenceBackward) -> None:
     """Define the gradients that are read."""
+    cell = () if arguments.cell is None else (2,)
+    parameters = {name: 3 + index for index, name in enumerate(PARAMETERS)}
+    results = Results((1,), cell, [parameters])
+    _define_gradients(build, arguments, results, arguments.last_gradient, arguments.backwards)
+
+
+def recurrent_stack_backward(build: Builder, arguments: RecurrentStackBackward) -> None:
+    """Define the gradients that are read."""
+    left = count(1)
+    hidden, cell = (tuple(islice(left, len(s))) for s in (arguments.hidden, arguments.cell))
+    parameters = [{name: next(left) for name in layer} for layer in _by_layer(arguments)]
+    _define_gradients(build, arguments, Results(hidden, cell, parameters))
+
+
+def _define_gradients(
+    build: Builder,
+    arguments: RecurrenceBackward | RecurrentStackBackward,
+    results: Results,
+    last_gradient: Ref | None = None,
+    backwards: bool = False,
+) -> None:
     network, given = build.noted(arguments.output, Kept)
     problem, rows = network.problem, Layout(build.types.computed)
     gradient = build.wanted(arguments.gradient, given["y"].layout)
-    if arguments.backwards:
+    if backwards:
         gradient = _turned(build, gradient, _scratch(build, gradient.shape))
     reads: Given = given | {"gradient": gradient}
     reads.pop("last_cell", None)
-    if arguments.last_gradient is not None:
-        reads["last_cell_gradient"] = build.wanted(arguments.last_gradient, rows)
-    writes = _gradients(build, network, given["x"], arguments.backwards)
+    if last_gradient is not None:
+        reads["last_cell_gradient"] = build.wanted(last_gradient, rows)
+    writes = _gradients(build, network, given, results, direct=not backwards)
     _run(build, network, reads, writes, backward=True)
     if build.is_read(0):
         made = writes["x_gradient"]
-        if arguments.backwards:
-            made = _turned(build, made, build.result(0, rows))
-        build.define(0, made)
-    for name, operand in OF_STATES.items():
-        if operand in writes:
-            build.define(GIVEN.index(name), writes[operand])
-    for name, shape in problem.parameters(0).items():
-        part = _part(writes["weight_gradients"], network.places[0][name], shape)
-        build.define(GIVEN.index(name), part)
+        build.define(0, _turned(build, made, build.result(0, rows)) if backwards else made)
+    for operand, indices in (("hidden_gradient", results.hidden), ("cell_gradient", results.cell)):
+        if (made := writes.get(operand)) is not None:  # type: ignore[call-overload]
+            _define_parts(build, made, indices)
+    space = writes["weight_gradients"]
+    for layer, (places, at) in enumerate(zip(network.places, results.parameters, strict=True)):
+        for name, shape in problem.parameters(layer).items():
+            build.define(at[name], _part(space, places[name], shape))
 
 
-def _layer(build: Builder, arguments: Recurrence, x: Tensor) -> RecurrentNetwork:
+def _define_parts(build: Builder, whole: Tensor, indices: Sequence[int]) -> None:
+    """Define the gradients [N, R] of the layers' states, which lie one after the other."""
+    one = whole._replace(shape=whole.shape[1:])
+    size = one.elements * ITEM_BYTES[one.dtype]
+    for layer, index in enumerate(indices):
+        build.define(index, _part(one, layer * size, one.shape))
+
+
+def _gradients(
+    build: Builder, network: Network, given: Given, results: Results, direct: bool
+) -> Given:
+    """Memory for the gradients. The library always computes those of x and of the weights.
+    direct: whether it writes the result itself."""
+    x, rows = given["x"], Layout(build.types.computed)
+    direct = direct and build.is_read(0)
+    writes: Given = {
+        "x_gradient": build.result(0, x.layout) if direct else _scratch(build, x.shape, x.layout)
+    }
+    problem, name = network.problem, build.node.name
+    of_states: tuple[tuple[Operand, Sequence[int], int], ...] = (
+        ("hidden_gradient", results.hidden, problem.results),
+        ("cell_gradient", results.cell, problem.hidden),
+    )
+    for operand, indices, width in of_states:
+        if any(map(build.is_read, indices)):
+            shape = (problem.layers, problem.rows, width)
+            writes[operand] = build.new(f"{name}.{operand}", shape, rows)
+    elements = network.weight_bytes // ITEM_BYTES[rows.dtype]
+    return writes | {"weight_gradients": build.new(f"{name}.weight_gradients", (elements,), rows)}
+
+
+def _layers(
+    build: Builder, kind: Cell, ends: Sequence[Mapping[Parameter, Ref]], x: Tensor
+) -> RecurrentNetwork:
     steps, rows, inputs = x.shape
-    wide, results = build.value(arguments.hidden_weight).shape
+    wide, results = build.value(ends[0]["hidden_weight"]).shape
     return RecurrentNetwork(
-        kind=arguments.kind,
-        layers=1,
+        kind=kind,
+        layers=len(ends),
         sides=1,
         steps=steps,
         rows=rows,
         inputs=inputs,
-        hidden=wide // GATES[arguments.kind],
+        hidden=wide // GATES[kind],
         results=results,
-        biased=arguments.input_bias is not None,
+        biased="input_bias" in ends[0],
         batch_major=x.layout.order != "rows",
         dtype=build.types.computed,
         arithmetic=build.types.convolutions,
@@ -172,27 +257,45 @@ def _layer(build: Builder, arguments: Recurrence, x: Tensor) -> RecurrentNetwork
 
 
 def _parameters(arguments: Recurrence) -> dict[Parameter, Ref]:
-    found: dict[Parameter, Ref | None] = {
-        "input_weight": arguments.input_weight,
-        "hidden_weight": arguments.hidden_weight,
-        "input_bias": arguments.input_bias,
-        "hidden_bias": arguments.hidden_bias,
-        "projection": arguments.projection,
-    }
-    return {name: ref for name, ref in found.items() if ref is not None}
+    found = ((name, getattr(arguments, name)) for name in PARAMETERS)
+    return {name: reference for name, reference in found if reference is not None}
 
 
-def _steps_of(build: Builder, arguments: Recurrence) -> Tensor:
+def _by_layer(
+    arguments: RecurrentStack | RecurrentStackBackward,
+) -> list[dict[Parameter, Ref]]:
+    """The parameters of each layer by name."""
+    weights, layers = arguments.weights, len(arguments.hidden)
+    each = len(weights) // layers
+    names = [n for n in PARAMETERS if arguments.biased or n not in ("input_bias", "hidden_bias")]
+    starts = range(0, len(weights), each)
+    return [dict(zip(names, weights[at : at + each], strict=False)) for at in starts]
+
+
+def _stacked(build: Builder, operand: Operand, states: Sequence[Ref]) -> Tensor:
+    """The layers' states [N, R] one after the other."""
+    rows = Layout(build.types.computed)
+    if len(states) == 1:
+        return build.wanted(states[0], rows)
+    shape = build.value(states[0]).shape
+    stack = build.new(f"{build.node.name}.{operand}", (len(states), *shape), rows)
+    size = rows.bytes(shape)
+    for layer, reference in enumerate(states):
+        build.copy(build.view(reference), _part(stack, layer * size, shape))
+    return stack
+
+
+def _steps_of(build: Builder, source: Ref, backwards: bool) -> Tensor:
     """x [L, N, I] as the library reads it: batch by batch if it lies so, else step by step."""
-    tensor, rows = build.view(arguments.x), Layout(build.types.computed)
+    tensor, rows = build.view(source), Layout(build.types.computed)
     batches = _batch_major(rows.dtype, tensor.shape)
-    if arguments.backwards:
-        x = build.wanted(arguments.x, rows)
+    if backwards:
+        x = build.wanted(source, rows)
         turned = build.new(f"{build.node.name}.x", x.shape, rows)
         return _turned(build, x, turned)
     if same_memory(tensor.shape, tensor.layout, batches) and is_aligned(tensor):
         return tensor._replace(layout=batches)
-    return build.wanted(arguments.x, rows)
+    return build.wanted(source, rows)
 
 
 def _order(problem: RecurrentNetwork, shape: Sequence[int]) -> Layout:
@@ -203,21 +306,6 @@ def _batch_major(dtype: str, shape: Sequence[int]) -> Layout:
     """[L, N, I] with all time steps of a row side by side."""
     steps, _, width = shape
     return layout_of(dtype, shape, (width, steps * width, 1))
-
-
-def _gradients(build: Builder, network: Network, x: Tensor, backwards: bool) -> Given:
-    """Memory for the gradients. The library always computes those of x and of the weights."""
-    direct = build.is_read(0) and not backwards
-    rows = Layout(build.types.computed)
-    writes: Given = {
-        "x_gradient": build.result(0, x.layout) if direct else _scratch(build, x.shape, x.layout)
-    }
-    for name, operand in OF_STATES.items():
-        if build.is_read(GIVEN.index(name)):
-            writes[operand] = build.result(GIVEN.index(name), rows)
-    elements = network.weight_bytes // ITEM_BYTES[rows.dtype]
-    name = f"{build.node.name}.weight_gradients"
-    return writes | {"weight_gradients": build.new(name, (elements,), rows)}
 
 
 # ---------------------------------------------------------------- both
@@ -269,13 +357,18 @@ def _turned(build: Builder, source: Tensor, target: Tensor) -> Tensor:
     return target
 
 
-def _refuse_backward(arguments: RecurrenceBackward, question: Question) -> str:
+def _refuse_backward(
+    arguments: RecurrenceBackward | RecurrentStackBackward, question: Question
+) -> str:
+    kind = Recurrence if isinstance(arguments, RecurrenceBackward) else RecurrentStack
     integers = refuse_integers(arguments, question)
-    return integers or not_made_by(question, arguments.output, Recurrence)
+    return integers or not_made_by(question, arguments.output, kind)
 
 
 IMPLEMENTATIONS = (
     Implementation(RecurrentLayers, recurrent_layers, refuse_integers),
     Implementation(Recurrence, recurrence, refuse_integers),
     Implementation(RecurrenceBackward, recurrence_backward, _refuse_backward),
+    Implementation(RecurrentStack, recurrent_stack, refuse_integers),
+    Implementation(RecurrentStackBackward, recurrent_stack_backward, _refuse_backward),
 )
