@@ -87,6 +87,28 @@ def test_an_lstm_at_the_models_input_is_captured_as_any_other() -> None:
     assert not foreign(case.after(*CLEAN_UP, unfold_recurrences, *CANONICAL))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_lstms_last_states_have_their_shape_in_all_versions(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions of PyTorch remove another axis than the one that they added."""
+    decompositions = torch._decomp.decompositions
+    right = decompositions.one_layer_lstm
+
+    def as_before(*given: object, **named: object) -> object:
+        y, states = right(*given, **named)
+        return y, tuple(state.unsqueeze(0).squeeze(1) for state in states)
+
+    monkeypatch.setattr(decompositions, "one_layer_lstm", as_before)
+    module = Recurrent(
+        "lstm", rows=3, states=True, ends=True, input_size=4, hidden_size=5, num_layers=2,
+        bidirectional=True, proj_size=2,
+    )  # fmt: skip
+    case = Case(module, torch.randn(3, 3, 4), mode=mode)
+    graph = case.after(*CLEAN_UP, name_recurrences, unfold_recurrences, *CANONICAL)
+    assert not foreign(graph)
+
+
 def test_dropout_between_layers_is_an_operator_of_its_own() -> None:
     case = Case(First(nn.GRU(3, 4, 3, dropout=0.5)), torch.randn(2, 5, 3), mode="train")
     assert [node.op for node in case.graph.nodes].count("aten.native_dropout.default") == 2

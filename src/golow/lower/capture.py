@@ -24,7 +24,7 @@ from golow.lower.decompositions.losses import corrected
 from golow.lower.messages import kept_messages
 from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
-from golow.lower.recurrence_calls import recurrences_whole
+from golow.lower.recurrence_calls import recurrences_right, recurrences_whole
 from golow.lower.regions import inline_regions
 from golow.lower.sharing import first_names, own_tensors_kept
 from golow.lower.translation import Captured, Ends, translate
@@ -42,7 +42,7 @@ def capture_inference(
     """
     start = time.perf_counter()
     module.eval()
-    with _explained(name), kept_messages([] if said is None else said):
+    with _explained(name), recurrences_right(), kept_messages([] if said is None else said):
         program = torch.export.export(module, inputs, strict=False)
     inline_regions(program.graph_module)
     signature = program.graph_signature

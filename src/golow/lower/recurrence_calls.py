@@ -6,7 +6,7 @@ They compute nothing: `golow.lower.operators.recurrence` has what they mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKey
 
-from golow.lower.decompositions.recurrent import CALLS, whole_call
+from golow.lower.decompositions.recurrent import CALLS, Layer, loop, whole_call
 from golow.lower.graph import Node
 from golow.lower.operator import PREFIX
 
@@ -94,19 +94,33 @@ class _Differentiable(torch.autograd.Function):
 def recurrences_whole() -> Iterator[None]:
     """Within the block PyTorch differentiates recurrent layers as one call for each layer and
     direction, instead of unrolling them over time, or of calling oneDNN through ATen."""
-    with ExitStack() as stack:
-        for name, kind in CALLS.items():
-            stack.enter_context(_replaced(name, kind))
+    with _defined_by(traced_layer):
         yield
 
 
 @contextmanager
-def _replaced(name: str, kind: str) -> Iterator[None]:
+def recurrences_right() -> Iterator[None]:
+    """Within the block PyTorch infers the shapes of recurrent layers' results from golow's loop: its
+    own, in some versions, has an axis too many in the last states of an LSTM."""
+    with _defined_by(loop):
+        yield
+
+
+@contextmanager
+def _defined_by(layer: Layer) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, kind in CALLS.items():
+            stack.enter_context(_replaced(name, partial(whole_call, layer, kind)))
+        yield
+
+
+@contextmanager
+def _replaced(name: str, definition: Callable[..., Any]) -> Iterator[None]:
     operator = getattr(torch.ops.aten, name.split(".")[1]).input
     kernels = operator.py_kernels
     kept = {key: kernels[key] for key in _DEFINED_AT}
     try:
-        kernels.update(dict.fromkeys(_DEFINED_AT, partial(whole_call, traced_layer, kind)))
+        kernels.update(dict.fromkeys(_DEFINED_AT, definition))
         operator._dispatch_cache.clear()
         yield
     finally:

@@ -44,7 +44,8 @@ def loop(
     y, (_, last) = decompositions.one_layer_lstm(
         x, (hidden, cell), weights, biased, reverse=backwards
     )
-    return y, last
+    # Some versions of PyTorch leave an axis of one element in it.
+    return y, last if cell is None or last.shape == cell.shape else last.reshape(cell.shape)
 
 
 def loop_gradients(
