@@ -11,7 +11,7 @@ import numpy as np
 
 from golow.measure.stats import level_time, ratio
 from golow.record import Quantity, Ratio, Record
-from golow.report.style import caption, drawing, legend_of, panels, save_figure
+from golow.report.style import Caption, caption, drawing, legend_of, panels, save_figure
 from golow.report.units import bytes_text, interval_text, seconds_text
 from golow.spreadsheet import to_csv
 
@@ -268,12 +268,10 @@ def _rate(line: Line, seconds: float) -> float:
     return line.cell.bytes / seconds / 1e9
 
 
-def _caption(found: Measured) -> list[str]:
-    return [
-        "The size of the data over the time from data that lies with the host to the result on the "
-        f"host; medians of {_rounds(found)} interleaved rounds, bands are 95% intervals. "
-        f"{found.gpu}, driver {found.driver}, {found.date}.",
-    ]
+def _caption(found: Measured) -> Caption:
+    what = "the size of the data over the time from data of the host to the result on the host"
+    how = f"Medians of {_rounds(found)} interleaved rounds; bands: 95% intervals."
+    return Caption([what, f"{found.gpu}, driver {found.driver}; {found.date}"], [how])
 
 
 def summary(found: Measured) -> str:

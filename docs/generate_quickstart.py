@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,8 +34,10 @@ RECORDS = {"compare": f"{COMPARED} --time-limit 8"}
 TEXTS = {
     "lower": "golow lower lenet5",
     "emit": "golow emit lenet5 --out lenet5_cpp",
+    "support": "golow levels --support ./mynet.py:Net --input 3x8x8",
     "doctor": "golow doctor",
 }
+MODEL = STORED / "mynet.py"  # lies in the folder in which the commands run
 
 
 def page(text: str) -> str:
@@ -63,17 +66,19 @@ def tidy(text: str) -> str:
 
 
 def run(command: str, folder: Path, *more: str) -> str:
-    """What the command prints to standard output in that folder."""
+    """What the command prints to standard output in that folder, which is called /home/me."""
     arguments = command.split()[1:]
+    shutil.copy(MODEL, folder)
     done = subprocess.run(
         [sys.executable, "-m", "golow", *arguments, *more],
         cwd=folder,
         capture_output=True,
         text=True,
-        check=True,
         env={**os.environ, "COLUMNS": str(WIDTH)},
     )
-    return tidy(done.stdout)
+    if not done.stdout:
+        raise RuntimeError(f"{command} printed nothing: {done.stderr}")
+    return tidy(done.stdout.replace(str(folder), "/home/me"))
 
 
 def store() -> None:

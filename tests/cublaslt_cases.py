@@ -97,7 +97,7 @@ class Case:
     @cached_property
     def expected(self) -> np.ndarray:
         a, b = self.factors()
-        result = a @ b + self.added()
+        result = self.problem.factor * (a @ b) + self.added()
         return np.maximum(result, 0) if self.problem.relu else result
 
     @cached_property
@@ -107,10 +107,11 @@ class Case:
         factor = {"ieee": 0.0, "tf32": 2.0**-9, "half": 0.0}[self.problem.arithmetic]
         # Tensor cores cut off what they shift out of a sum, which costs up to four times as much.
         step = 2.0**-24 if self.problem.arithmetic == "ieee" else 2.0**-22
-        scale = np.abs(a) @ np.abs(b) + np.abs(self.added())
+        product = abs(self.problem.factor) * (np.abs(a) @ np.abs(b))
+        scale = product + np.abs(self.added())
         last = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
         # Some kernels round the product to the result's type before they add to it.
-        terms = np.abs(self.expected) + np.abs(a @ b)
+        terms = np.abs(self.expected) + np.abs(self.problem.factor * (a @ b))
         terms = terms + (np.abs(self.matrix("c")) if self.problem.residual else 0)
         roundings = last[self.problem.result] * terms
         return scale * (factor + step * (self.problem.k + 4)) + roundings + 1e-6

@@ -19,7 +19,7 @@ from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.planning import arranged, implemented
 from golow.levels.vendor.cudnn.precision import TYPES, Types
 from golow.levels.vendor.cudnn.steps import Built, Call, FlatCall, KernelCall, Tensor
-from golow.lower.graph import Graph, Node
+from golow.lower.graph import Graph, Node, Ref
 from golow.lower.plan import SHARED, Step
 from golow.lower.verify import run_node
 
@@ -129,10 +129,6 @@ class Followed(Builder):
         self.defined: dict[int, list[tuple[str, Tensor]]] = defaultdict(list)
         self.owners: list[int] = []
 
-    def is_constant(self, name: str) -> bool:
-        """Whether the value is computed when loading."""
-        return name in self._same
-
     def define(self, index: int, tensor: Tensor) -> None:
         super().define(index, tensor)
         value = self.node.outputs[index]
@@ -190,7 +186,7 @@ def follow(
                     _assert_gradients(machine, call, grouped, values)
             unnamed = [] if builder.defined[position] else done
             for name, tensor in builder.defined[position]:
-                constant = builder.is_constant(name)
+                constant = builder.is_constant(Ref(name=name))
                 if loading > constant or (constant and _is_gone(machine, tensor, loading)):
                     continue
                 expected = named[name]

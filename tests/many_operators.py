@@ -141,6 +141,8 @@ NETWORKS: dict[str, Case] = {
     "rms norm": of_tokens(nn.RMSNorm(16, eps=1e-5)),
     "group norm": after_conv(nn.GroupNorm(4, 16), nn.ReLU(), same()),
     "instance norm": after_conv(nn.InstanceNorm2d(16, affine=True), same()),
+    "batch norm of signals": signal(nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 4, 1)),
+    "batch norm of volumes": volume(nn.BatchNorm3d(4), nn.ReLU(), nn.Conv3d(4, 2, 1)),
     "group norm of signals": signal(nn.GroupNorm(2, 8)),
     "local response norm": after_conv(nn.LocalResponseNorm(5), same()),
     # attention

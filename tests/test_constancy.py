@@ -164,6 +164,13 @@ def test_an_iteration_computes_nothing_from_weights_alone() -> None:
     }  # fmt: skip
 
 
+def test_a_turned_constant_is_turned_once() -> None:
+    """The bias by index [64, 2], read as [2, 8, 8]."""
+    [softmax] = (step for step in iterated(Derived) if step.operation == "fused_softmax")
+    layouts = {operand.shape: operand.layout for operand in softmax.reads}
+    assert layouts[2, 8, 8] == "bfloat16"
+
+
 @pytest.mark.parametrize("kind", [Derived, Moved])
 def test_the_plan_of_cudnn_computes_what_torch_does(kind: type[nn.Module]) -> None:
     followed(case(kind))

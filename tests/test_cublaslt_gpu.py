@@ -156,6 +156,7 @@ def test_batches_and_padded_rows(
     for problem in (
         replace(alone, **gaps),
         replace(alone, batch=5),
+        replace(alone, batch=5, factor=-0.25),
         replace(alone, batch=5, **(gaps | shared)),
         replace(alone, **{name: Strides(row=33) for name in "abcd"}),
     ):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from drawn_writes import VIEWS, Step, Writes
+from golow.levels.vendor import cudnn, onednn
 from golow.lower.functional import make_functional
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.binary import Binary
@@ -217,6 +218,26 @@ def test_a_buffer_that_inference_changes_is_not_made_a_value() -> None:
     assert changed  # one way or the other the capture shows it
     lowered = eliminate_dead_code(make_functional(graph))
     assert in_place(lowered) or any(item.kind == "buffer" for item in lowered.outputs)
+
+
+class Cache(nn.Module):
+    """Writes into a part of a buffer, which its output does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept[1] = x.mean(0)
+        return x * 2
+
+
+@pytest.mark.parametrize(("module", "name"), [(Counter, "seen"), (Cache, "kept")])
+def test_a_changed_buffer_is_refused_by_its_name(module: type[nn.Module], name: str) -> None:
+    known = Case(module(), torch.randn(2, 4))
+    for level in (onednn, cudnn):
+        reasons = [str(reason) for reason in level.refusals(known.graph, known.workload)]
+        assert any(f"changes the buffer {name} in each iteration" in r for r in reasons), reasons
 
 
 def test_an_operation_whose_name_only_looks_in_place() -> None:

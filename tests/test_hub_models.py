@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from golow.record import GolowError, Workload
 from golow.workload.bundle import write_bundle
 from golow.workload.captured import capture
+from golow.workload.huggingface import _class
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 from huggingface_models import written
@@ -160,6 +162,24 @@ def test_a_package_that_cannot_be_imported_is_one_line(
     with pytest.raises(GolowError, match=r"cannot be imported: no operator nms\n") as refused:
         prepare(Request("timm:resnet18"))
     assert "torchvision" in refused.value.hint
+
+
+class Lazy(dict[type, object]):
+    """As transformers' tables, which import a model when it is asked for."""
+
+    def __getitem__(self, kind: type) -> object:
+        broken = RuntimeError("operator torchvision::nms does not exist\nmore")
+        raise ModuleNotFoundError("Could not import module 'BertModel'") from broken
+
+
+def test_a_model_that_cannot_be_imported_is_named_with_its_cause() -> None:
+    """As BERT beside a torchvision that was built for another torch."""
+    config = SimpleNamespace(architectures=None, model_type="bert")
+    tables = SimpleNamespace(MODEL_MAPPING=Lazy({SimpleNamespace: None}))
+    auto = SimpleNamespace(modeling_auto=tables)
+    with pytest.raises(GolowError, match="for bert: RuntimeError: operator torchvision") as refused:
+        _class(SimpleNamespace(models=SimpleNamespace(auto=auto)), config, "")
+    assert "\nmore" not in str(refused.value)
 
 
 def test_the_options_are_for_these_models() -> None:

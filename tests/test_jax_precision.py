@@ -110,12 +110,19 @@ def test_a_weight_is_cast_once_and_held_as_a_filter() -> None:
 
 def test_losses_and_statistics_are_float32() -> None:
     text = source_of("bf16", "train")
-    means = re.findall(r"batch_mean = jnp.mean\((.*), axis", text)
-    assert len(means) == 20
-    assert all(mean.endswith(".astype(jnp.float32)") for mean in means)
+    distances = re.findall(r"__distance = (.*) - ", text)
+    assert len(distances) == 20
+    assert all(distance.endswith(".astype(jnp.float32)") for distance in distances)
     assert re.search(
         r"jax\.nn\.log_softmax\(\w+.astype\(jnp.float32\)|log_softmax\(\w+_float32", text
     )
+
+
+def test_the_end_of_a_convolution_has_no_casts() -> None:
+    """A sum of two halves and a relu are the same without; XLA fuses them only so."""
+    ends = re.findall(r"(?:relu\w*|_add) = (.*)", source_of("bf16", "infer"))
+    assert len(ends) == 17 + 8
+    assert not any("astype" in end for end in ends)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
 from golow.lower.graph import Graph
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.matrix_product import MatrixProduct
@@ -15,6 +19,10 @@ from golow.lower.passes import eliminate_dead_code
 from golow.lower.products import join_rows, scale_products
 from golow.lower.vendor import CANONICAL
 from lowering import Case, assert_close, count, records
+from test_cudnn_plans import AskedEngines, lowered
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
 
 BEFORE = CANONICAL[: CANONICAL.index(join_rows)]
 
@@ -107,3 +115,14 @@ def test_a_scale_becomes_part_of_the_product(where: str, again: bool) -> None:
     moved = where == "result" or not again
     assert product.factor == pytest.approx({"operand": 0.5, "result": 1 / 3}[where] if moved else 1)
     assert len(scales) == (0 if moved else 1)
+
+
+@pytest.mark.parametrize("where", ["operand", "result"])
+def test_cudnn_multiplies_within_the_product(where: str) -> None:
+    engines = AskedEngines()
+    graph = lowered(Scaled(where, False), "infer", (2, 3, 8))
+    made = build_plan(graph, cast("Engines", engines), TYPES["bf16"], 1)
+    assert "fused" not in {step.operation for step in made.plan.steps}
+    [problem] = engines.operations
+    assert isinstance(problem, Problem)
+    assert problem.factor == pytest.approx({"operand": 0.5, "result": 1 / 3}[where])

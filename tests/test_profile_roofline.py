@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from rich.console import Console
 
-from figure_checks import defects, said
+from figure_checks import defects, described
 from golow.lower.work import LayerWork
 from golow.measure.peak import Peak
 from golow.profiling.difference import difference
@@ -298,7 +298,7 @@ def test_nothing_in_the_figure_is_cut_or_covered(shown: Profile) -> None:
     for sign in panel.texts:
         corners = Text.get_window_extent(sign).corners()
         assert all(inside.contains(*corner) for corner in corners), sign
-    assert "measured peaks" in said(figure)
+    assert "measured peaks" in described(figure)
 
 
 def test_dots_lie_where_the_record_says_and_the_slowest_have_names() -> None:

@@ -4,8 +4,10 @@ program's."""
 from __future__ import annotations
 
 import importlib.util
+import io
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +17,11 @@ import typer
 from typer.main import get_command
 
 from command import golow
+from golow.api import support
 from golow.cli import app
 from golow.levels.ladder import LADDER
+from golow.report.comparison.support import render
+from golow.report.console import WIDTH, PlainConsole
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs" / "quickstart.md", ROOT / "README.md")
@@ -69,6 +74,26 @@ def test_a_stored_text_has_the_form_that_is_printed_now(
     stored = (generator.STORED / f"{name}.txt").read_text()
     assert form(stored) == form(ended.output), "python docs/generate_quickstart.py --run"
     assert form(stored) != form(stored.replace("capture", "trace").replace(".cpp", ".cc"))
+
+
+def test_the_levels_that_have_an_operation_are_those_of_now(
+    generator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the table: which libraries are missing depends on the machine."""
+    shutil.copy(generator.MODEL, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = support("./mynet.py:Net", input_shape=(3, 8, 8), quiet=True)
+    output = io.StringIO()
+    render(found.support, PlainConsole(file=output, width=WIDTH, markup=False))
+    [stored, now] = [
+        text.partition("\n\n")[0]
+        for text in (
+            (generator.STORED / "support.txt").read_text(),
+            generator.tidy(output.getvalue()),
+        )
+    ]
+    assert "is not implemented" in stored
+    assert stored == now, "python docs/generate_quickstart.py --run"
 
 
 def test_the_doctor_says_the_same_things(generator: ModuleType, tmp_path: Path) -> None:

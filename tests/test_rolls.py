@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from cuda_host import run
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn.operators.roll import kernel_of
+from golow.levels.vendor.cudnn.operators.roll import Source, kernel_of
+from golow.levels.vendor.folding import Folded, Part
 from golow.levels.vendor.views import View
 from golow.lower.graph import Graph
 from golow.lower.operators.concatenate import Concatenate
@@ -32,7 +33,7 @@ from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from golow.levels.vendor.cudnn.engines import Engines
 
@@ -98,7 +99,7 @@ def test_the_kernel_is_roll_of_torch(data: st.DataObject) -> None:
     memory = (10 * torch.randn(10 + int(np.prod(shape)))).to(torch_type(dtype))
     result = torch.zeros_like(memory)
     rows = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-    read, written = View(dtype, tuple(steps), start), View(dtype, rows)
+    read, written = source(dtype, shape, steps, start), View(dtype, rows)
     kernel = kernel_of(read, written, shape, starts)
     run(kernel, [each.view(torch.uint8).numpy() for each in (memory, result)], FOLDER)
     x = memory.as_strided(shape, steps, start)
@@ -107,11 +108,46 @@ def test_the_kernel_is_roll_of_torch(data: st.DataObject) -> None:
 
 
 def test_what_lies_far_away_takes_wide_indices() -> None:
-    near, far = View("float32", (4, 1)), View("float32", (2**31, 1))
-    for read, kind in ((near, "unsigned"), (far, "size_t")):
+    near = View("float32", (4, 1))
+    for step, kind in ((4, "unsigned"), (2**31, "size_t")):
+        read = source("float32", (3, 4), (step, 1))
         assert f"using Index = {kind};" in kernel_of(read, near, (3, 4), {0: 1}).code
 
 
 def test_it_compiles_for_a_gpu() -> None:
-    view = View("bfloat16", (56 * 56 * 96, 56 * 96, 96, 1))
-    assert_compile([kernel_of(view, view, (8, 56, 56, 96), {1: 3, 2: 3})])
+    shape, steps = (8, 56, 56, 96), (56 * 56 * 96, 56 * 96, 96, 1)
+    read, parts = source("bfloat16", shape, steps), Source("bfloat16", windows(torch.empty(0)).axes)
+    written = View("bfloat16", steps)
+    assert_compile([kernel_of(each, written, shape, {1: 3, 2: 3}) for each in (read, parts)])
+
+
+def windows(memory: Tensor) -> Folded[Tensor]:
+    """Heads of windows [512, 3, 49, 32] as images [8, 56, 56, 96]."""
+    heads = Folded(
+        memory, tuple((Part(*pair),) for pair in ((512, 4704), (3, 1568), (49, 32), (32, 1)))
+    )
+    joined = heads.permuted((0, 2, 1, 3)).reshaped((8, 8, 8, 7, 7, 96))
+    assert joined is not None
+    images = joined.permuted((0, 1, 3, 2, 4, 5)).reshaped((8, 56, 56, 96))
+    assert images is not None
+    return images
+
+
+def test_windows_are_read_as_they_lie() -> None:
+    """Heads and windows are put together in the same copy, in vectors of 16 bytes."""
+    memory, result = torch.randn(512 * 4704).bfloat16(), torch.zeros(512 * 4704).bfloat16()
+    shape = (8, 56, 56, 96)
+    rows = (56 * 56 * 96, 56 * 96, 96, 1)
+    kernel = kernel_of(
+        Source("bfloat16", windows(memory).axes), View("bfloat16", rows), shape, {1: 53, 2: 53}
+    )
+    assert "#define WIDTH 8" in kernel.code
+    run(kernel, [each.view(torch.uint8).numpy() for each in (memory, result)], FOLDER)
+    heads = memory.view(8, 8, 8, 3, 7, 7, 32)
+    images = heads.permute(0, 1, 4, 2, 5, 3, 6).reshape(shape)
+    assert result.view(shape).equal(images.roll((3, 3), (1, 2)))
+
+
+def source(dtype: str, shape: Sequence[int], steps: Sequence[int], start: int = 0) -> Source:
+    parts = zip(shape, steps, strict=True)
+    return Source(dtype, tuple((Part(size, step),) for size, step in parts), start)

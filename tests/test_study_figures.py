@@ -324,6 +324,7 @@ def test_no_line_is_drawn_over_what_has_no_order() -> None:
             cells.append(measured(asked, runs))
     figure = ratio_map(plane(*cells))
     assert border(figure.axes[0]) == [] and figure.legends == []
+    assert said(figure).startswith("2 models, inference: ")  # the axis has their names
 
 
 def test_a_number_from_too_few_rounds_has_no_colour_in_a_map() -> None:

@@ -308,7 +308,7 @@ def test_the_observer_hears_every_epoch_of_every_run(trained: TrainingResult, wa
 def test_the_result_is_what_lies_on_the_disk(
     trained: TrainingResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert golow.load_training(trained.folder) == trained.training
+    assert golow.load_training(trained.folder) == trained
     frame = trained.to_pandas()
     assert len(frame) == EPOCHS * (3 + len(ERRORS))
     assert (trained.folder / "epochs.csv").is_file()
@@ -371,7 +371,7 @@ def test_the_command_line_goes_on_after_ctrl_c(trained: TrainingResult, tmp_path
         output, error = child.communicate()
         assert child.returncode == 0, error
     assert "computing the float64 reference" not in error  # the check is not made again
-    [run] = golow.load_training(folder).runs
+    [run] = golow.load_training(folder).training.runs
     assert timeless(run) == timeless(run_of(trained, "eager"))
     assert json.loads((folder / "plan.json").read_text())["augmentation"] == {
         "flip": True,

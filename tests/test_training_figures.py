@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from drawn_trainings import TWO_SEEDS, epoch, paper_like, run, training
-from figure_checks import said
+from figure_checks import described, said
 from golow.record import GolowError
 from golow.report import style
 from golow.report.training import curves, series
@@ -74,7 +74,18 @@ def test_many_steps_are_averaged_and_the_caption_says_how_many() -> None:
     x, y = drawn(figure, "eager")
     assert len(x) == series.LOSS_POINTS
     assert y[:2] == pytest.approx([np.mean(losses[:50]), np.mean(losses[50:100])])
-    assert "each point is the mean of 50 steps" in said(figure)
+    assert "Each point is the mean of 50 steps." in described(figure)
+
+
+def test_a_caption_has_two_lines_and_a_third_for_what_is_missing() -> None:
+    figure = curves.loss_over_epochs(TWO_SEEDS)
+    first, second = figure.get_supxlabel().split("\n")
+    assert first == "resnet50 on folder:pictures: training loss"
+    assert second.startswith("NVIDIA H200, driver 570.1; AMD EPYC 9454, 16 threads; torch 2.11.0")
+    assert "Lines: mean over seeds; bands: lowest to highest." in described(figure)
+    shown = training([run("eager", [epoch(1)]), run("cudnn")])
+    *_, third = curves.accuracy_over_epochs(shown).get_supxlabel().split("\n")
+    assert third == "Not trained: cudnn (no epoch)."
 
 
 def test_what_is_not_finite_is_left_out_and_said() -> None:
@@ -87,7 +98,7 @@ def test_what_is_not_finite_is_left_out_and_said() -> None:
     figure = curves.loss_over_epochs(shown)
     _, y = drawn(figure, "eager")
     assert y == pytest.approx([3, 2, 1, math.nan, 1.5, 1], nan_ok=True)
-    text = said(figure)
+    text = described(figure)
     assert "not finite, not shown: eager seed 0 from epoch 2; eager seed 1" in text
 
 
@@ -102,7 +113,7 @@ def test_the_caption_says_what_is_missing() -> None:
             CurveVerdict(level="libtorch", initialisation="default", word="differs", reason="")
         ],
     )
-    text = said(curves.accuracy_over_epochs(shown))
+    text = described(curves.accuracy_over_epochs(shown))
     for part in (
         "resnet50 on mnist: test accuracy",
         "MNIST, IDX files, resized 28x28 -> 32x32, bilinear",
@@ -158,7 +169,8 @@ def test_the_confusion_matrix_is_that_of_the_best_epoch() -> None:
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
         *("circle", "triangle", "square")
     ]
-    assert "eager, initialisation default, seed 0, epoch 2" in said(figure)
+    assert "confusion matrix of eager, epoch 2, test accuracy 90.00%" in said(figure)
+    assert "eager, initialisation default, seed 0" in described(figure)
 
 
 def test_published_accuracies_are_drawn_for_their_data_sets_only() -> None:
@@ -176,7 +188,7 @@ def test_published_accuracies_are_drawn_for_their_data_sets_only() -> None:
     }
     assert not curves.accuracy_over_time(paper_like(epochs=2), reference=False).axes[0].texts
     shown = curves.accuracy_over_time(paper_like(epochs=2))
-    assert "arXiv:2012.07163" in said(shown)
+    assert "arXiv:2012.07163" in described(shown)
 
 
 # ---------------------------------------------------------------- colours

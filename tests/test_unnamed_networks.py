@@ -152,7 +152,111 @@ class DynamicFilter(nn.Module):
         return functional.conv2d(image, kernel, padding=1, groups=batch).view(batch, 4, *size)
 
 
+class Flow(nn.Module):
+    """Affine couplings, the likelihood, and the inverse of a moved code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(nn.Linear(4, 8) for _ in range(3))
+
+    def moved(self, x: Tensor, net: nn.Module, inverse: bool) -> tuple[Tensor, Tensor]:
+        kept, changed = x.chunk(2, -1)
+        scale, shift = net(kept).chunk(2, -1)
+        scale = torch.tanh(scale)
+        new = (changed - shift) * torch.exp(-scale) if inverse else changed * scale.exp() + shift
+        return torch.cat([new, kept], -1), scale.sum(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        code, volume = x, torch.zeros(len(x))
+        for net in self.nets:
+            code, grown = self.moved(code, net, inverse=False)
+            volume = volume + grown
+        likelihood = volume - 0.5 * (code * code).sum(-1)
+        back = code + 0.1
+        for net in self.nets:
+            back, _ = self.moved(back, net, inverse=True)
+        return torch.cat([back, likelihood[:, None]], -1)
+
+
+class RelativeAttention(nn.Module):
+    """Transformer-XL: a memory in front, and distances shifted into place by reshaping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.places = nn.Linear(8, 24), nn.Linear(8, 8, bias=False)
+        self.content, self.place = (nn.Parameter(torch.randn(2, 4) * 0.1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, total, _ = x.shape
+        query, key, value = self.project(x).view(batch, total, 2, 12).chunk(3, -1)
+        new = total // 2
+        query = query[:, -new:]
+        angles = torch.arange(total - 1, -1, -1.0)[:, None] / 10 ** torch.arange(4.0)
+        far = self.places(torch.cat([angles.sin(), angles.cos()], -1)).view(total, 2, 4)
+        by_place = torch.einsum("bihd,jhd->bhij", query + self.place, far)
+        shifted = torch.cat([torch.zeros(batch, 2, new, 1), by_place], -1)
+        shifted = shifted.view(batch, 2, total + 1, new)[:, :, 1:].view(batch, 2, new, total)
+        scores = torch.einsum("bihd,bjhd->bhij", query + self.content, key) + shifted
+        later = torch.triu(torch.ones(new, total, dtype=torch.bool), 1 + total - new)
+        weights = scores.masked_fill(later, -math.inf).softmax(-1)
+        return torch.einsum("bhij,bjhd->bihd", weights, value).reshape(batch, new, 8)
+
+
+class Sparsemax(nn.Module):
+    """A set of varying size, its members weighted by sparsemax: sorting and running sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.member, self.query = nn.Linear(4, 8), nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.member(x))
+        size = x.shape[1]
+        there = torch.arange(size) < torch.arange(len(x))[:, None] + 2
+        scores = (hidden @ self.query).masked_fill(~there, -100.0)
+        ordered, _ = scores.sort(-1, descending=True)
+        sums = ordered.cumsum(-1)
+        support = (1 + torch.arange(1, size + 1.0) * ordered > sums).sum(-1, keepdim=True)
+        weights = (scores - (sums.gather(-1, support - 1) - 1) / support).clamp(min=0)
+        return (weights[..., None] * hidden).sum(1)
+
+
+class PointCloud(nn.Module):
+    """Points turned by a matrix that they give, batch norm over them, and the largest of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn, self.last = nn.Linear(3, 9), nn.Linear(8, 4)
+        self.points = nn.Sequential(nn.Conv1d(3, 8, 1), nn.BatchNorm1d(8), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        matrix = self.turn(x.amax(1)).view(-1, 3, 3) + torch.eye(3)
+        return self.last(self.points(torch.bmm(x, matrix).mT).max(-1)[0])
+
+
+class KeyCache(nn.Module):
+    """Decodes token by token and writes keys, values and results into their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = torch.zeros(2, *x.shape)
+        found = torch.empty_like(x)
+        for step in range(x.shape[1]):
+            query, kept[0, :, step], kept[1, :, step] = self.project(x[:, step]).chunk(3, -1)
+            keys, values = kept[:, :, : step + 1]
+            weights = (keys @ query[..., None]).softmax(1)
+            found[:, step] = (weights * values).sum(1)
+        return found
+
+
 NETWORKS = {
+    Flow: (3, 8),
+    RelativeAttention: (2, 6, 8),
+    Sparsemax: (3, 5, 4),
+    PointCloud: (2, 7, 3),
     GraphNetwork: (2, 6, 8),
     WaveNet: (2, 1, 16),
     StateSpace: (2, 7, 8),
@@ -169,4 +273,10 @@ NETWORKS = {
 def test_a_network_that_nobody_named_is_right(network: type[nn.Module], mode: Mode) -> None:
     torch.manual_seed(0)
     lowered = lower(network(), torch.randn(NETWORKS[network]), mode, loss="mse_of_outputs")
+    assert_right(lowered, compute(lowered))
+
+
+def test_a_cache_that_is_written_in_place_is_right() -> None:
+    torch.manual_seed(0)
+    lowered = lower(KeyCache(), torch.randn(2, 4, 8), "infer")
     assert_right(lowered, compute(lowered))

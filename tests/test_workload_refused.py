@@ -167,6 +167,44 @@ def test_a_step_that_is_random_otherwise_is_refused(file: Path, mode: Mode) -> N
     assert "by these names" in refused.hint
 
 
+COUNTS = """
+import torch
+from torch import nn
+
+class Seen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 4)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return self.fc(x)
+
+class Used(Seen):
+    def forward(self, x):
+        return super().forward(x) * self.count
+
+class Assigned(Seen):
+    def forward(self, x):
+        self.count = self.count * 0.5 + 1
+        return self.fc(x) * self.count
+"""
+
+
+@pytest.mark.parametrize("name", ["Used", "Assigned"])
+def test_an_inference_that_depends_on_the_one_before_is_refused(file: Path, name: str) -> None:
+    """A level that warms up by calling the model would be said to differ."""
+    file.write_text(COUNTS)
+    refused = refusal(f"{file}:{name}", input_shape=(16,))
+    assert "in inference changes its buffers (count), and the next result" in refused.message
+
+
+def test_an_inference_that_only_counts_is_taken(file: Path) -> None:
+    file.write_text(COUNTS)
+    prepare(Request(f"{file}:Seen", input_shape=(16,)))
+
+
 def test_what_is_not_a_number_is_not_random(file: Path) -> None:
     file.write_text(FILE.replace("return self.fc(x)", "return self.fc(x) * float('nan')"))
     prepare(Request(f"{file}:Net", input_shape=(16,)))

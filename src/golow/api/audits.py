@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.auditing import store
 from golow.auditing.observer import AuditObserver
@@ -35,6 +36,9 @@ class AuditResult(NamedTuple):
         from golow.report.audit.table import render
 
         render(self.audit)
+
+    def __repr__(self) -> str:
+        return line(self, about(self.audit.workload), count(len(self.audit.levels), "level"))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

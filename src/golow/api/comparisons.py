@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.comparison import store
 from golow.observer import Observer
@@ -40,6 +41,16 @@ class LifeResult(NamedTuple):
 
         render(self.cycle)
 
+    def __repr__(self) -> str:
+        return line(self, about(self.cycle.workload), count(len(self.cycle.levels), "level"))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.life.table import render
+        from golow.report.notebook import as_html
+
+        return as_html(lambda console: render(self.cycle, console))
+
     def figures(self, folder: str | Path) -> list[Path]:
         """Draw the figure into the folder. Needs ``pip install golow[figures]``."""
         from golow.report.life.figure import write_figures
@@ -67,11 +78,17 @@ class Result(NamedTuple):
         if self.life is not None:
             self.life.table()
 
+    def __repr__(self) -> str:
+        return line(
+            self, about(self.comparison.workload), count(len(self.comparison.runs), "level")
+        )
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from golow.report.comparison.formats import document
 
-        return document(self.comparison, "html")
+        life = self.life._repr_html_() if self.life is not None else ""
+        return document(self.comparison, "html") + life
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row a level; times in seconds, sizes in bytes. Needs ``pip install golow[pandas]``."""

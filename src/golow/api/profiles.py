@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.observer import Observer
 from golow.record import Device, Mode, Phase, Precision
@@ -31,6 +32,10 @@ class ProfileResult(NamedTuple):
         from golow.report.profiling.table import render
 
         render(self.profiles, by=by, sort=sort, top=top)
+
+    def __repr__(self) -> str:
+        levels = sum(len(profile.levels) for profile in self.profiles)
+        return line(self, about(self.profiles[0].workload), count(levels, "profile"))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -86,6 +91,16 @@ class ProfileDiff(NamedTuple):
 
         require_view(by, "time")
         render_difference(self.difference, names, by=by, top=top)
+
+    def __repr__(self) -> str:
+        return line(self, count(len(self.difference.levels), "level"))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.notebook import as_html
+        from golow.report.profiling.difference import render_difference
+
+        return as_html(lambda console: render_difference(self.difference, console=console))
 
 
 def load_profile(place: str | Path) -> ProfileResult:

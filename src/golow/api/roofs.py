@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.line import about, line
 from golow.api.progress import shown_progress
 from golow.explain.record import Roof, StepRoof
 from golow.observer import Observer
@@ -35,6 +36,16 @@ class RoofResult(NamedTuple):
         from golow.report.comparison.roof import render
 
         render(self.roof, top)
+
+    def __repr__(self) -> str:
+        return line(self, about(self.roof.workload), self.roof.level)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.comparison.roof import render
+        from golow.report.notebook import as_html
+
+        return as_html(lambda console: render(self.roof, console=console))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row a step, in seconds and bytes. Needs ``pip install golow[pandas]``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from golow.api.line import count, line
 from golow.api.progress import shown_progress
 from golow.record import Comparison, Device
 from golow.study.attempt import PROGRAM
@@ -26,6 +27,10 @@ class StudyResult(StudyState):
     """
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        done = f"{len(self.records)} of {count(len(self.asked), 'cell')}"
+        return line(self, f"study {self.study.name}", done)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.line import about, count, line
 from golow.api.progress import shown_progress
 from golow.explain.record import OperatorSupport, Support
 from golow.observer import Observer
@@ -35,6 +36,16 @@ class SupportResult(NamedTuple):
         from golow.report.comparison.support import render
 
         render(self.support, every=every)
+
+    def __repr__(self) -> str:
+        return line(self, about(self.support.workload), count(len(self.rows), "operation"))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from golow.report.comparison.support import render
+        from golow.report.notebook import as_html
+
+        return as_html(lambda console: render(self.support, console))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row an operation: ``operator``, ``calls``, and a column for each level with the reason

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.api.frame import frame
+from golow.api.line import count, line
 from golow.api.progress import shown_progress
 from golow.record import Device, Optimizer, Precision
 from golow.training import store as training_store
@@ -43,6 +44,11 @@ class TrainingResult(NamedTuple):
         from golow.report.training.table import render
 
         render(self.training)
+
+    def __repr__(self) -> str:
+        plan = self.training.plan
+        what = f"{plan.model} on {plan.dataset.name}"
+        return line(self, what, count(len(plan.levels), "level"), count(len(plan.seeds), "seed"))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -180,9 +186,10 @@ def resume(
     return _exported(outcome)
 
 
-def load_training(place: str | Path) -> Training:
-    """The training in that folder, as far as it has come. Raises `GolowError` for any other."""
-    return training_store.load(place)
+def load_training(place: str | Path) -> TrainingResult:
+    """What `train` returned for that folder, as far as the training has come. Raises `GolowError`
+    for any other folder."""
+    return TrainingResult(training_store.load(place), Path(place))
 
 
 def _exported(outcome: TrainingOutcome) -> TrainingResult:

@@ -100,8 +100,8 @@ def recurrences_whole() -> Iterator[None]:
 
 @contextmanager
 def recurrences_right() -> Iterator[None]:
-    """Within the block PyTorch infers the shapes of recurrent layers' results from golow's loop: its
-    own, in some versions, has an axis too many in the last states of an LSTM."""
+    """Within the block PyTorch infers the shapes of what recurrent layers return from golow's loop:
+    its own, in some versions, has an axis too many in the last states of an LSTM."""
     with _defined_by(loop):
         yield
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from golow.lower.graph import Argument, Graph, Node, Ref, Scalar, Value
-from golow.lower.operator import Operator, written
+from golow.lower.graph import Argument, Graph, GraphInput, Node, Ref, Scalar, Value
+from golow.lower.operator import Operator, vocabulary, written
 
 
 class Names:
@@ -75,6 +75,19 @@ def changes_in_place(node: Node) -> bool:
     packet = node.op.rpartition(".")[0]
     by_name = packet.endswith("_") and not packet.endswith("__")
     return by_name or packet in IN_PLACE_OPERATORS or "out" in node.keywords
+
+
+def changed_inputs(graph: Graph) -> dict[int, GraphInput]:
+    """The inputs of the graph that operations in place change, by the operations' positions."""
+    inputs = {item.value.name: item for item in graph.inputs}
+    found: dict[int, GraphInput] = {}
+    for position, node in enumerate(graph.nodes):
+        item = inputs.get(next(node.references(), ""))
+        changes, kind = changes_in_place(node), vocabulary().get(node.op)
+        if item is not None and (changes or (kind is not None and kind.is_view)):
+            found |= {position: item} if changes else {}
+            inputs |= {value.name: item for value in node.outputs if value is not None}
+    return found
 
 
 def result(node: Node, index: int = 0) -> str:

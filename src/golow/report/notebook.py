@@ -14,6 +14,12 @@ PAGE = "<pre style='line-height:normal;font-family:monospace;overflow-x:auto'>{c
 
 def as_html(draw: Callable[[Console], object]) -> str:
     """What this draws on a console, with its colours; names in it are text and never markup."""
-    console = PlainConsole(file=io.StringIO(), record=True, width=WIDTH, markup=False)
+    console = PlainConsole(
+        file=io.StringIO(),
+        record=True,
+        width=WIDTH,
+        markup=False,
+        force_jupyter=False,  # in a notebook rich would also show what is printed here
+    )
     draw(console)
     return console.export_html(inline_styles=True, code_format=PAGE)

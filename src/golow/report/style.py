@@ -194,37 +194,27 @@ def level_handle(level: str) -> Line2D:
     return Line2D([], [], color=colour, marker=marker, linestyle=line, label=level)
 
 
-def caption(figure: Figure, paragraphs: Sequence[str]) -> None:
-    """The paragraphs below the panels, wrapped to the figure's width."""
-    wrapper = textwrap.TextWrapper(_caption_width(figure), break_on_hyphens=False)
-    _write_below(figure, [line for text in paragraphs for line in wrapper.wrap(text)])
-    _describe(figure, paragraphs)
+class Caption(NamedTuple):
+    """lines: what is shown, where and when it was measured, and in a third line what is missing, if
+    anything is. details: how it was measured and how to read it."""
+
+    lines: Sequence[str]
+    details: Sequence[str] = ()
 
 
-def short_caption(figure: Figure, lines: Sequence[str], details: Sequence[str]) -> None:
+def caption(figure: Figure, found: Caption) -> None:
     """The lines below the panels, each cut where the figure ends; they and the details are whole in
     the metadata of the figure's file."""
-    width = _caption_width(figure)
-    _write_below(figure, [textwrap.shorten(line, width, placeholder=" ...") for line in lines])
-    _describe(figure, [*lines, *details])
+    width = int(figure.get_figwidth() / CAPTION_CHARACTER)
+    lines = [textwrap.shorten(line, width, placeholder=" ...") for line in found.lines]
+    _grow(figure, CAPTION_LINE * len(lines))
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=CAPTION_SIZE, linespacing=1.35)
+    figure.set_label("\n".join([*found.lines, *found.details]))  # nothing draws it
 
 
 def description(figure: Figure) -> str:
     """The whole caption, a paragraph per line."""
     return str(figure.get_label())
-
-
-def _describe(figure: Figure, paragraphs: Sequence[str]) -> None:
-    figure.set_label("\n".join(paragraphs))  # nothing draws it
-
-
-def _caption_width(figure: Figure) -> int:
-    return int(figure.get_figwidth() / CAPTION_CHARACTER)
-
-
-def _write_below(figure: Figure, lines: Sequence[str]) -> None:
-    _grow(figure, CAPTION_LINE * len(lines))
-    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=CAPTION_SIZE, linespacing=1.35)
 
 
 def _grow(figure: Figure, inches: float) -> None:

@@ -182,7 +182,8 @@ def _class(transformers: Any, config: Any, attribute: str) -> type[nn.Module]:
     for task in (*(f"MODEL_FOR_{task}_MAPPING" for task in TASKS), "MODEL_MAPPING"):
         table = getattr(tables, task, {})
         if type(config) in table:
-            chosen = table[type(config)]
+            with _explained(f"transformers cannot import its model for {config.model_type}"):
+                chosen = table[type(config)]
             first: type[nn.Module] = chosen[0] if isinstance(chosen, tuple) else chosen
             return first
     raise GolowError(
@@ -193,11 +194,14 @@ def _class(transformers: Any, config: Any, attribute: str) -> type[nn.Module]:
 
 @contextmanager
 def _explained(what: str, hint: str = "") -> Iterator[None]:
-    """An error of transformers as a `GolowError` with its first line."""
+    """An error of transformers as a `GolowError` with the first line of its first cause."""
     try:
         yield
     except (GolowError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        raise GolowError(f"{what}: {type(error).__name__}: {first}", hint) from error
+        cause: BaseException = error
+        while cause.__cause__:  # a lazy import hides what is missing behind "Could not import"
+            cause = cause.__cause__
+        first = str(cause).strip().partition("\n")[0]
+        raise GolowError(f"{what}: {type(cause).__name__}: {first}", hint) from error

@@ -74,10 +74,24 @@ def try_forward(module: nn.Module, batch: Batch, name: str, device: Device) -> A
 
 
 def try_inference(module: nn.Module, batch: Batch, first: Any, name: str, device: Device) -> None:
-    """Run a second forward pass, whose output must repeat the first."""
-    again = try_forward(module, batch, name, device)
+    """Run a second forward pass, whose output must repeat the first; and if that changed buffers, a
+    third one with their new content."""
+    state = _state(module, device)
+    again = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
     with users_code(f"two results of {name} cannot be compared"):
         _require_repeatable(name, "inference", first, again, device)
+    before = dict(module.named_buffers())
+    changed = [n for n, b in before.items() if not torch.equal(b, state[n].to(b.device))]
+    if changed:
+        later = mapped(Tensor.cpu, _forward(module, batch, name, device, state))
+        pairs = zip(leaves_of(again), leaves_of(later), strict=True)
+        if not all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs):
+            raise GolowError(
+                f"each call of {name} in inference changes its buffers ({', '.join(changed)}), and "
+                "the next result depends on them",
+                "golow compares calls that start from the same weights; give what changes as an "
+                "input and return its new content.",
+            )
 
 
 def try_step(
@@ -114,13 +128,19 @@ def try_gradients(
 # ---------------------------------------------------------------- how it is done
 
 
-def _forward(module: nn.Module, batch: Batch, name: str, device: Device) -> Any:
+def _forward(
+    module: nn.Module,
+    batch: Batch,
+    name: str,
+    device: Device,
+    state: dict[str, Tensor] | None = None,
+) -> Any:
     shapes = ", ".join("x".join(map(str, t.shape)) for t in batch.inputs)
     hint = "give the shape of one sample with --input, or its size with --resolution or --sequence."
     try:
         with users_code(f"{name} does not accept an input of {shapes}", hint, 3), torch.no_grad():
             inputs = tuple(t.to(device) for t in batch.inputs)
-            output = _call(module, inputs, device)
+            output = _call(module, inputs, device, state)
             found = leaves_of(output)
     except torch.OutOfMemoryError as error:
         raise GolowError(
@@ -162,9 +182,15 @@ def _state(module: nn.Module, device: Device) -> dict[str, Tensor]:
     return state
 
 
-def _call(module: nn.Module, inputs: tuple[Tensor, ...], device: Device) -> Any:
+def _call(
+    module: nn.Module,
+    inputs: tuple[Tensor, ...],
+    device: Device,
+    state: dict[str, Tensor] | None = None,
+) -> Any:
+    """state: takes the new content of buffers; by default a copy."""
     with own_tensors_kept(module):
-        return functional_call(module, _state(module, device), inputs)
+        return functional_call(module, _state(module, device) if state is None else state, inputs)
 
 
 def _loss_once(

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
+from golow.levels.sources.half import HALF_TYPES, computes_wide, is_cast
 from golow.levels.vendor.implementation import Implementation, refusals, require_supported
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Graph, GraphInput, Node, Ref, Value
 from golow.lower.operator import record_of, references
 from golow.lower.operators.convolution import Convolution
-from golow.lower.operators.pointwise import Pointwise
 from golow.record import Unsupported, Workload
 
 CHANNELS_LAST = (0, 2, 3, 1)  # an image [N, C, H, W] as [N, H, W, C]
@@ -31,16 +31,6 @@ HELD = """
 # The order of axes in which a tensor is held, where it is not PyTorch's.
 HELD = {held}
 """
-
-
-HALF_TYPES = ("bfloat16", "float16")
-# What computes in half precision, with sums in float32, or only moves numbers. All else reads half
-# precision as float32 and rounds its result once, as PyTorch's kernels do.
-NARROW = frozenset(
-    f"golow.{name}"
-    for name in "convolution convolution_backward linear matrix_product max_pool concatenate copy "
-    "expand flip pad permute pixel_unshuffle reshape slice take gather index dropout".split()
-)
 
 
 def trained_parameters(graph: Graph) -> list[str]:
@@ -59,12 +49,6 @@ def derived_nodes(graph: Graph) -> list[Node]:
             found.append(node)
             known.update(value.name for value in node.outputs if value is not None)
     return found
-
-
-def is_cast(node: Node) -> bool:
-    """Whether the node converts one value to half precision."""
-    layer = Pointwise.of(node)
-    return layer is not None and layer.function == "convert" and layer.dtype in HALF_TYPES
 
 
 def number(value: float | int | bool) -> str:
@@ -288,11 +272,8 @@ class Writer:
         )
 
     def _computes_wide(self, node: Node) -> bool:
-        """Whether the node computes in float32 what it reads and returns in half precision."""
-        values = [self.values[name] for name in node.references()]
-        values += [value for value in node.outputs if value is not None]
-        halves = any(value.dtype in HALF_TYPES for value in values)
-        return halves and node.op not in NARROW and not is_cast(node)
+        outputs = [value for value in node.outputs if value is not None]
+        return computes_wide(node, [*(self.values[name] for name in node.references()), *outputs])
 
     def _argument(self, expression: str, name: str) -> str:
         if self._wide and self.values[name].dtype in HALF_TYPES:

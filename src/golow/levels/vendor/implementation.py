@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import Operator, modules_in, record_of
+from golow.lower.rewriting import changed_inputs
 from golow.record import Unsupported
 
 
@@ -84,8 +85,12 @@ def refusals(
     values = graph.values()
     if not graph.nodes:
         yield Unsupported(level, "the model computes nothing: its outputs are its inputs")
-    for node in graph.nodes:
+    changes = changed_inputs(graph)
+    for position, node in enumerate(graph.nodes):
         reason = _reason(Question(graph, node, values), known, dtypes)
+        if position in changes:
+            state = changes[position]
+            reason = f"{node.op} changes the {state.kind} {state.target} in each iteration"
         if reason:
             yield Unsupported(level, reason, node.name, node.module)
     held = {item.target: item.kind for item in graph.inputs}

@@ -43,51 +43,6 @@ def variance(
     return var_mean(self, dim, correction=correction, keepdim=keepdim)[0]
 
 
-def frozen_batch_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Batch norm by running statistics, in training; it keeps nothing for its gradient."""
-    wide = [1, -1] + [1] * (input.dim() - 2)
-    scale = torch.rsqrt(running_var + eps)
-    scale = scale if weight is None else scale * weight
-    result = (input - running_mean.reshape(wide)) * scale.reshape(wide)
-    result = result if bias is None else result + bias.reshape(wide)
-    nothing = torch.zeros([0], dtype=input.dtype)
-    return result, nothing, nothing
-
-
-def frozen_batch_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_invstd: Tensor | None,
-    train: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> Any:
-    """Its gradients of the input, the weight and the bias."""
-    if train or running_mean is None or running_var is None:
-        return NotImplemented
-    wide, others = [1, -1] + [1] * (input.dim() - 2), [0, *range(2, input.dim())]
-    deviation = torch.rsqrt(running_var + eps)
-    scale = deviation if weight is None else deviation * weight
-    normed = (input - running_mean.reshape(wide)) * deviation.reshape(wide)
-    return (
-        grad_out * scale.reshape(wide) if output_mask[0] else None,
-        (grad_out * normed).sum(others) if output_mask[1] else None,
-        grad_out.sum(others) if output_mask[2] else None,
-    )
-
-
 def group_norm(
     input: Tensor,
     weight: Tensor | None,
@@ -300,8 +255,6 @@ def vector_norm(
 
 
 DEFINITIONS = {
-    "aten._native_batch_norm_legit_no_training.default": frozen_batch_norm,
-    "aten.native_batch_norm_backward.default": frozen_batch_norm_backward,
     "aten.var_mean.correction": var_mean,
     "aten.var.correction": variance,
     "aten.native_group_norm.default": group_norm,

@@ -138,7 +138,7 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
 
 def inference(call: Call) -> BatchNormInference | None:
     """``batch_norm`` with ``training=False``."""
-    if call.flag("training"):
+    if call.flag("training") or not _of_rows_or_images(call):
         return None
     return _by_running_statistics(call)
 
@@ -146,6 +146,11 @@ def inference(call: Call) -> BatchNormInference | None:
 def no_training(call: Call) -> BatchNormInference:
     """``_native_batch_norm_legit_no_training``."""
     return _by_running_statistics(call)
+
+
+def _of_rows_or_images(call: Call) -> bool:
+    """Signals and volumes become images (`decompositions/batch_norm.py`)."""
+    return call.rank("input") in (2, 4)
 
 
 def _by_running_statistics(call: Call) -> BatchNormInference:
@@ -161,7 +166,7 @@ def _by_running_statistics(call: Call) -> BatchNormInference:
 
 def training(call: Call) -> BatchNorm | None:
     """``_native_batch_norm_legit_functional``, the form in joint graphs."""
-    if not call.flag("training"):
+    if not call.flag("training") or not _of_rows_or_images(call):
         return None
     return BatchNorm(
         x=call.ref("input"),
@@ -180,7 +185,8 @@ FORWARD = "aten._native_batch_norm_legit_functional.default"
 def backward(call: Call) -> BatchNormBackward | None:
     """``native_batch_norm_backward`` with the batch's statistics, of a batch norm that the
     vocabulary knows: without running statistics (instance norm) it does not."""
-    if not call.flag("train") or not call.made_by_or_given("save_mean", FORWARD):
+    own = call.flag("train") and call.made_by_or_given("save_mean", FORWARD)
+    if not own or not _of_rows_or_images(call):
         return None
     of_x, of_scale, of_shift = call.flags("output_mask")
     return BatchNormBackward(

@@ -14,6 +14,7 @@ from golow.report.console import visible
 from golow.report.profiling.bars import short
 from golow.report.style import (
     CAPTION_SIZE,
+    Caption,
     Format,
     caption,
     drawing,
@@ -36,6 +37,7 @@ MOST_ROWS, CHARACTERS = 24, 40
 MARGIN = 0.01  # a difference must exceed it to be called one
 NARROWEST, ROOM = 0.05, 1.08  # of the axis: at least 5% to each side, and room beside the intervals
 WIDEST = 8.0  # times as slow or fast; what lies beyond is at the edge
+READING = "Lines: 95% intervals; grey: within 1%, where a difference is not called one."
 FAR_APART, STEPS, MOST_TICKS = 4.0, (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), 9
 
 
@@ -62,7 +64,7 @@ def effects(audit: Audit) -> Figure:
     if not panels:
         figure = new_figure(WIDTH, 1.0)
         say(figure.subplots(), "no alternative was timed")
-        caption(figure, list(_captions(audit)))
+        caption(figure, _caption(audit))
         return figure
     rows = [len(shown[level.level]) for level in panels]
     figure = new_figure(WIDTH, ROW * sum(rows) + TITLE * len(rows) + AXIS)
@@ -72,7 +74,7 @@ def effects(audit: Audit) -> Figure:
         _draw(panel, level, shown[level.level], (low, high))
     grid.flat[-1].set_xlabel("time over that of the level's defaults (left of 1: faster)")
     legend_of(figure, list(_handles()))
-    caption(figure, list(_captions(audit)))
+    caption(figure, _caption(audit))
     return figure
 
 
@@ -197,26 +199,24 @@ def _handles() -> Iterator[Artist]:
         )
 
 
-def _captions(audit: Audit) -> Iterator[str]:
+def _caption(audit: Audit) -> Caption:
     workload = audit.workload
     step = "a training step" if workload.mode == "train" else "inference"
     sizes = " and ".join("x".join(map(str, item.shape[1:])) for item in workload.inputs)
-    where = f"{step}, batch {workload.batch} of {sizes}, {workload.device}"
-    yield visible(
-        f"{workload.model}, {where}, precision {workload.precision}: time with one choice changed, "
-        "over that of the same level without the change. Lines: 95% intervals; grey: within 1%, "
-        "where a difference is not called one."
-    )
+    size = f"{step}, batch {workload.batch} of {sizes}, {workload.device}"
+    lines = [f"{workload.model}, {size}: time with one choice changed over that without the change"]
     run = next((level.run for level in audit.levels), None)
     if run is not None:
         machine = run.environment
         gpu = f"{' or '.join(dict.fromkeys(machine.gpu))}; " if workload.device == "cuda" else ""
         threads = f"{workload.threads} thread{'s' if workload.threads != 1 else ''}"
         torch = machine.versions.get("torch", "?")
-        yield visible(f"{gpu}{machine.cpu_model}, {threads}; torch {torch}.")
+        lines.append(f"{gpu}{machine.cpu_model}, {threads}; torch {torch}; {audit.created[:10]}")
     remarks = [*_left_out(audit), *(["The audit was interrupted."] if audit.interrupted else [])]
-    if remarks:
-        yield visible(" ".join(remarks))
+    lines += [" ".join(remarks)] if remarks else []
+    return Caption(
+        [visible(line) for line in lines], [f"Precision {workload.precision}. {READING}"]
+    )
 
 
 def _left_out(audit: Audit) -> Iterator[str]:

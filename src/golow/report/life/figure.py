@@ -3,7 +3,7 @@ envelope with its break-even points and the level to use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from golow.life.stages import curves
 from golow.report.console import visible
 from golow.report.life.remarks import caches
 from golow.report.style import (
+    Caption,
     Format,
     caption,
     drawing,
@@ -28,13 +29,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SIZE = (3.5, 3.2)  # inches, of a panel
+ONE_PANEL, PANEL = (6.0, 3.2), (3.5, 3.2)  # inches
 POINTS = 8  # of a curve in each decade
 BAND: dict[str, Any] = {"linewidth": 8.0, "alpha": 0.25, "solid_capstyle": "butt", "zorder": 1}
 RULE = "#A0A0A0"
 TICKS = 4
 ROOM = 50.0  # above the highest curve, for the names, as a factor
 APART = 2.2  # between two names, as a factor of iterations
+READING = (
+    "A process's time from its start to its end, with what must be captured and built before. "
+    "Wide: the fastest level, named at the top with its first number of iterations. Cold: golow's "
+    "cache was empty."
+)
 
 
 def write_figures(
@@ -51,17 +57,18 @@ def write_figures(
 def life_figure(found: LifeCycle) -> Figure:
     """A panel for each state of the cache."""
     states = caches(found) or ("warm",)
-    figure, drawn = panels(len(states), SIZE, "iterations", "total time (s)")
+    size = PANEL if len(states) > 1 else ONE_PANEL
+    figure, drawn = panels(len(states), size, "iterations", "total time (s)")
     names = []
     for panel, cache in zip(drawn, states, strict=True):
-        panel.set_title(f"{cache} cache")
+        panel.set_title(f"total time, {cache} cache")
         names += _draw(panel, found, cache)
     every = [curve for cache in states for curve in curves(found, cache).values()]
     if every:  # the panels share their axes
         lowest = min(curve.total(1) for curve in every)
         drawn[0].set_ylim(lowest / 2, ROOM * max(curve.total(HORIZON) for curve in every))
     legend(figure, list(dict.fromkeys(names)))
-    caption(figure, list(_captions(found)))
+    caption(figure, _caption(found))
     return figure
 
 
@@ -121,29 +128,27 @@ def _steps() -> list[int]:
     return sorted({round(10 ** (i / POINTS)) for i in range(decades * POINTS + 1)})
 
 
-def _captions(found: LifeCycle) -> Iterator[str]:
+def _caption(found: LifeCycle) -> Caption:
     workload, machine = found.workload, found.environment
     step = "a training step" if workload.mode == "train" else "inference"
     sizes = " and ".join("x".join(map(str, item.shape[1:])) for item in workload.inputs)
-    yield visible(
+    what = (
         f"{workload.model}, {step}, batch {workload.batch} of {sizes or 'no input'}, "
-        f"{workload.device}: total time of a process over its iterations, from its start to its "
-        "end, with what must be captured and built before. Wide: the fastest level, named at the "
-        "top with its first number of iterations. Cold: golow's cache was empty."
+        f"{workload.device}: total time of a process over its iterations"
     )
     threads = f"{workload.threads} thread{'s' if workload.threads != 1 else ''}"
     places = [f"{machine.cpu_model}, {threads}"]
     if workload.device == "cuda":
         places.insert(0, " or ".join(dict.fromkeys(machine.gpu)) or "a GPU")
     versions = [f"{n} {machine.versions[n]}" for n in ("torch", "golow") if n in machine.versions]
-    yield visible(f"{'; '.join([*places, ', '.join(versions)])}.")
+    where = "; ".join([*places, ", ".join(versions), found.created[:10]])
     missing = [
         f"{level.level} ({'failed' if level.failed else level.verdict})"
         for level in found.levels
         if level.failed or not level.lives
     ]
-    if missing:
-        yield visible(f"No life: {'; '.join(missing)}.")
+    lines = [what, where, *([f"No life: {'; '.join(missing)}"] if missing else [])]
+    return Caption([visible(line) for line in lines], [READING])
 
 
 def _up_text(seconds: float) -> str:

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from golow.profiling.record import Profile
 from golow.report.console import visible
+from golow.report.style import Caption
 
 PACKAGES = ("torch", "golow")
 
 
-def captions(profiles: Sequence[Profile], what: str) -> list[str]:
-    """One paragraph each for: what is shown, the machine, and what is missing."""
+def captions(profiles: Sequence[Profile], what: str, *how: str) -> Caption:
+    """what: the figure shows, in a few words. how: to read it."""
     workload = profiles[0].workload
     step = "a training step" if workload.mode == "train" else "inference"
     sizes = " and ".join("x".join(map(str, item.shape[1:])) for item in workload.inputs)
     where = f"{step}, batch {workload.batch} of {sizes or 'no input'}, {workload.device}"
-    return [
-        visible(f"{workload.model}, {where}: {what}."),
-        *_machine(profiles[0]),
-        visible(" ".join(_remarks(profiles))),
-    ]
+    lines = [f"{workload.model}, {where}: {what}", *_machine(profiles[0])]
+    if missing := " ".join(_remarks(profiles)):
+        lines.append(missing)
+    return Caption([visible(line) for line in lines], [visible(text) for text in how])
 
 
 def _machine(profile: Profile) -> Iterator[str]:
@@ -33,7 +33,7 @@ def _machine(profile: Profile) -> Iterator[str]:
         gpu = " or ".join(dict.fromkeys(found.gpu)) or "a GPU"
         places.insert(0, f"{gpu}, driver {found.driver or '?'}")
     versions = [f"{name} {found.versions[name]}" for name in PACKAGES if name in found.versions]
-    yield visible(f"{'; '.join([*places, ', '.join(versions)])}.")
+    yield "; ".join([*places, ", ".join(versions)])
 
 
 def _remarks(profiles: Sequence[Profile]) -> Iterator[str]:

@@ -98,8 +98,8 @@ def summary_figure(profiles: Sequence[Profile]) -> Figure:
     column[-1].set_xlabel(f"a step without a profiler ({scale.unit})")
     used = {part.role for levels in timed for level in levels for part in level.summary}
     legend_of(figure, legend_patches({r: ROLE_COLOURS[r] for r in ROLES if r in used}))
-    what = "where a step's time goes. Length: the step without a profiler; parts: the shares of "
-    caption(figure, captions(profiles, f"{what}the profiled step"))
+    how = "Length: the step without a profiler; parts: the shares of the profiled step."
+    caption(figure, captions(profiles, "where a step's time goes", how))
     return figure
 
 
@@ -147,8 +147,8 @@ def operators_figure(profiles: Sequence[Profile]) -> Figure:
     if any(item.self_device for _, level in shown for item in level.operators):
         colours["on the device"] = DEVICE
     legend_of(figure, legend_patches(colours))
-    what = "the operators with the most time of their own, under the profiler; each panel has its "
-    caption(figure, captions(profiles, f"{what}own axis"))
+    what = "the operators with the most time of their own, under the profiler"
+    caption(figure, captions(profiles, what, "Each panel has its own axis."))
     return figure
 
 

@@ -56,18 +56,12 @@ def layers_figure(profiles: Sequence[Profile]) -> Figure:
     else:
         figure = _draw(blocks, several=len(profiles) > 1)
     layers = [step for profile in profiles for level in profile.levels for step in level.layers]
-    clock = "timed one by one without a profiler"
+    clock = "Timed one by one without a profiler"
     if any(step.kernels is not None for step in layers):
-        clock = "by the time of their kernels where those are known"
-    what = f"the layers that take the longest, {clock}; all panels have "
-    caption(
-        figure,
-        captions(
-            profiles,
-            f"{what}the same axis. A layer without a bar runs as one "
-            "step with an earlier one, or is not in that level",
-        ),
-    )
+        clock = "By the time of their kernels where those are known"
+    how = f"{clock}; all panels have the same axis. A layer without a bar runs as one step with an "
+    how += "earlier one, or is not in that level."
+    caption(figure, captions(profiles, "the layers that take the longest", how))
     return figure
 
 

@@ -9,8 +9,10 @@ from golow.profiling.arena import ARENA
 from golow.profiling.memory import CATEGORIES, Block, MemoryProfile, timeline
 from golow.profiling.record import Profile
 from golow.record import Workload
+from golow.report.console import visible
 from golow.report.style import (
     CAPTION_SIZE,
+    Caption,
     caption,
     drawing,
     legend_of,
@@ -116,10 +118,10 @@ def memory_over_time(level: str, memory: MemoryProfile, workload: Workload) -> F
     panel.set_xlim(0, _at(memory, memory.length) / scale)
     _mark_phases(panel, memory, scale)
     legend_of(figure, _handles(shown))
-    what = "bytes by category over one step; the dot is the peak"
+    how = "The dot is the peak"
     if memory.reserved:
-        what += f"; dashed: {bytes_text(memory.reserved)} reserved"
-    caption(figure, [_caption(level, workload, what)])
+        how += f"; dashed: {bytes_text(memory.reserved)} reserved"
+    caption(figure, _caption(level, workload, "bytes by category over one step", f"{how}."))
     return figure
 
 
@@ -194,11 +196,9 @@ def arena_map(level: str, memory: MemoryProfile, workload: Workload) -> Figure:
     shown = [name for name in CATEGORIES if any(block.category == name for block in blocks)]
     legend_of(figure, _handles(shown))
     beside = sum(size for place, size in memory.sizes.items() if place != ARENA)
-    what = (
-        f"the buffers that share the arena of {bytes_text(whole)} (dashed); weights, state and "
-        f"inputs have {bytes_text(beside)} of their own"
-    )
-    caption(figure, [_caption(level, workload, what)])
+    what = f"the buffers that share the arena of {bytes_text(whole)} (dashed)"
+    how = f"Weights, state and inputs have {bytes_text(beside)} of their own."
+    caption(figure, _caption(level, workload, what, how))
     return figure
 
 
@@ -249,9 +249,8 @@ def _bytes_unit(size: int) -> tuple[str, int]:
     return next((u for u in BYTES if size >= u[1]), BYTES[-1])
 
 
-def _caption(level: str, workload: Workload, what: str) -> str:
+def _caption(level: str, workload: Workload, what: str, how: str) -> Caption:
     kind = "training step" if workload.mode == "train" else "inference"
-    return (
-        f"{level}: {what}. {workload.model}, {kind}, batch {workload.batch}, {workload.device}, "
-        f"precision {workload.precision}."
-    )
+    where = f"{workload.model}, {kind}, batch {workload.batch}, {workload.device}"
+    lines = [f"{level}: {what}", f"{where}, precision {workload.precision}"]
+    return Caption([visible(line) for line in lines], [how])

@@ -66,20 +66,21 @@ def roofline_figure(profile: Profile) -> Figure:
     _draw_roof(panel, profile.peak)
     _name_axes(panel)
     legend_of(figure, list(_handles(found)))
-    caption(figure, [*captions([profile], _what(profile)), " ".join(_remarks(found))])
+    what = f"the roofline, precision {profile.workload.precision}"
+    caption(figure, captions([profile], what, _how(profile), *_remarks(found)))
     figure.draw_without_rendering()  # fixes where the panel lies, in which labels have to fit
     for label in _labels(panel, found):
         label.draw(panel)
     return figure
 
 
-def _what(profile: Profile) -> str:
+def _how(profile: Profile) -> str:
     clock = "its kernels" if profile.workload.device == "cuda" else "its separate clock"
     hollow = "; hollow: backward" if profile.workload.mode == "train" else ""
     return (
-        f"the roofline, precision {profile.workload.precision}. Operations and bytes: what a layer "
-        f"needs at the least, in products and convolutions; time: of {clock}. A dot's area: its "
-        f"share of the level's time{hollow}. Lines: the machine's measured peaks"
+        "Operations and bytes: what a layer needs at the least, in products and convolutions; "
+        f"time: of {clock}. A dot's area: its share of the level's time{hollow}. Lines: the "
+        "machine's measured peaks."
     )
 
 

@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
 
 from golow.measure.words import LEAST_ROUNDS
 from golow.report.published import PublishedGrid
 from golow.report.study.measures import Measure
 from golow.report.study.planes import Plane, place_text
 from golow.report.study.rows import StudyRow, has_few_rounds
-from golow.report.style import short_caption
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from golow.report.style import Caption
 
 MODES = {"infer": "inference", "train": "training step"}
 MOST_NAMED = 6  # inputs or models by name in one sentence
-
-
-class Caption(NamedTuple):
-    """lines: what is shown, and where and when it was measured. details: the conditions, how wide
-    the intervals are, the command, the paper drawn as a reference, and what was not measured."""
-
-    lines: Sequence[str]
-    details: Sequence[str]
 
 
 def captions(
@@ -35,7 +23,9 @@ def captions(
     """The caption of a figure of the plane. what: it shows, in a few words; how: in detail.
     measure: whose intervals are quoted."""
     rows = plane.rows
-    lines = [f"{_some([row.model for row in rows])}, {MODES[rows[0].mode]}: {what}", _where(rows)]
+    models = list(dict.fromkeys(row.model for row in rows))
+    name = models[0] if len(models) == 1 else f"{len(models)} models"  # an axis has their names
+    lines = [f"{name}, {MODES[rows[0].mode]}: {what}", _where(rows)]
     details = [
         f"{how[:1].upper()}{how[1:]}.",
         f"{_conditions(plane)} {_intervals(plane, measure)}".strip(),
@@ -45,11 +35,6 @@ def captions(
         " ".join(_remarks(plane)),
     ]
     return Caption(lines, [text for text in details if text])
-
-
-def draw_caption(figure: Figure, found: Caption) -> None:
-    """The lines below the panels; all of it in the figure's metadata."""
-    short_caption(figure, found.lines, found.details)
 
 
 def _where(rows: Sequence[StudyRow]) -> str:

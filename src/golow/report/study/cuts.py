@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golow.measure.words import LEAST_ROUNDS
 from golow.report.published import PublishedGrid
-from golow.report.study.caption import captions, draw_caption
+from golow.report.study.caption import captions
 from golow.report.study.measures import MEASURES, TIME, Measure, is_measured, wide
 from golow.report.study.planes import (
     LABELS,
@@ -24,6 +24,7 @@ from golow.report.study.planes import (
 )
 from golow.report.study.rows import StudyRow
 from golow.report.style import (
+    caption,
     drawing,
     legend_of,
     level_handle,
@@ -109,7 +110,7 @@ def cuts(plane: Plane, measure: Measure, axis: Axis, paper: PublishedGrid | None
     _legend(figure, plane, [measure], paper if under else None)
     what = f"{measure.title} over {_name(axis)}"
     how = f"{measure.title}: {measure.how(plane.rows)}; {BANDS}"
-    draw_caption(figure, captions(plane, what, how, measure, paper if under else None))
+    caption(figure, captions(plane, what, how, measure, paper if under else None))
     return figure
 
 
@@ -136,7 +137,7 @@ def overview(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     what = f"{', '.join(measure.title for measure in shown)} over {axes}"
     how = "; ".join(f"{measure.title}: {measure.how(plane.rows)}" for measure in shown)
     told = captions(plane, what, f"{how}; {BANDS}", TIME, paper if under else None)
-    draw_caption(figure, told)
+    caption(figure, told)
     return figure
 
 

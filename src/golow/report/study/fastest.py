@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from golow.report.published import PublishedGrid
-from golow.report.study.caption import captions, draw_caption
+from golow.report.study.caption import captions
 from golow.report.study.cells import (
     CROSSED,
     cells,
@@ -26,7 +26,7 @@ from golow.report.study.measures import TIME, ratio_text
 from golow.report.study.panels import level_panels
 from golow.report.study.planes import Plane, published_plane
 from golow.report.study.rows import Outcome, StudyRow, has_few_rounds
-from golow.report.style import drawing, legend_of, look
+from golow.report.style import caption, drawing, legend_of, look
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -87,7 +87,7 @@ def fastest_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
     legend_of(figure, [*handles, *sign_handles(met)])
     what = "the fastest level, with its ratio to eager"
     how = f"fastest: the least {TIME.title}"
-    draw_caption(figure, captions(plane, what, how, TIME, paper if under else None))
+    caption(figure, captions(plane, what, how, TIME, paper if under else None))
     return figure
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from golow.report.published import PublishedGrid
 from golow.report.study.border import draw_border
-from golow.report.study.caption import captions, draw_caption
+from golow.report.study.caption import captions
 from golow.report.study.cells import (
     CROSSED,
     cells,
@@ -25,7 +25,7 @@ from golow.report.study.measures import RATIO, Measure, digits, ratio_text, wide
 from golow.report.study.panels import PUBLISHED_COLOUR, Panel, level_panels
 from golow.report.study.planes import Numbers, Plane, published_plane
 from golow.report.study.rows import Outcome, StudyRow
-from golow.report.style import drawing, legend_of
+from golow.report.style import caption, drawing, legend_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -76,7 +76,7 @@ def ratio_map(plane: Plane, paper: PublishedGrid | None = None) -> Figure:
         handles.append(hatch_handle(HOLLOW, CROSSED))
     legend_of(figure, [*handles, *sign_handles(met)])
     what, how = "ratio of each level to eager", f"ratio to eager: {RATIO.how(plane.rows)}"
-    draw_caption(figure, captions(plane, what, how, RATIO, paper if under else None))
+    caption(figure, captions(plane, what, how, RATIO, paper if under else None))
     return figure
 
 
@@ -100,7 +100,7 @@ def measure_map(plane: Plane, measure: Measure, paper: PublishedGrid | None = No
     legend_of(figure, [*handles, *sign_handles(met)])
     what = f"{measure.title} in {unit.strip()}"
     how = f"{measure.title}: {measure.how(plane.rows)}"
-    draw_caption(figure, captions(plane, what, how, measure, paper if under else None))
+    caption(figure, captions(plane, what, how, measure, paper if under else None))
     return figure
 
 

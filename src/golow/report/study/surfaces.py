@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.report.published import PublishedGrid
-from golow.report.study.caption import captions, draw_caption
+from golow.report.study.caption import captions
 from golow.report.study.cells import NUMBER_SIZE, draw_signs, sign_handles
 from golow.report.study.cuts import HOLLOW
 from golow.report.study.maps import colour_bar, known, limits, middle, scale
@@ -19,7 +19,7 @@ from golow.report.study.measures import Measure
 from golow.report.study.panels import Panel, level_panels
 from golow.report.study.planes import Numbers, Plane, published_plane
 from golow.report.study.rows import Outcome
-from golow.report.style import drawing, legend_of, say
+from golow.report.style import caption, drawing, legend_of, say
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -62,7 +62,7 @@ def surface(plane: Plane, measure: Measure, paper: PublishedGrid | None = None) 
         f"{measure.title}: {measure.how(plane.rows)}; dots: measured cells, interpolated between "
         "them"
     )
-    draw_caption(figure, captions(plane, what, how, measure, paper if under else None))
+    caption(figure, captions(plane, what, how, measure, paper if under else None))
     return figure
 
 

@@ -25,9 +25,9 @@ def time_per_sample(training: Training) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     draw_sample_times(left, training, "train")
     draw_sample_times(right, training, "eval")
-    what = "time per sample (median over a run's epochs); bars: mean over seeds and "
-    what += "initialisations, whiskers: lowest to highest"
-    caption(figure, captions(training, what))
+    how = "Median over a run's epochs; bars: mean over seeds and initialisations; whiskers: lowest "
+    how += "to highest."
+    caption(figure, captions(training, "time per sample", how))
     return figure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from golow.record import Environment
+from golow.report.style import Caption
 from golow.report.training.series import diverged, runs_of
 from golow.training.record import CurveVerdict, Training, TrainingPlan, TrainingRun
 
@@ -17,17 +18,16 @@ ALWAYS, ON_CUDA, ON_CPU = (
 MOST_NAMED = 6  # runs named in one sentence
 
 
-def captions(training: Training, what: str, more: Sequence[str] = ()) -> list[str]:
-    """One paragraph each for: what is shown, the conditions, the machine, `more`, and what is
-    missing or not finite."""
+def captions(training: Training, what: str, *how: str) -> Caption:
+    """what: the figure shows, in a few words. how: it was measured, and how to read it."""
     plan = training.plan
-    return [
-        f"{plan.model} on {plan.dataset.name}: {what}.",
-        conditions(plan),
-        machine(plan),
-        *more,
-        " ".join(_remarks(training)),
+    lines = [
+        f"{plan.model} on {plan.dataset.name}: {what}",
+        f"{machine(plan)} {plan.created[:10]}",
     ]
+    if missing := " ".join(_remarks(training)):
+        lines.append(missing)
+    return Caption(lines, [*how, conditions(plan)])
 
 
 def conditions(plan: TrainingPlan) -> str:

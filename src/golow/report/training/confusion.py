@@ -55,8 +55,8 @@ def run_confusion(training: Training, run: TrainingRun, epoch: Epoch) -> Figure:
     panel.set(xlabel="predicted class", ylabel="true class")
     panel.grid(visible=False)
     rate = "" if epoch.eval_accuracy is None else f", test accuracy {epoch.eval_accuracy:.2%}"
-    what = f"confusion matrix of {where}, epoch {epoch.epoch}{rate}; numbers are test samples"
-    caption(figure, captions(training, what))
+    what = f"confusion matrix of {run.level}, epoch {epoch.epoch}{rate}"
+    caption(figure, captions(training, what, f"{where}; numbers are test samples."))
     return figure
 
 

@@ -47,8 +47,8 @@ MARKED = 10  # points of a line that get a marker
 LOG_FROM = 50  # the axis is logarithmic from this ratio of the largest loss to the smallest
 
 ACCURACY = "test accuracy (%)"
-OVER_TIME = " over training time (evaluation not counted, mean over seeds)"
-OVER_SEEDS = "lines: mean over seeds, bands: lowest to highest"
+OVER_TIME = "Over training time: evaluation not counted, mean over seeds."
+OVER_SEEDS = "Lines: mean over seeds; bands: lowest to highest."
 TIME_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
@@ -124,7 +124,7 @@ def overview(training: Training) -> Figure:
     draw_sample_times(right, training, "train")
     legend(figure, shown)
     what = f"test accuracy (initialisation {first}) and training time per sample"
-    caption(figure, captions(training, f"{what}; {OVER_SEEDS}"))
+    caption(figure, captions(training, what, OVER_SEEDS))
     return figure
 
 
@@ -133,8 +133,8 @@ def _accuracy_figure(training: Training, axis: Axis, over: str, reference: bool)
     lines = accuracies(paper, training.plan.dataset.name) if reference else {}
     figure, axes = _curves(training, axis, _accuracy, ACCURACY)
     source = f"Thin dashed lines: {paper.model} after {paper.epochs} epochs, {paper.source}."
-    what = f"test accuracy after each epoch{over}; {OVER_SEEDS}"
-    caption(figure, captions(training, what, [source] if lines else []))
+    how = [*([over] if over else []), OVER_SEEDS, *([source] if lines else [])]
+    caption(figure, captions(training, "test accuracy after each epoch", *how))
     if lines:
         _draw_reference(figure, axes, paper, lines)
     return figure
@@ -151,8 +151,9 @@ def _loss_figure(training: Training, axis: Axis, over: str) -> Figure:
     _logarithmic_where_wide(axes)
     steps = max((len(epoch.losses) for run in training.runs for epoch in run.epochs), default=0)
     each = math.ceil(steps / series.loss_pieces(training))
-    points = f", each point is the mean of {each} steps" if each > 1 else ""
-    caption(figure, captions(training, f"training loss{over}{points}; {OVER_SEEDS}"))
+    how = [*([over] if over else []), OVER_SEEDS]
+    how += [f"Each point is the mean of {each} steps."] if each > 1 else []
+    caption(figure, captions(training, "training loss", *how))
     return figure
 
 

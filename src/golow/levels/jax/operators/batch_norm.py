@@ -22,16 +22,25 @@ def inference(writer: Writer, given: BatchNormInference) -> None:
 
 
 def training(writer: Writer, given: BatchNorm) -> None:
-    """The same with mean and variance of the batch, which also move the running ones."""
+    """The same with mean and variance of the batch, which also move the running ones.
+
+    One pass over the numbers gives both sums, as in Flax's batch norm; here of distances to the
+    first number of each channel, so that a large mean takes no digits from the variance.
+    """
     x, image, spread = _argument(writer, given.x)
     shape = writer.value(given.x).shape
     axes = (0, 1, 2) if image else (0, *range(2, len(shape)))
     count = math.prod(shape) // shape[1]
-    mean = writer.line("batch_mean", f"jnp.mean({x}, axis={axes})")
-    centred = writer.line("centred", f"{x} - {spread(mean)}")
-    variance = writer.line("batch_variance", f"jnp.mean(jnp.square({centred}), axis={axes})")
+    first = ("0, 0, 0",) if image else ("0", ":", *("0" for _ in shape[2:]))
+    pivot = writer.line("pivot", f"lax.stop_gradient({x}[{', '.join(first)}])")
+    distance = writer.line("distance", f"{x} - {spread(pivot)}")
+    offset = writer.line("offset", f"jnp.mean({distance}, axis={axes})")
+    squares = f"jnp.mean(jnp.square({distance}), axis={axes})"
+    variance = writer.line("batch_variance", f"jnp.maximum({squares} - jnp.square({offset}), 0)")
+    mean = writer.line("batch_mean", f"{pivot} + {offset}")
     inverse = writer.line("inverse", f"lax.rsqrt({variance} + {given.epsilon!r})")
     factor = inverse if given.scale is None else f"({inverse} * {writer.plain(given.scale)})"
+    centred = writer.line("centred", f"{distance} - {spread(offset)}")
     result = f"{centred} * {spread(factor)}" + _shift(writer, given.shift, spread)
     if given.activation is not None:
         result = activated(writer.line("normed", result), given.activation)

@@ -63,11 +63,15 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     have kernels only on a GPU."""
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
+    from golow.lower.fusion import fuse_residual
     from golow.lower.joining import join_linear_layers
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
+    from golow.lower.passes import eliminate_dead_code
+    from golow.lower.products import scale_products
     from golow.lower.releasing import release_activations
     from golow.lower.rms_norm import name_rms_norm
     from golow.lower.rolls import name_rolls
+    from golow.lower.row_order import order_rows_first
     from golow.lower.stem import block_first_convolution
     from golow.lower.vendor import vendor_passes
 
@@ -82,6 +86,10 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             block_first_convolution,
             name_rms_norm,
             name_rolls,
+            eliminate_dead_code,
+            order_rows_first,
+            fuse_residual,
+            scale_products,
             release_activations,
             join_linear_layers,
         )

@@ -4,6 +4,7 @@ which kernel or engine computes it. ``operators/`` has what each operation does.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -82,6 +83,7 @@ class Builder(StepList):
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
         self._same = constant_values(graph)
+        self._readers = Counter(name for node in graph.nodes for name in set(node.references()))
         self._sources = {item.value.name: item for item in graph.inputs}
         self._groups, self._last_reads = last_reads(graph)
         self._homes = homes(graph)
@@ -345,6 +347,14 @@ class Builder(StepList):
         names = {name for name in self.node.references() if name != reference.name}
         group = self._groups.get(reference.name, reference.name)
         return all(self._groups.get(name, name) != group for name in names)
+
+    def is_constant(self, reference: Ref) -> bool:
+        """Whether the value is the same in every iteration, and is there when loading is over."""
+        return reference.name in self._same
+
+    def may_lie_anyhow(self, weight: Ref) -> bool:
+        """Whether a constant is read by the current node alone."""
+        return self.is_constant(weight) and self._readers[weight.name] == 1
 
     def cell(self, cell: Cell) -> Tensor:
         """Return the memory of a small structure that steps share."""

@@ -78,7 +78,8 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """D = relu(op(A) op(B) + C + bias), for row-major matrices; a batch of them for batch > 1.
+    """D = relu(factor op(A) op(B) + C + bias), for row-major matrices; a batch of them for
+    batch > 1.
 
     op(A) is [m, k] and op(B) [k, n]; A is stored [k, m] with transpose_a, B [n, k] with
     transpose_b. D and C are [m, n]. dtype: storage of A and B; result: storage of C, D and the
@@ -106,6 +107,7 @@ class Problem:
     residual: bool = False
     relu: bool = False
     bias_gradient: bool = False
+    factor: float = 1.0
     batch: int = 1
     alignment: int = BEST_ALIGNMENT
     a: Strides = CONTIGUOUS
@@ -373,7 +375,7 @@ class Matmul:
         if bias:
             self._operation.set(DESC_BIAS_POINTER, c_void_p(bias))
         left, right, added, result = (item.handle for item in self._layouts)
-        alpha, beta = c_float(1), c_float(self.problem.residual)
+        alpha, beta = c_float(self.problem.factor), c_float(self.problem.residual)
         algo = (c_uint64 * 8).from_buffer_copy(algorithm.data)
         call(
             "cublasLtMatmul",

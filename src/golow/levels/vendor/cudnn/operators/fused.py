@@ -77,7 +77,9 @@ def inputs_of(
     values: dict[str, Name] = {}
     for index, reference in enumerate(inputs):
         name = group.input_name(index)
-        tensor = build.wanted(reference, VECTOR) if name in vectors else build.view(reference)
+        tensor = (
+            build.wanted(reference, VECTOR) if name in vectors else _as_it_lies(build, reference)
+        )
         base, start = aligned(tensor)
         strides = repeated(tensor, shape[:2] if name in vectors else shape).strides
         strides = (*strides, *[0] * (len(shape) - len(strides)))
@@ -85,6 +87,13 @@ def inputs_of(
         views.append(View(tensor.dtype, strides, start))
         values[name] = Name(input_name(index), build.value(reference).dtype, tensor.dtype)
     return seen, views, values
+
+
+def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
+    """The operand; what is the same in every iteration in its own order, which costs nothing."""
+    tensor = build.view(reference)
+    turned = tensor.layout.order == "strided" and fills_memory(tensor.layout, tensor.shape)
+    return build.tensor(reference) if turned and build.is_constant(reference) else tensor
 
 
 def _names(arguments: Fused, parts: Sequence[Node]) -> Iterator[tuple[str, str]]:

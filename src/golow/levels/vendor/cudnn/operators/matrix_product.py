@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def product(build: Builder, arguments: MatrixProduct) -> None:
-    """a b."""
+    """factor a b."""
     a, b = _matrix(build, arguments.a), _matrix(build, arguments.b)
     shape, dtype = build.output().shape, build.types.computed
     *batch, m, n = shape
@@ -31,6 +31,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
         arithmetic=build.types.products,
         transpose_a=a.layout.order == "transposed",
         transpose_b=b.layout.order == "transposed",
+        factor=arguments.factor,
         batch=math.prod(batch),
         alignment=TENSOR_ALIGNMENT,
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.fused import WIDE, macro, reach
 from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, flat
-from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory
+from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory, layout_of
 from golow.levels.vendor.cudnn.steps import aligned
+from golow.levels.vendor.folding import Axis
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import Axes, View
 from golow.lower.operators.roll import Roll
@@ -24,29 +25,43 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_suffix(".cu")
 
 
+class Source(NamedTuple):
+    """What is read: its type, the parts of each axis, and its first element."""
+
+    dtype: str
+    axes: tuple[Axis, ...]
+    start: int = 0
+
+
 def roll(build: Builder, arguments: Roll) -> None:
-    """The result lies as its operand does, unless that has gaps."""
-    x = build.view(arguments.x)
-    like = dense(x.layout, x.shape)
-    result = build.result(0, like if fills_memory(like, x.shape) else Layout(x.dtype))
+    """The result lies as its operand does, unless that has gaps. A view in parts is read as it
+    lies."""
+    shape, view = build.output().shape, build.folded(arguments.x)
+    x, strides = view.tensor, view.strides
+    layout = Layout(x.dtype)
+    if strides is not None:
+        like = dense(layout_of(x.dtype, shape, strides), shape)
+        layout = like if fills_memory(like, shape) else layout
+    result = build.result(0, layout)
     (base, first), (there, start) = aligned(x), aligned(result)
-    read = View(x.dtype, x.layout.strides(x.shape), first)
-    written = View(x.dtype, result.layout.strides(x.shape), start)
+    read = Source(x.dtype, view.axes, first)
+    written = View(x.dtype, result.layout.strides(shape), start)
     starts = dict(zip(arguments.axes, arguments.starts, strict=True))
-    build.kernel(kernel_of(read, written, x.shape, starts), [base], [there])
+    build.kernel(kernel_of(read, written, shape, starts), [base], [there])
     build.define(0, result)
 
 
-def kernel_of(read: View, written: View, shape: Sequence[int], starts: Mapping[int, int]) -> Kernel:
+def kernel_of(
+    read: Source, written: View, shape: Sequence[int], starts: Mapping[int, int]
+) -> Kernel:
     """Pointers: x -> y, both seen at the indices of ``shape``. starts: by axis."""
     order = sorted(range(len(shape)), key=lambda axis: -written.strides[axis])
-    width = _width(read, written, shape, starts, order[-1])
+    width = _width(read, written, starts, order[-1])
     lines = ["Index rest = i;"]
     places, sources = [str(written.start)], [str(read.start)]
     for axis in reversed(order):
-        size, each = shape[axis], 1
-        if axis == order[-1]:
-            size, each = size // width, width
+        each = width if axis == order[-1] else 1
+        size = shape[axis] // each
         lines.append(f"const Index i_{axis} = rest % {size}; rest /= {size};")
         source = f"i_{axis}"
         if axis in starts:
@@ -56,12 +71,11 @@ def kernel_of(read: View, written: View, shape: Sequence[int], starts: Mapping[i
                 f" : i_{axis} - {size - start};"
             )
         places.append(f"i_{axis} * {each * written.strides[axis]}")
-        sources.append(f"{source} * {each * read.strides[axis]}")
+        sources += _of_parts(source, read.axes[axis], each)
     lines.append(f"const Index place = {' + '.join(places)};")
     lines.append(f"const Index from = {' + '.join(sources)};")
     count = math.prod(shape)
-    far = reach((read, written), Axes(tuple(shape), (read.strides, written.strides)))
-    index = np.uint32 if far < WIDE else np.uint64
+    index = np.uint32 if _reach(read, written, shape) < WIDE else np.uint64
     text = (
         f"using Index = {'unsigned' if index is np.uint32 else 'size_t'};",
         f"using X = {C_TYPES[read.dtype]};",
@@ -73,15 +87,33 @@ def kernel_of(read: View, written: View, shape: Sequence[int], starts: Mapping[i
     return Kernel(FILE, "roll", grid, block, (index(count // width),), 0, code)
 
 
-def _width(
-    read: View, written: View, shape: Sequence[int], starts: Mapping[int, int], last: int
-) -> int:
+def _of_parts(index: str, axis: Axis, each: int) -> Iterator[str]:
+    """Where the index of an axis is read: a term for each of its parts. each: the elements that an
+    index of the innermost part stands for."""
+    below = 1
+    for part in reversed(axis):
+        size = part.size // each
+        inner = index if below == 1 else f"{index} / {below}"
+        outermost = part is axis[0]
+        yield f"({inner if outermost else f'{inner} % {size}'}) * {each * part.step}"
+        below, each = below * size, 1
+
+
+def _width(read: Source, written: View, starts: Mapping[int, int], last: int) -> int:
     """Elements of 16 bytes, or fewer, that lie side by side and stay so."""
-    if last in starts or (read.strides[last], written.strides[last]) != (1, 1):
+    inner = read.axes[last][-1:]
+    if last in starts or not inner or (inner[0].step, written.strides[last]) != (1, 1):
         return 1
-    steps = [view.strides[axis] for view in (read, written) for axis in range(len(shape))]
-    places = [step for step in steps if step != 1]
-    return math.gcd(16 // ITEM_BYTES[read.dtype], shape[last], read.start, written.start, *places)
+    steps = [part.step for axis in read.axes for part in axis if part.step != 1]
+    steps += [step for step in written.strides if step != 1]
+    return math.gcd(16 // ITEM_BYTES[read.dtype], inner[0].size, read.start, written.start, *steps)
+
+
+def _reach(read: Source, written: View, shape: Sequence[int]) -> int:
+    """The largest index of any element, or their number if it is larger."""
+    parts = [part for axis in read.axes for part in axis]
+    far = read.start + sum((part.size - 1) * part.step for part in parts)
+    return max(far, reach((written,), Axes(tuple(shape), (written.strides,))))
 
 
 IMPLEMENTATIONS = (Implementation(Roll, roll),)

@@ -1,0 +1,23 @@
+"""A result in one line, as a prompt shows it: the fields of a record would fill pages."""
+
+from __future__ import annotations
+
+from golow.record import Workload
+from golow.report.console import visible
+
+MODES = {"infer": "inference", "train": "training step"}
+
+
+def line(result: object, *said: str) -> str:
+    """The result's name, and what is said of it."""
+    return visible(f"<golow.{type(result).__name__}: {', '.join(said)}>")
+
+
+def about(workload: Workload) -> str:
+    """The workload in few words."""
+    return f"{workload.model}, {MODES[workload.mode]}, batch {workload.batch}"
+
+
+def count(number: int, what: str) -> str:
+    """1 level, 2 levels"""
+    return f"{number} {what}{'s' if number != 1 else ''}"

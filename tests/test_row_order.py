@@ -1,0 +1,104 @@
+"""Rows that are put in order before a linear layer, in the copy that its operand needs anyway."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cuda_on_cpu import follow
+from golow.levels.vendor.cudnn import passes
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.lower.fusion import fuse_residual
+from golow.lower.graph import Graph
+from golow.lower.operators.linear import Linear
+from golow.lower.passes import CLEAN_UP, apply, eliminate_dead_code
+from golow.lower.rolls import name_rolls
+from golow.lower.row_order import order_rows_first
+from golow.lower.vendor import CANONICAL
+from lowering import Case, count, records
+from test_cudnn_plans import AskedEngines, assert_sound
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+
+FOLDER = Path(tempfile.mkdtemp(prefix="golow-row-order-"))
+
+Function = Callable[[nn.Linear, Tensor], Tensor]
+
+
+class Block(nn.Module):
+    """What a block of Swin does after its attention: heads [windows of 4, 2 heads, 2x2, 4] are
+    joined, projected, become images of 4x4 again, and are added to the input."""
+
+    def __init__(self, after: Function) -> None:
+        super().__init__()
+        self.after, self.layer = after, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.sin().view(4, 2, 4, 4)
+        return self.after(self.layer, heads.transpose(1, 2).reshape(4, 4, 8)) + x
+
+
+def images(windows: Tensor) -> Tensor:
+    return windows.view(1, 2, 2, 2, 2, 8).transpose(2, 3).reshape(1, 4, 4, 8)
+
+
+MOVED: dict[str, Function] = {
+    "windows": lambda layer, x: images(layer(x)),
+    "rolled": lambda layer, x: images(layer(x)).roll((1, 1), (1, 2)),
+    "activated": lambda layer, x: images(layer(x).relu()),
+}
+LEFT: dict[str, Function] = {
+    "features too": lambda layer, x: layer(x).transpose(1, 2).reshape(1, 4, 4, 8),
+    "a roll of features": lambda layer, x: layer(x).roll(1, 2).view(1, 4, 4, 8),
+    "no move": lambda layer, x: layer(x).view(1, 4, 4, 8),
+    "read as it lies": lambda layer, x: images(layer(x.cos())),
+    "read twice": lambda layer, x: images(y := layer(x)) + y.view(1, 4, 4, 8),
+}
+
+
+def case(after: Function) -> Case:
+    torch.manual_seed(0)
+    return Case(Block(after), torch.randn(1, 4, 4, 8))
+
+
+def ordered(of: Case) -> Graph:
+    """The graph after the pass; it means what it meant before."""
+    named = (*CANONICAL, name_rolls, eliminate_dead_code)
+    return of.after(*named, order_rows_first, fuse_residual)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_rows_come_in_order_before_the_layer(name: str) -> None:
+    [layer] = records(graph := ordered(case(MOVED[name])), Linear)
+    made = graph.nodes[-1] if name == "activated" else next(n for n in graph.nodes if Linear.of(n))
+    assert made.outputs[0] is not None and made.outputs[0].shape == (1, 4, 4, 8)
+    assert (layer.residual is None) == (name == "activated")
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_others_stay(name: str) -> None:
+    graph = ordered(case(LEFT[name]))
+    assert records(graph, Linear)[0].residual is None
+    assert count(graph, Linear) == 1
+
+
+@pytest.mark.parametrize("name", ["windows", "rolled"])
+def test_the_plan_copies_once(name: str) -> None:
+    of = case(MOVED[name])
+    graph = apply(of.after(*CLEAN_UP), passes(of.workload))
+    engines = cast("Engines", AskedEngines())
+    made = build_plan(graph, engines, TYPES["bf16"], 1)
+    assert_sound(made)
+    copy = "roll" if name == "rolled" else "reshape"
+    steps = [step.operation for step in made.plan.steps if step.operation != "fetch"]
+    assert steps == ["fused", copy, "linear"]
+    tensors = {i.value.name: of.values[i.kind, i.target].detach() for i in graph.inputs}
+    follow(graph, engines, tensors, FOLDER)
