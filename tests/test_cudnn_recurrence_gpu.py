@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,15 @@ import pytest
 import torch
 
 from golow.levels.vendor.cudnn import probe
-from golow.record import Mode, Precision
+from golow.record import Mode, Precision, Unsupported
 
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
 from cudnn_in_process import OnGpu, Running, compute, lowered
 from drawn_recurrences import Recurrent
+from golow.levels.vendor.cudnn import recurrent_engines
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
-from golow.levels.vendor.cudnn.recurrent_engines import by_rule
 from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
 from golow.lower.operators.recurrence import Recurrence
 from golow.lower.operators.recurrent_layers import RecurrentLayers
@@ -117,25 +118,34 @@ def test_a_graph_gives_what_the_steps_give(on: OnGpu) -> None:
         np.testing.assert_array_equal(third[name], array)
 
 
-def wide(trains: bool) -> RecurrentNetwork:
-    return RecurrentNetwork(
-        kind="lstm", layers=1, sides=1, steps=12, rows=8, inputs=128, hidden=128, results=128,
-        biased=True, batch_major=True, dtype="float16", arithmetic="half", trains=trains,
-    )  # fmt: skip
-
-
-def test_wide_float16_takes_the_persistent_algorithm_first(on: OnGpu) -> None:
-    assert by_rule(wide(False))[0] == "persist_static"
-    assert on.engines.recurrent(wide(False)).algorithm in ALGORITHMS
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("width", [64, 128, 650])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_is_right(
+    algorithm: str,
+    width: int,
+    mode: Mode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that the library has for these sizes."""
+    monkeypatch.setattr(recurrent_engines, "ALGORITHMS", {algorithm: ALGORITHMS[algorithm]})
+    network = network_of({"num_layers": 2, "hidden_size": width, "input_size": width}, mode)
+    try:
+        found = compute(network, OnGpu(tmp_path))
+    except Unsupported as error:
+        assert algorithm != "standard"
+        pytest.skip(str(error))
+    assert_right(network, found)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_timed_and_stored_it_is_right(tmp_path_factory: pytest.TempPathFactory, mode: Mode) -> None:
+def test_stored_it_is_right(tmp_path_factory: pytest.TempPathFactory, mode: Mode) -> None:
     """A later start takes the choice from the cache."""
     folder = tmp_path_factory.mktemp("stored")
     network = network_of({"num_layers": 2, "hidden_size": 32, "input_size": 32}, mode)
-    assert_right(network, compute(network, OnGpu(folder, autotune=True)))
-    again = OnGpu(folder, autotune=True)
+    assert_right(network, compute(network, OnGpu(folder)))
+    again = OnGpu(folder)
     assert_right(network, compute(network, again))
     assert again.engines.built == 0
 

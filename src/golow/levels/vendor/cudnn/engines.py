@@ -135,11 +135,11 @@ class Engines:
         return self._networks[problem]
 
     def _network(self, problem: RecurrentNetwork) -> Network:
-        handle, file = self.frontend.handle, self._file_of(problem, self.times)
+        handle, file = self.frontend.handle, self._file_of(problem)
         if (data := read_sealed(file, self.notes)) is not None:
             return recurrent_engines.restored(problem, handle, data)
         self.built += 1
-        network = recurrent_engines.chosen(problem, self.gpu, handle, self.times)
+        network = recurrent_engines.chosen(problem, self.gpu, handle)
         write_sealed(file, network.algorithm.encode())
         return network
 

@@ -11,9 +11,10 @@ from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.recurrences import unfold_recurrences
 from golow.lower.rewriting import rewritten
 
-# Of a single step the loop is one product for each weight, and copies no weights into the
-# library's order.
-FEWEST_STEPS = 2
+# Of so few steps the loop is faster, which needs no copy of the weights in the library's order: two
+# of an LSTM of 1024 units with its gradients took 0.23 ms, and 0.30 ms by the library; four of 128
+# units 0.15 and 0.13 ms.
+FEWEST_STEPS = 3
 
 
 def keep_faster_recurrences(graph: Graph) -> Graph:
