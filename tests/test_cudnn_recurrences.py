@@ -91,23 +91,27 @@ def test_the_plan_around_the_library_is_right(mode: Mode, drawn: Drawn) -> None:
         assert not networks
     elif mode == "infer":
         assert len(networks) == count(graph, RecurrentLayers) == 1
-    elif drawn.settings["bidirectional"] or drawn.settings["ends"]:
+    elif drawn.settings["ends"]:
         assert len(networks) == count(graph, Recurrence) == sides(drawn)
     else:  # all layers at once
-        layers = drawn.settings["num_layers"]
-        assert (len(networks), networks[0].layers, stacks) == (1, layers, layers > 1)
+        (network,) = networks
+        assert network.layers * network.sides == sides(drawn)
+        assert stacks == (sides(drawn) > 1)
 
 
 FORMS: dict[str, dict[str, Any]] = {
     "three": {"num_layers": 3, "batch_first": True},
     "projected, without biases": {"proj_size": 2, "num_layers": 2, "bias": False, "states": True},
     "gru": {"kind": "gru", "num_layers": 2, "states": True},
+    "both directions": {"bidirectional": True, "states": True, "proj_size": 3},
+    "two in both directions": {"bidirectional": True, "num_layers": 2, "batch_first": True},
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_layers_on_one_another_are_joined_in_training(form: str) -> None:
-    plain = {"kind": "lstm", "rows": 2, "states": False, "ends": False, "bidirectional": False}
+    plain = {"kind": "lstm", "rows": 2, "states": False, "ends": False, "bidirectional": False,
+             "num_layers": 1}  # fmt: skip
     torch.manual_seed(0)
     module = Recurrent(**(plain | {"input_size": 5, "hidden_size": 4} | FORMS[form]))
     x = torch.randn(2, 4, 5) if FORMS[form].get("batch_first") else torch.randn(4, 2, 5)
@@ -116,7 +120,8 @@ def test_layers_on_one_another_are_joined_in_training(form: str) -> None:
     assert count(graph, RecurrentStack) == count(graph, RecurrentStackBackward) == 1
     assert count(graph, Recurrence) == count(graph, RecurrenceBackward) == 0
     (network,) = followed(case).networks
-    assert network.layers == FORMS[form]["num_layers"]
+    assert network.layers == FORMS[form].get("num_layers", 1)
+    assert network.sides == (2 if module.rnn.bidirectional else 1)
 
 
 class Residual(nn.Module):

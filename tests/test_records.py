@@ -54,8 +54,8 @@ def examples() -> dict[str, Node]:
         "hidden_weight": x, "input_bias": x, "hidden_bias": x, "projection": x,
     }  # fmt: skip
     stack = {
-        "kind": "lstm", "biased": False, "x": x, "hidden": (x, x), "cell": (x, x),
-        "weights": (x, x, x, x),
+        "kind": "lstm", "bidirectional": False, "biased": False, "x": x, "hidden": (x, x),
+        "cell": (x, x), "weights": (x, x, x, x),
     }  # fmt: skip
     fields: dict[str, dict[str, Any]] = {
         "activate": {"x": x, "activation": relu},

@@ -1,5 +1,4 @@
-"""Layers of a recurrent network in one direction, each on the results of the one before, and their
-gradients.
+"""Layers of a recurrent network, each on the results of the one before, and their gradients.
 
 Only a level whose library computes such layers together makes them
 (`golow.levels.vendor.cudnn.stacking`).
@@ -7,7 +6,7 @@ Only a level whose library computes such layers together makes them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from golow.lower.graph import Ref
@@ -21,12 +20,14 @@ if TYPE_CHECKING:
 class RecurrentStack(Operator, frozen=True, kw_only=True):
     """The results of every time step of the last layer.
 
-    x: [L, N, I]; hidden: [N, R] of every layer; cell: [N, H] of every layer of an LSTM, else
-    nothing; weights: PyTorch's order, layer by layer: both matrices, with biased both biases, and
-    an LSTM's projection [R, H] if R is not H. The result is [L, N, R].
+    x: [L, N, I]; hidden: [N, R] of every layer, of both directions of it with bidirectional; cell:
+    [N, H] likewise of an LSTM, else nothing; weights: PyTorch's order, of one after the other: both
+    matrices, with biased both biases, and an LSTM's projection [R, H] if R is not H. The result is
+    [L, N, D R] in D directions.
     """
 
     kind: Cell
+    bidirectional: bool
     biased: bool
     x: Ref
     hidden: tuple[Ref, ...]
@@ -36,16 +37,15 @@ class RecurrentStack(Operator, frozen=True, kw_only=True):
     @staticmethod
     def meaning(
         kind: Cell,
+        bidirectional: bool,
         biased: bool,
         x: Tensor,
         hidden: list[Tensor],
         cell: list[Tensor],
         weights: list[Tensor],
     ) -> Tensor:
-        from golow.lower.decompositions.recurrent import loop
-
-        for given in _layers(biased, hidden, cell, weights):
-            x, _ = loop(kind, False, x, *given)
+        for layer in _layers(bidirectional, _ends(biased, hidden, cell, weights)):
+            x = _results(kind, x, layer)
         return x
 
 
@@ -56,6 +56,7 @@ class RecurrentStackBackward(Operator, frozen=True, kw_only=True):
     gradient: Ref
     output: Ref
     kind: Cell
+    bidirectional: bool
     biased: bool
     x: Ref
     hidden: tuple[Ref, ...]
@@ -71,35 +72,58 @@ class RecurrentStackBackward(Operator, frozen=True, kw_only=True):
         gradient: Tensor,
         output: Tensor,
         kind: Cell,
+        bidirectional: bool,
         biased: bool,
         x: Tensor,
         hidden: list[Tensor],
         cell: list[Tensor],
         weights: list[Tensor],
     ) -> tuple[Any, ...]:
-        from golow.lower.decompositions.recurrent import loop, loop_gradients
+        from golow.lower.decompositions.recurrent import loop_gradients
 
         passed = []
-        for given in _layers(biased, hidden, cell, weights):
-            passed.append((x, *given))
-            x, _ = loop(kind, False, x, *given)
+        for layer in _layers(bidirectional, _ends(biased, hidden, cell, weights)):
+            passed.append((x, layer))
+            x = _results(kind, x, layer)
         found: list[tuple[Any, ...]] = []
-        for layer in reversed(passed):
-            _, gradients = loop_gradients(kind, False, layer, gradient, None)
-            gradient = gradients[0]  # type: ignore[assignment]
-            found.insert(0, gradients)
-        of_weights = (g for layer in found for g in layer[3:] if g is not None)
-        of_cells = (layer[2] for layer in found if layer[2] is not None)
-        return (gradient, *(layer[1] for layer in found), *of_cells, *of_weights)
+        for read, layer in reversed(passed):
+            parts = gradient.chunk(len(layer), 2)
+            sides = [
+                loop_gradients(kind, bool(side), (read, *given), parts[side], None)[1]
+                for side, given in enumerate(layer)
+            ]
+            gradient = sum(gradients[0] for gradients in sides)  # type: ignore[assignment, misc]
+            found[:0] = sides
+        of_weights = (g for side in found for g in side[3:] if g is not None)
+        of_cells = (side[2] for side in found if side[2] is not None)
+        return (gradient, *(side[1] for side in found), *of_cells, *of_weights)
 
 
-def _layers(
-    biased: bool, hidden: list[Tensor], cell: list[Tensor], weights: list[Tensor]
-) -> Iterator[tuple[Any, ...]]:
-    """Of each layer what `golow.lower.decompositions.recurrent.loop` takes after x."""
-    count = len(weights) // len(hidden)
+Given = tuple[Any, ...]
+"""Of a layer in one direction what `golow.lower.decompositions.recurrent.loop` takes after x."""
+
+
+def _results(kind: Cell, x: Tensor, layer: Sequence[Given]) -> Tensor:
+    import torch
+
+    from golow.lower.decompositions.recurrent import loop
+
+    made = [loop(kind, bool(side), x, *given)[0] for side, given in enumerate(layer)]
+    return torch.cat(made, 2) if len(made) > 1 else made[0]
+
+
+def _layers(bidirectional: bool, ends: Sequence[Given]) -> list[Sequence[Given]]:
+    sides = 2 if bidirectional else 1
+    return [ends[at : at + sides] for at in range(0, len(ends), sides)]
+
+
+def _ends(
+    biased: bool, hidden: Sequence[Tensor], cell: Sequence[Tensor], weights: Sequence[Tensor]
+) -> list[Given]:
+    found, count = [], len(weights) // len(hidden)
     for index, state in enumerate(hidden):
         left = iter(weights[index * count : (index + 1) * count])
         matrices = next(left), next(left)
         biases = (next(left), next(left)) if biased else (None, None)
-        yield state, cell[index] if cell else None, *matrices, *biases, next(left, None)
+        found.append((state, cell[index] if cell else None, *matrices, *biases, next(left, None)))
+    return found

@@ -104,26 +104,26 @@ def recurrence(build: Builder, arguments: Recurrence) -> None:
     turned before and after."""
     cells = () if arguments.cell is None else (arguments.cell,)
     ends, states = [_parameters(arguments)], ((arguments.hidden,), cells)
-    _define_layers(build, arguments.kind, arguments.x, ends, states, arguments.backwards)
+    _define_layers(build, arguments, ends, states, backwards=arguments.backwards)
 
 
 def recurrent_stack(build: Builder, arguments: RecurrentStack) -> None:
     """Define the results of all steps of the last layer."""
-    ends = _by_layer(arguments)
-    states = arguments.hidden, arguments.cell
-    _define_layers(build, arguments.kind, arguments.x, ends, states, backwards=False)
+    states, sides = (arguments.hidden, arguments.cell), 2 if arguments.bidirectional else 1
+    _define_layers(build, arguments, _by_end(arguments), states, sides)
 
 
 def _define_layers(
     build: Builder,
-    kind: Cell,
-    source: Ref,
+    arguments: Recurrence | RecurrentStack,
     ends: Sequence[Mapping[Parameter, Ref]],
     states: tuple[Sequence[Ref], Sequence[Ref]],
-    backwards: bool,
+    sides: int = 1,
+    backwards: bool = False,
 ) -> None:
-    x, rows = _steps_of(build, source, backwards), Layout(build.types.computed)
-    network = _network(build, _layers(build, kind, ends, x))
+    """Define the results. ends: the parameters of each layer and side."""
+    x, rows = _steps_of(build, arguments.x, backwards), Layout(build.types.computed)
+    network = _network(build, _layers(build, arguments.kind, ends, sides, x))
     problem = network.problem
     reads: Given = {"weights": _weights(build, network, ends), "x": x}
     names: tuple[Operand, ...] = ("hidden", "cell")
@@ -132,7 +132,7 @@ def _define_layers(
         for operand, given in zip(names, states, strict=True)
         if given
     }
-    shape, name = (problem.steps, problem.rows, problem.results), build.node.name
+    shape, name = (problem.steps, problem.rows, sides * problem.results), build.node.name
     writes: Given = {"y": build.new(f"{name}.y", shape, _order(problem, shape))}
     if len(build.node.outputs) > 1 and build.is_read(1):
         writes["last_cell"] = build.result(1, rows)
@@ -150,7 +150,8 @@ def _define_layers(
 
 
 class Results(NamedTuple):
-    """Which of a node's results are the gradients of the states and parameters of each layer."""
+    """Which of a node's results are the gradients of the states and parameters of each layer
+    and side."""
 
     hidden: Sequence[int]
     cell: Sequence[int]
@@ -169,7 +170,7 @@ def recurrent_stack_backward(build: Builder, arguments: RecurrentStackBackward) 
     """Define the gradients that are read."""
     left = count(1)
     hidden, cell = (tuple(islice(left, len(s))) for s in (arguments.hidden, arguments.cell))
-    parameters = [{name: next(left) for name in layer} for layer in _by_layer(arguments)]
+    parameters = [{name: next(left) for name in layer} for layer in _by_end(arguments)]
     _define_gradients(build, arguments, Results(hidden, cell, parameters))
 
 
@@ -198,8 +199,8 @@ def _define_gradients(
         if (made := writes.get(operand)) is not None:  # type: ignore[call-overload]
             _define_parts(build, made, indices)
     space = writes["weight_gradients"]
-    for layer, (places, at) in enumerate(zip(network.places, results.parameters, strict=True)):
-        for name, shape in problem.parameters(layer).items():
+    for end, (places, at) in enumerate(zip(network.places, results.parameters, strict=True)):
+        for name, shape in problem.parameters(end // problem.sides).items():
             build.define(at[name], _part(space, places[name], shape))
 
 
@@ -228,21 +229,21 @@ def _gradients(
     )
     for operand, indices, width in of_states:
         if any(map(build.is_read, indices)):
-            shape = (problem.layers, problem.rows, width)
+            shape = (problem.layers * problem.sides, problem.rows, width)
             writes[operand] = build.new(f"{name}.{operand}", shape, rows)
     elements = network.weight_bytes // ITEM_BYTES[rows.dtype]
     return writes | {"weight_gradients": build.new(f"{name}.weight_gradients", (elements,), rows)}
 
 
 def _layers(
-    build: Builder, kind: Cell, ends: Sequence[Mapping[Parameter, Ref]], x: Tensor
+    build: Builder, kind: Cell, ends: Sequence[Mapping[Parameter, Ref]], sides: int, x: Tensor
 ) -> RecurrentNetwork:
     steps, rows, inputs = x.shape
     wide, results = build.value(ends[0]["hidden_weight"]).shape
     return RecurrentNetwork(
         kind=kind,
-        layers=len(ends),
-        sides=1,
+        layers=len(ends) // sides,
+        sides=sides,
         steps=steps,
         rows=rows,
         inputs=inputs,
@@ -261,12 +262,12 @@ def _parameters(arguments: Recurrence) -> dict[Parameter, Ref]:
     return {name: reference for name, reference in found if reference is not None}
 
 
-def _by_layer(
+def _by_end(
     arguments: RecurrentStack | RecurrentStackBackward,
 ) -> list[dict[Parameter, Ref]]:
-    """The parameters of each layer by name."""
-    weights, layers = arguments.weights, len(arguments.hidden)
-    each = len(weights) // layers
+    """The parameters of each layer and side by name."""
+    weights = arguments.weights
+    each = len(weights) // len(arguments.hidden)
     names = [n for n in PARAMETERS if arguments.biased or n not in ("input_bias", "hidden_bias")]
     starts = range(0, len(weights), each)
     return [dict(zip(names, weights[at : at + each], strict=False)) for at in starts]
