@@ -66,7 +66,8 @@ def tidy(text: str) -> str:
 
 
 def run(command: str, folder: Path, *more: str) -> str:
-    """What the command prints to standard output in that folder, which is called /home/me."""
+    """What the command prints to standard output in that folder, which is called /home/me; nothing
+    has been built before."""
     arguments = command.split()[1:]
     shutil.copy(MODEL, folder)
     done = subprocess.run(
@@ -74,7 +75,7 @@ def run(command: str, folder: Path, *more: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, "COLUMNS": str(WIDTH)},
+        env={**os.environ, "COLUMNS": str(WIDTH), "GOLOW_CACHE": str(folder / "cache")},
     )
     if not done.stdout:
         raise RuntimeError(f"{command} printed nothing: {done.stderr}")

@@ -86,6 +86,18 @@ def test_only_the_headers_that_are_needed_are_included() -> None:
     assert included == sorted(included)
 
 
+class Listed(nn.Module):
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        return torch.cat([x, x])[places]
+
+
+def test_what_defines_lists_is_included_where_there_are_lists() -> None:
+    program = emit_program(inference(Listed(), torch.randn(3, 4), torch.tensor([5, 0])))
+    assert "#include <ATen/core/List.h>" in program  # of index
+    assert "#include <ATen/core/IListRef.h>" in program  # of cat
+    assert "ATen/core/" not in emit_program(inference(Small(), torch.randn(2, 3, 8, 8)))
+
+
 def test_one_inference_program_serves_every_batch_size_and_resolution() -> None:
     module = Small()
     first = emit_program(inference(module, torch.randn(2, 3, 8, 8)))

@@ -15,10 +15,13 @@ from torch import Tensor, nn
 
 from cuda_host import run
 from cuda_on_cpu import follow
+from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.kernels.fused import Statement
 from golow.levels.vendor.cudnn.operators.fused_softmax import kernel_of
-from golow.levels.vendor.cudnn.planning import arranged
+from golow.levels.vendor.cudnn.planning import arranged, build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.levels.vendor.cudnn.steps import EngineCall
 from golow.levels.vendor.views import View
 from golow.lower.graph import Graph
 from golow.lower.operators.fused_softmax import FusedSoftmax
@@ -109,11 +112,40 @@ def test_plans_compute_what_torch_does(masked: bool, mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
 
 
+@pytest.mark.parametrize(("tokens", "pitch"), [(49, 52), (48, 48), (9, 9)])
+def test_scores_have_rows_that_begin_at_multiples_of_16_bytes(tokens: int, pitch: int) -> None:
+    """Unless the gaps would be large, as from 9 to 12. What a product is told is where its operands
+    lie."""
+    torch.manual_seed(0)
+    graph = lowered(Windows(tokens), "infer", (4, tokens, 72))
+    engines = AskedEngines()
+    made = build_plan(graph, cast("Engines", engines), TYPES["default"], 1)
+    scores, weighed = engines.operations
+    assert isinstance(scores, Problem) and isinstance(weighed, Problem)
+    calls = [call for call in made.calls if isinstance(call, EngineCall)]
+    for problem, call, name in ((scores, calls[0], "d"), (weighed, calls[1], "a")):
+        matrix, tensor = problem.matrices[name], call.arguments[-1 if name == "d" else 0]
+        assert (matrix.row, matrix.batch) == (pitch, tokens * pitch)
+        assert tensor.layout.strides(tensor.shape)[-3:] == (tokens * pitch, pitch, 1)
+        assert problem.batch * tokens * pitch * 4 <= made.plan.buffers[tensor.buffer].bytes
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", engines), tensors, FOLDER)
+
+
+def test_in_training_they_have_no_gaps() -> None:
+    module = nn.Sequential(Windows(49), nn.Flatten(), nn.Linear(3 * 49 * 8, 3))
+    engines = AskedEngines()
+    graph = lowered(module, "train", (4, 49, 72))
+    build_plan(graph, cast("Engines", engines), TYPES["default"], 1)
+    problems = [item for item in engines.operations if isinstance(item, Problem)]
+    assert all(item.d == CONTIGUOUS for item in problems)
+
+
 # ---------------------------------------------------------------- the kernel
 
 
 def kernel_for(
-    shape: tuple[int, ...], source: str, result: str, log: bool
+    shape: tuple[int, ...], source: str, result: str, log: bool, gap: int = 0
 ) -> tuple[Kernel, list[View]]:
     """softmax(x + b + m): b repeats along the first axis, and m, in float32, along the second."""
     repeats = (0, shape[2], 1) if len(shape) == 3 else (0, 1)
@@ -124,7 +156,7 @@ def kernel_for(
         View("float32", (*[0] * (len(shape) - 1), 1)),
     ]
     total = [Statement("t0", source, "x0 + x1"), Statement("t1", source, "t0 + x2")]
-    return kernel_of(total, views, result, shape, log), views
+    return kernel_of(total, views, result, shape, shape[-1] + gap, log), views
 
 
 @settings(max_examples=40, deadline=None)
@@ -133,15 +165,17 @@ def kernel_for(
     source=st.sampled_from(["float32", "bfloat16", "float16"]),
     result=st.sampled_from(["float32", "bfloat16"]),
     log=st.booleans(),
+    gaps=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_against_float64(
-    shape: tuple[int, ...], source: str, result: str, log: bool, seed: int
+    shape: tuple[int, ...], source: str, result: str, log: bool, gaps: bool, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    kernel, views = kernel_for(shape, source, result, log)
+    gap = -shape[-1] % 8 if gaps else 0
+    kernel, views = kernel_for(shape, source, result, log, gap)
     inputs = [(3 * torch.randn(4096)).to(torch_type(view.dtype)) for view in views]
-    y = torch.full(shape, torch.nan).to(torch_type(result))
+    y = torch.full((*shape[:-1], shape[-1] + gap), torch.nan).to(torch_type(result))
     arrays = [tensor.view(-1).view(torch.uint8).numpy() for tensor in (*inputs, y)]
     run(kernel, arrays, FOLDER)
     seen = [
@@ -152,8 +186,9 @@ def test_against_float64(
     wanted = x.log_softmax(-1) if log else x.softmax(-1)
     # x is rounded in float32, which moves the result by as much where it is a logarithm.
     absolute = 2.0**-21 * float(x.abs().max()) if log else 1e-9
+    assert y[..., shape[-1] :].isnan().all()
     torch.testing.assert_close(
-        y.double(), wanted, rtol=max(ROUNDING[result], 2.0**-19), atol=absolute
+        y[..., : shape[-1]].double(), wanted, rtol=max(ROUNDING[result], 2.0**-19), atol=absolute
     )
 
 

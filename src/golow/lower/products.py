@@ -81,7 +81,7 @@ def scale_products(graph: Graph) -> Graph:
         factor, source = _factor(node)
         if factor == 1:
             continue
-        after, before = _read_by(links, result(node)), _made_by(links, source)
+        after, before = read_by(links, result(node)), _made_by(links, source)
         found = next((p for p in (after, before) if _is_product(links, p)), None)
         if found is not None:
             factors[found] = factors.get(found, 1.0) * factor
@@ -100,8 +100,8 @@ def _is_product(links: Links, position: int | None) -> bool:
     return position is not None and links.nodes[position].op == MatrixProduct.op()
 
 
-def _read_by(links: Links, name: str) -> int | None:
-    """The position of the node that reads the value or a view of it; None if several do."""
+def read_by(links: Links, name: str) -> int | None:
+    """The position of the only node that reads the value, through views; None if several do."""
     reader = links.only_reader(name)
     while reader is not None and isinstance(
         record_of(links.nodes[reader]), Reshape | Permute | Expand

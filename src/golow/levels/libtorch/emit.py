@@ -25,6 +25,8 @@ from golow.record import Device, Unsupported
 
 ALIASES = ("aten.detach.default", "aten.alias.default")
 MEMBERS = {"parameter": "Parameter", "buffer": "Buffer", "constant": "Constant"}
+# Where lists of tensors are defined. These headers take longer to compile than the rest.
+LISTS = {"Tensor[]": "ATen/core/IListRef.h", "Tensor?[]": "ATen/core/List.h"}
 LINE_LENGTH = 100
 
 
@@ -121,6 +123,8 @@ def _head(graph: Graph, operators: dict[str, Operator]) -> Iterator[str]:
     yield '#include "program.h"'
     yield ""
     headers = {operator.header for operator in operators.values()}
+    kinds = {p.kind for operator in operators.values() for p in operator.parameters}
+    headers |= {LISTS[kind] for kind in kinds & LISTS.keys()}
     yield from (f"#include <{header}>" for header in sorted(headers))
     yield ""
     yield "// The operators, as PyTorch declares them:"

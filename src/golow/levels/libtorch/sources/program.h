@@ -12,9 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ScalarOps.h>
-#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+
+// As in ATen/ScalarOps.h, whose other declarations would take half of a program's compile time.
+namespace at::detail {
+TORCH_API Tensor scalar_tensor_static(const Scalar& value, std::optional<ScalarType> dtype,
+                                      std::optional<Device> device);
+}
 
 namespace golow {
 
@@ -24,7 +28,11 @@ using at::Tensor;
 constexpr std::nullopt_t none = std::nullopt;
 
 /// A Python number for an operator that takes a tensor; it does not determine the result's dtype.
-inline Tensor number(const at::Scalar& value) { return at::native::wrapped_scalar_tensor(value); }
+inline Tensor number(const at::Scalar& value) {
+  Tensor tensor = at::detail::scalar_tensor_static(value, value.type(), at::kCPU);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
 
 /// The tensors of one batch, by position.
 struct Batch {

@@ -4,7 +4,6 @@ which kernel or engine computes it. ``operators/`` has what each operation does.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -22,7 +21,9 @@ from golow.levels.vendor.cudnn.layouts import (
     dense,
     is_rows_with_gaps,
     layout_of,
+    pitch_of,
     same_memory,
+    with_pitch,
 )
 from golow.levels.vendor.cudnn.precision import Types
 from golow.levels.vendor.cudnn.step_list import StepList
@@ -46,6 +47,8 @@ from golow.lower.moving import SCRATCH
 from golow.lower.operator import Operator, record_of
 from golow.lower.placing import Home, homes
 from golow.lower.plan import Buffer, Place, make_plan
+from golow.lower.products import read_by
+from golow.lower.rewriting import Links
 from golow.record import Unsupported
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ class Builder(StepList):
         self._inputs: dict[tuple[str, str], Tensor] = {}
         self._all_values = graph.values()
         self._same = constant_values(graph)
-        self._readers = Counter(name for node in graph.nodes for name in set(node.references()))
+        self._links = Links(graph)
         self._sources = {item.value.name: item for item in graph.inputs}
         self._groups, self._last_reads = last_reads(graph)
         self._homes = homes(graph)
@@ -354,7 +357,25 @@ class Builder(StepList):
 
     def may_lie_anyhow(self, weight: Ref) -> bool:
         """Whether a constant is read by the current node alone."""
-        return self.is_constant(weight) and self._readers[weight.name] == 1
+        alone = self._links.only_reader(weight.name) == self.position
+        return alone and self.is_constant(weight)
+
+    def reader(self) -> Operator | None:
+        """What alone reads the current node's value, through views; None if several do."""
+        found = read_by(self._links, self.output().name)
+        return None if found is None else record_of(self.graph.nodes[found])
+
+    def rows_for(self, reader: type[Operator], dtype: str) -> Tensor:
+        """Return memory for the current node's value in PyTorch's order. In inference, what only
+        this operator reads has rows that begin at multiples of 16 bytes, unless the gaps would be
+        more than a fifth."""
+        value = self.output()
+        pitch = pitch_of(value.shape[-1], dtype)
+        if self.trains or 5 * pitch > 6 * value.shape[-1] or not isinstance(self.reader(), reader):
+            return self.result(0, Layout(dtype))
+        whole = self.new(value.name, (*value.shape[:-1], pitch), Layout(dtype))
+        layout = with_pitch(dtype, value.shape, pitch)
+        return whole._replace(shape=value.shape, layout=layout)
 
     def cell(self, cell: Cell) -> Tensor:
         """Return the memory of a small structure that steps share."""

@@ -94,6 +94,27 @@ def dense(layout: Layout, shape: Sequence[int]) -> Layout:
     return Layout(layout.dtype)
 
 
+def pitch_of(columns: int, dtype: str) -> int:
+    """Elements from one row to the next that begin at multiples of 16 bytes."""
+    each = 16 // ITEM_BYTES[dtype]
+    return -(-columns // each) * each
+
+
+def pitch_in(layout: Layout, shape: Sequence[int]) -> int | None:
+    """Elements from one row of the last axis to the next, if all rows lie in PyTorch's order as far
+    from one another; None otherwise."""
+    *outer, last = layout.strides(shape)
+    pitch = outer[-1] if outer else shape[-1]
+    regular = same_memory(shape, with_pitch(layout.dtype, shape, pitch), layout)
+    return pitch if regular and last == 1 and pitch >= shape[-1] else None
+
+
+def with_pitch(dtype: str, shape: Sequence[int], pitch: int) -> Layout:
+    """Rows of the last axis with so many elements from one to the next, in PyTorch's order."""
+    outer = [pitch * math.prod(shape[axis + 1 : -1]) for axis in range(len(shape) - 1)]
+    return layout_of(dtype, shape, (*outer, 1))
+
+
 def fills_memory(layout: Layout, shape: Sequence[int]) -> bool:
     """Whether its elements lie side by side without gaps, in any order of the axes."""
     axes = sorted((s, n) for n, s in zip(shape, layout.strides(shape), strict=True) if n > 1)

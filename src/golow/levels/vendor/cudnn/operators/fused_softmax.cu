@@ -10,7 +10,7 @@
 // COMPUTE, the functions for column k of these.
 
 template <typename Y, int LANES, int ITEMS, bool LOGARITHM>
-__global__ void fused_softmax(POINTERS, Y* y, Index rows, int columns SIZES) {
+__global__ void fused_softmax(POINTERS, Y* y, Index rows, int columns, int pitch SIZES) {
   Held<WIDTH, LANES, ITEMS> held;
   const Index row = held.row(rows);
   OUTER
@@ -30,5 +30,5 @@ __global__ void fused_softmax(POINTERS, Y* y, Index rows, int columns SIZES) {
     const float centred = value - largest;
     return LOGARITHM ? centred - logarithm : expf(centred) / sum;
   });
-  held.write(y + static_cast<size_t>(row) * columns, columns);
+  held.write(y + static_cast<size_t>(row) * pitch, columns);
 }

@@ -26,11 +26,12 @@ from golow.levels.vendor.cudnn.kernels.fused import (
     read_of,
 )
 from golow.levels.vendor.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.layouts import pitch_in
 from golow.levels.vendor.cudnn.operators.fused import inputs_of, names_of, statement
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import Axes, View, merged_axes
 from golow.lower.operators.fused_softmax import FusedSoftmax
+from golow.lower.operators.matrix_product import MatrixProduct
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
@@ -43,8 +44,11 @@ def fused_softmax(build: Builder, arguments: FusedSoftmax) -> None:
     output, parts = build.output(), list(arguments.parts)
     seen, views, values = inputs_of(build, arguments.inputs, parts, output.shape)
     statements = [statement(index, part, values) for index, part in enumerate(parts)]
-    result = build.result(0, Layout(build.types.computed if arguments.rounded else "float32"))
-    kernel = kernel_of(statements, views, result.dtype, output.shape, arguments.log)
+    dtype = build.types.computed if arguments.rounded else "float32"
+    result = build.rows_for(MatrixProduct, dtype)
+    pitch = pitch_in(result.layout, output.shape)
+    assert pitch is not None  # noqa: S101 - rows, with gaps or without
+    kernel = kernel_of(statements, views, result.dtype, output.shape, pitch, arguments.log)
     build.kernel(kernel, seen, [result], names=tuple(names_of(arguments.inputs, parts)))
     build.define(0, result)
 
@@ -54,9 +58,11 @@ def kernel_of(
     inputs: Sequence[View],
     dtype: str,
     shape: Sequence[int],
+    pitch: int,
     log: bool,
 ) -> Kernel:
-    """Pointers: the inputs, seen at the indices of ``shape`` -> the result, rows of ``dtype``.
+    """Pointers: the inputs, seen at the indices of ``shape`` -> the result, rows of ``dtype`` with
+    ``pitch`` elements from one to the next.
 
     Statements as in `kernels.fused.fused`; softmax over the last axis is taken of the last one.
     Raises ValueError for rows that are too long for a warp's registers.
@@ -85,7 +91,12 @@ def kernel_of(
         macro("READ", read),
         macro("COMPUTE", compute_of(statements, names, accesses, (), axes)),
     )
-    scalars = (index(rows), np.int32(columns), *(as_index(index, number) for _, number in sizes))
+    scalars = (
+        index(rows),
+        np.int32(columns),
+        np.int32(pitch),
+        *(as_index(index, number) for _, number in sizes),
+    )
     parameters = (C_TYPES[dtype], group.lanes, group.items, str(log).lower())
     expression = f"fused_softmax<{', '.join(map(str, parameters))}>"
     code = ROWS + VALUES + "\n".join(lines) + "\n\n"

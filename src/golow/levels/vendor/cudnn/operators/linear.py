@@ -11,7 +11,7 @@ from golow.levels.vendor.cudnn.elementwise import activated
 from golow.levels.vendor.cudnn.epilogue import activating
 from golow.levels.vendor.cudnn.folding import Folded, folded, of_rows
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
+from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
 from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
@@ -144,8 +144,7 @@ def _divided(
 def _pitch(outputs: int, layout: Layout, residual: bool) -> int:
     """Elements from one row of the result to the next. The libraries are several times slower where
     long rows do not begin at multiples of 16 bytes, as with a vocabulary of 50,257."""
-    each = 16 // ITEM_BYTES[layout.dtype]
-    return outputs if outputs < LONG or residual else -(-outputs // each) * each
+    return outputs if outputs < LONG or residual else pitch_of(outputs, layout.dtype)
 
 
 def _refuse(arguments: Linear, question: Question) -> str:
