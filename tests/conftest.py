@@ -14,6 +14,19 @@ from forked_workers import ForkServer, forked_workers
 
 torch.set_num_threads(1)
 
+# Modules whose fixtures or single tests take half a minute and more. They begin first: one that
+# began last would keep the other process waiting, and processes that share a module build its
+# fixtures twice.
+LONGEST = frozenset(
+    "test_life test_selftest test_aotinductor test_study_real test_cheats test_draws "
+    "test_profile_outputs test_compare test_outputs_and_inputs test_peers".split()
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest tests first; all others stay in their order."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
 
 @pytest.fixture(scope="module")
 def window() -> Iterator[Browser]:

@@ -31,6 +31,8 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from workers_kept import kept_loaded, require_threads
 
+pytestmark = pytest.mark.usefixtures("forked")  # the exporters: peers' workers have no PyTorch
+
 NAMES = ("onnxruntime", "openvino")
 PEERS = [
     pytest.param(

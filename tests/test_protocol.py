@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
 import golow
 from bundles import NETWORKS, linear_bundle, network_bundle, product_bundle
@@ -20,6 +22,7 @@ from conformance import (
     Subject,
     dies_with_its_parent,
 )
+from forked_workers import ForkServer, forked_workers
 from golow.levels import ladder
 from golow.record import Mode
 from golow.worker.process import worker_environment
@@ -102,16 +105,18 @@ def make_subject(
 
 
 class Loaded:
-    """The conversation of a subject, begun when it is first wanted, and anew once it has ended."""
+    """The conversation of a subject, begun when it is first wanted, and anew once it has ended. Its
+    worker is forked where that is the same: the checks are of what it answers."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, subject: Subject, server: ForkServer) -> None:
+        self.subject, self.server = subject, server
         self.current: Conversation | None = None
 
     def conversation(self) -> Conversation:
         if self.current is None or self.current.process.poll() is not None:
             self.close()
-            self.current = Conversation(self.subject)
+            with nullcontext() if torch.cuda.is_available() else forked_workers(self.server):
+                self.current = Conversation(self.subject)
             self.current.load()
         return self.current
 
@@ -122,9 +127,9 @@ class Loaded:
 
 
 @pytest.fixture(scope="module")
-def loaded(subject: Subject) -> Iterator[Loaded]:
+def loaded(subject: Subject, fork_server: ForkServer) -> Iterator[Loaded]:
     """One process for all checks of a worker."""
-    worker = Loaded(subject)
+    worker = Loaded(subject, fork_server)
     yield worker
     worker.close()
 

@@ -26,6 +26,12 @@ from golow.report.console import WIDTH, PlainConsole
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs" / "quickstart.md", ROOT / "README.md")
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# The reference is made from the program, and the protocol has a worker's own lines.
+EVERY_PAGE = sorted(
+    {ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")}
+    - {ROOT / "docs" / "commands.md", ROOT / "docs" / "protocol.md"}
+)
+INLINE = re.compile(r"`(golow [^`]*)`")
 COMMAND = re.compile(r"^(?:\$ |- run: )?(golow .*)$")
 
 
@@ -111,7 +117,9 @@ def test_the_doctor_says_the_same_things(generator: ModuleType, tmp_path: Path) 
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of every command of golow in the page's blocks, without what follows a pipe."""
+    """The words of every command of golow in the page's blocks, without what follows a pipe, and in
+    its sentences."""
+    yield from (shlex.split(found) for found in INLINE.findall(text))
     for block in BLOCK.findall(text):
         for line in block.replace("\\\n", " ").splitlines():
             if found := COMMAND.match(line.strip()):
@@ -137,9 +145,13 @@ def unknown(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_pages_have_commands(page: Path) -> None:
+    assert len(list(commands(page.read_text()))) > 15
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
 def test_commands_and_options_of_the_page_exist(page: Path) -> None:
     found = list(commands(page.read_text()))
-    assert len(found) > 15
     assert {" ".join(words): unknown(words) for words in found if unknown(words)} == {}
 
 

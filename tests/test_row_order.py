@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import onednn_in_process
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.planning import build_plan
@@ -22,6 +23,7 @@ from golow.lower.passes import CLEAN_UP, apply, eliminate_dead_code
 from golow.lower.rolls import name_rolls
 from golow.lower.row_order import order_rows_first
 from golow.lower.vendor import CANONICAL
+from in_process import assert_right
 from lowering import Case, count, records
 from test_cudnn_plans import AskedEngines, assert_sound
 
@@ -102,3 +104,13 @@ def test_the_plan_copies_once(name: str) -> None:
     assert steps == ["fused", copy, "linear"]
     tensors = {i.value.name: of.values[i.kind, i.target].detach() for i in graph.inputs}
     follow(graph, engines, tensors, FOLDER)
+
+
+@pytest.mark.parametrize("name", [*MOVED, *LEFT])
+def test_onednn_computes_what_torch_does(name: str) -> None:
+    every = {**MOVED, **LEFT}
+    torch.manual_seed(0)
+    network = onednn_in_process.lower(Block(every[name]).eval(), torch.randn(1, 4, 4, 8), "infer")
+    assert_right(network, onednn_in_process.compute(network))
+    adds = sum(layer.residual is not None for layer in records(network.graph, Linear))
+    assert adds == (name == "windows")  # a roll is slices and a concatenation there

@@ -49,13 +49,13 @@ STRICT = {
     "aten._unsafe_view.default": "aten.reshape.default",
 }
 MOST_ROUNDS = 12  # a definition that never ends is a fault
+_MOST_TEMPLATES = 10_000  # some KB each; networks have dozens that differ
 
 
 def decompose(graph: Graph) -> Graph:
     """Unfold every call that the vocabulary does not know, as far as there are definitions."""
     names = Names(graph)
     graph = lenient(graph)
-    templates: dict[object, Template | None] = {}
     for _ in range(MOST_ROUNDS):
         links = Links(graph)
         replaced: dict[int, Sequence[Node]] = {}
@@ -67,10 +67,7 @@ def decompose(graph: Graph) -> Graph:
                 or operator_of(node, links) is not None
             ):
                 continue
-            key = signature(node, links)
-            if key not in templates:
-                templates[key] = _unfolded(node, links)
-            template = templates[key]
+            template = _template(node, links)
             if template is not None:
                 nodes, same = instance(template, node, names)
                 replaced[position] = nodes
@@ -103,8 +100,10 @@ def signature(node: Node, links: Links) -> object:
     )
     read = tuple(value is not None for value in node.outputs)
     same = tuple(list(node.references()).index(name) for name in node.references())
-    plain = msgspec.structs.replace(_without_names(node), name="", outputs=(), module="")
-    return (msgspec.json.encode(plain), values, read, same)
+    plain = msgspec.structs.replace(
+        _without_names(node), name="", outputs=(), module="", absorbed=(), phase="forward"
+    )
+    return (msgspec.json.encode(plain), values, read, same, torch.get_default_dtype())
 
 
 def _without_names(node: Node) -> Node:
@@ -124,6 +123,19 @@ def _without_names(node: Node) -> Node:
 
 
 # ---------------------------------------------------------------- unfolding one call
+
+
+_TEMPLATES: dict[object, Template | None] = {}
+
+
+def _template(node: Node, links: Links) -> Template | None:
+    """What a call unfolds to: traced once, for all graphs that have one like it."""
+    key = signature(node, links)
+    if key not in _TEMPLATES:
+        if len(_TEMPLATES) >= _MOST_TEMPLATES:
+            _TEMPLATES.clear()
+        _TEMPLATES[key] = _unfolded(node, links)
+    return _TEMPLATES[key]
 
 
 def _unfolded(node: Node, links: Links) -> Template | None:

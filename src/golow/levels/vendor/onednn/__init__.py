@@ -77,13 +77,15 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes after the common fusions: what oneDNN's primitives can also absorb."""
+    from golow.lower.fusion import fuse_residual
     from golow.lower.normalization import fuse_batch_norm_relu, fuse_inference_relu
     from golow.lower.pooling import pool_images
     from golow.lower.products import scale_products
+    from golow.lower.row_order import order_rows_first
 
     if mode == "train":
         return (fuse_batch_norm_relu,)
-    return fuse_inference_relu, scale_products, pool_images
+    return fuse_inference_relu, scale_products, pool_images, order_rows_first, fuse_residual
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
