@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ class Machine:
             return True
         if call.kernel.file.stem not in RUN_HERE:
             return False
-        arrays = [None if tensor is None else self._seen(tensor) for tensor in call.arguments]
+        arrays = [None if tensor is None else self.seen(tensor) for tensor in call.arguments]
         run(call.kernel, arrays, self.folder)
         return True
 
@@ -89,7 +89,7 @@ class Machine:
         """The tensor's content in PyTorch's order."""
         if tensor.layout.order == "strided":
             return self._view(tensor).copy()
-        flat = self._seen(tensor)[: tensor.layout.bytes(tensor.shape)]
+        flat = self.seen(tensor)[: tensor.layout.bytes(tensor.shape)]
         return unpacked(flat.view(NUMPY_TYPES[tensor.dtype]), tensor.shape, tensor.layout).copy()
 
     def write(self, tensor: Tensor, array: np.ndarray) -> None:
@@ -98,16 +98,17 @@ class Machine:
             self._view(tensor)[...] = array
             return
         content = packed(array.reshape(tensor.shape), tensor.layout).view(np.uint8)
-        self._seen(tensor)[: content.size] = content
+        self.seen(tensor)[: content.size] = content
 
     def _view(self, tensor: Tensor) -> np.ndarray:
-        memory = self._seen(tensor)
+        memory = self.seen(tensor)
         item = ITEM_BYTES[tensor.dtype]
         whole = memory[: len(memory) // item * item].view(NUMPY_TYPES[tensor.dtype])
         steps = [item * step for step in tensor.layout.steps]
         return np.lib.stride_tricks.as_strided(whole, tensor.shape, steps)
 
-    def _seen(self, tensor: Tensor) -> np.ndarray:
+    def seen(self, tensor: Tensor) -> np.ndarray:
+        """The memory from the tensor's first byte on."""
         buffer = self.built.plan.buffers[tensor.buffer]
         if buffer.place == "input":
             return self._inputs[tensor.buffer][tensor.offset :]
@@ -143,17 +144,24 @@ class Followed(Builder):
         self.owners.append(self.position)
 
 
-def follow(graph: Graph, engines: Engines, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+def follow(
+    graph: Graph,
+    engines: Engines,
+    tensors: dict[str, torch.Tensor],
+    folder: Path,
+    machine_of: Callable[[Built, Path], Machine] = Machine,
+) -> None:
     """Build the graph's plan in float32 and run it node by node. Generated kernels run here; what a
     node computes by libraries or other kernels is PyTorch's result, written to where the plan says.
     Every value must be PyTorch's where the plan says, when it is made, and every gradient when it
     is used. First runs what runs when loading, without inputs; what it made must still be there in
     the iteration.
 
-    tensors: inputs and weights by the names of their values."""
+    tensors: inputs and weights by the names of their values. machine_of: a machine that runs more.
+    """
     grouped = arranged(graph)
     builder = Followed(grouped, engines, TYPES["default"], 1)
-    machine = Machine(builder.build(implemented(), finish), folder)
+    machine = machine_of(builder.build(implemented(), finish), folder)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     given = {(i.kind, i.target): arrays[i.value.name] for i in graph.inputs}
     steps: dict[int, list[tuple[Step, Call]]] = defaultdict(list)

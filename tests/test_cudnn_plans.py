@@ -24,6 +24,7 @@ from golow.levels.vendor.cudnn.layouts import Layout, packed, same_memory, to_bf
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.steps import Built, FlatCall, KernelCall
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
@@ -35,6 +36,7 @@ from golow.workload.request import Request
 from kernel_compilation import assert_compile
 from many_networks import CASES, Two, same
 from many_operators import NETWORKS
+from networks_on_cpu import HostNetwork
 from rare_operators import RARE
 
 if TYPE_CHECKING:
@@ -66,10 +68,15 @@ class AskedEngines:
 
     def __init__(self) -> None:
         self.operations: Counter[Convolution | Problem] = Counter()
+        self.networks: list[RecurrentNetwork] = []
 
     def choose(self, operation: Convolution | Problem) -> Asked:
         self.operations[operation] += 1
         return Asked()
+
+    def recurrent(self, problem: RecurrentNetwork) -> HostNetwork:
+        self.networks.append(problem)
+        return HostNetwork(problem)
 
 
 class TimedEngines(AskedEngines):

@@ -53,6 +53,10 @@ def examples() -> dict[str, Node]:
         "kind": "lstm", "backwards": True, "x": x, "hidden": x, "cell": x, "input_weight": x,
         "hidden_weight": x, "input_bias": x, "hidden_bias": x, "projection": x,
     }  # fmt: skip
+    stack = {
+        "kind": "lstm", "bidirectional": False, "biased": False, "x": x, "hidden": (x, x),
+        "cell": (x, x), "weights": (x, x, x, x),
+    }  # fmt: skip
     fields: dict[str, dict[str, Any]] = {
         "activate": {"x": x, "activation": relu},
         "activate_backward": {
@@ -134,6 +138,12 @@ def examples() -> dict[str, Node]:
         "pointwise": {"function": "power", "operands": (x, 2.0, True), "dtype": "float32"},
         "recurrence": layer,
         "recurrence_backward": layer | {"gradient": x, "last_gradient": x, "output": x},
+        "recurrent_layers": {
+            "kind": "gru", "layers": 2, "bidirectional": True, "batch_first": True, "biased": False,
+            "x": x, "hidden": x, "cell": None, "weights": (x, x),
+        },
+        "recurrent_stack": stack,
+        "recurrent_stack_backward": stack | {"gradient": x, "output": x},
         "reduce": {"function": "sum", "x": x, "axes": (0, 1), "keep": False},
         "reshape": {"x": x, "shape": (6,)},
         "rms_norm": {"x": x, "residual": x, "weight": None, "axes": 1, "epsilon": 1e-6},

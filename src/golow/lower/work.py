@@ -215,4 +215,7 @@ _STEPS: dict[str, Callable[[Operands, Operands], float]] = {
     "attention_backward": lambda reads, writes: _heads(reads, 5),
     "recurrence": lambda reads, writes: _steps(writes[0], reads[:2]),
     "recurrence_backward": lambda reads, writes: 2 * _steps(writes[0], reads[:2]),
+    # cuDNN's, whose weights are one operand.
+    "recurrent_layers": lambda reads, writes: _steps(writes[0], reads[:1]),
+    "recurrent_layers_backward": lambda reads, writes: 2 * _steps(writes[0], reads[:1]),
 }

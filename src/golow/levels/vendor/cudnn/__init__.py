@@ -61,6 +61,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
+    from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
     from golow.lower.fusion import fuse_residual
     from golow.lower.joining import join_linear_layers
@@ -94,7 +95,10 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         )
     # Flash attention is a kernel of 16-bit tensors.
     first = (keep_attention,) if workload.precision in ("bf16", "fp16") else ()
-    return (*first, *vendor_passes(workload.mode, workload.optimizer, further))
+    return (
+        *first,
+        *vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences),
+    )
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

@@ -112,7 +112,7 @@ class Builder(StepList):
         for position, node in enumerate(self.graph.nodes):
             self.position, self.node = position, node
             try:
-                with self._loading(*(value.name for value in node.outputs if value is not None)):
+                with self.loading(*(value.name for value in node.outputs if value is not None)):
                     implemented[node.op].build(self, record_of(node))
             except ValueError as error:
                 raise self.unsupported(f"{node.op}: {error}") from error
@@ -193,7 +193,7 @@ class Builder(StepList):
                 return tensor._replace(layout=layout)
         new = self._bring_in(name, layout) if not made or self._is_outside(name) else None
         if new is None:
-            with self._loading(name):
+            with self.loading(name):
                 new = self.copied(made[0], layout)
         made.append(new)
         return new
@@ -316,7 +316,7 @@ class Builder(StepList):
         view = self._folded.pop(reference.name, None)
         if view is not None:
             shape = self.value(reference).shape
-            with self._loading(reference.name):
+            with self.loading(reference.name):
                 self._values[reference.name] = [unfold(self, reference.name, view, shape)]
 
     def define(self, index: int, tensor: Tensor) -> None:
@@ -407,7 +407,7 @@ class Builder(StepList):
                 self._made[name] = self.tensor(Ref(name=name))
 
     @contextmanager
-    def _loading(self, *names: str) -> Iterator[None]:
+    def loading(self, *names: str) -> Iterator[None]:
         """Steps that are added within run only when loading if these values are the same in every
         iteration."""
         before = self.once

@@ -15,7 +15,7 @@ import numpy as np
 
 from golow.cache import read_sealed, write_sealed
 from golow.levels.nvidia.memory import Region
-from golow.levels.vendor.cudnn import own, small
+from golow.levels.vendor.cudnn import own, recurrent_engines, small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import takes_activation
@@ -23,6 +23,8 @@ from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.own import OwnConvolution
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
+from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
+from golow.levels.vendor.cudnn.rnn_api import Network
 from golow.levels.vendor.formulas import NO_CLIP, RELU
 from golow.record import Record
 
@@ -109,6 +111,7 @@ class Engines:
         self.frontend, self.lt = Frontend(gpu), CublasLt()
         self._chosen: dict[Operation, Engine | None] = {}
         self._ns: dict[Operation, float] = {}
+        self._networks: dict[RecurrentNetwork, Network] = {}
         self.built = 0
         self.notes: list[str] = []  # what of the cache was damaged
 
@@ -123,6 +126,22 @@ class Engines:
         it was not timed."""
         self.choose(operation)
         return self._ns.get(operation, float("inf"))
+
+    def recurrent(self, problem: RecurrentNetwork) -> Network:
+        """Return the recurrent network with its algorithm. Raises `CudnnError` if the library does
+        not have it."""
+        if problem not in self._networks:
+            self._networks[problem] = self._network(problem)
+        return self._networks[problem]
+
+    def _network(self, problem: RecurrentNetwork) -> Network:
+        handle, file = self.frontend.handle, self._file_of(problem)
+        if (data := read_sealed(file, self.notes)) is not None:
+            return recurrent_engines.restored(problem, handle, data)
+        self.built += 1
+        network = recurrent_engines.chosen(problem, self.gpu, handle)
+        write_sealed(file, network.algorithm.encode())
+        return network
 
     def _search(self, operation: Operation) -> Engine | None:
         self.built += 1
@@ -240,9 +259,11 @@ class Engines:
     # ------------------------------------------------------------ on disk
 
     def _file(self, operation: Operation) -> Path:
+        return self._file_of(operation, self._plans_to_time(operation), workspace_limit(operation))
+
+    def _file_of(self, operation: object, *how: int) -> Path:
         key = (
-            repr(operation), self._plans_to_time(operation), workspace_limit(operation),
-            self.gpu.name, self.frontend.version, self.lt.version,
+            repr(operation), *how, self.gpu.name, self.frontend.version, self.lt.version,
         )  # fmt: skip
         return self._cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.engine"
 

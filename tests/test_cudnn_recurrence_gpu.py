@@ -1,0 +1,164 @@
+"""Recurrent networks by cuDNN against float64, forward and backward, within the real plan."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from golow.levels.vendor.cudnn import probe
+from golow.record import Mode, Precision, Unsupported
+
+if not probe().available:
+    pytest.skip(probe().missing, allow_module_level=True)
+
+from cudnn_in_process import OnGpu, Running, compute, lowered
+from drawn_recurrences import Recurrent
+from golow.levels.vendor.cudnn import recurrent_engines
+from golow.levels.vendor.cudnn.engines import Engines
+from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
+from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
+from golow.lower.operators.recurrence import Recurrence
+from golow.lower.operators.recurrent_layers import RecurrentLayers
+from golow.lower.operators.recurrent_stack import RecurrentStack
+from in_process import assert_right
+from lowering import count
+
+pytestmark = pytest.mark.gpu
+
+MODES: tuple[Mode, ...] = ("infer", "train")
+ROUNDING: dict[Precision, float] = {"tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}
+PLAIN: dict[str, Any] = {
+    "kind": "lstm", "rows": 3, "states": False, "ends": False, "input_size": 12,
+    "hidden_size": 20, "num_layers": 1, "bidirectional": False, "batch_first": True,
+}  # fmt: skip
+FORMS: dict[str, dict[str, Any]] = {
+    "lstm": {},
+    "time first": {"batch_first": False},
+    "two layers": {"num_layers": 2, "states": True},
+    "two layers and their states": {"num_layers": 2, "states": True, "ends": True},
+    "three projected layers": {"num_layers": 3, "proj_size": 7, "states": True},
+    "both directions": {"bidirectional": True, "states": True, "ends": True},
+    "two in both directions": {"num_layers": 2, "bidirectional": True, "batch_first": False},
+    "projected": {"proj_size": 7, "states": True, "ends": True},
+    "projected, two in both directions": {
+        "proj_size": 8,
+        "num_layers": 2,
+        "bidirectional": True,
+        "ends": True,
+    },
+    "without biases": {"bias": False, "num_layers": 2},
+    "odd": {"input_size": 7, "hidden_size": 13, "rows": 1, "states": True, "ends": True},
+    "gru": {"kind": "gru", "num_layers": 2, "bidirectional": True, "states": True, "ends": True},
+    "gru without biases": {"kind": "gru", "bias": False},
+    "tanh": {"kind": "rnn", "nonlinearity": "tanh", "num_layers": 2, "states": True},
+    "relu": {"kind": "rnn", "nonlinearity": "relu", "bidirectional": True, "ends": True},
+}
+
+
+@pytest.fixture(scope="module")
+def on(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
+    return OnGpu(tmp_path_factory.mktemp("cudnn"))
+
+
+def network_of(form: dict[str, Any], mode: Mode, precision: Precision = "ieee") -> Any:
+    torch.manual_seed(0)
+    settings = PLAIN | form
+    steps, rows, inputs = 6, settings["rows"], settings["input_size"]
+    shape = (rows, steps, inputs) if settings["batch_first"] else (steps, rows, inputs)
+    module, x = Recurrent(**settings), torch.randn(shape)
+    network = lowered(module, x, mode, loss="mse_loss", precision=precision)
+    whole = (Recurrence, RecurrentLayers, RecurrentStack)
+    assert sum(count(network.graph, kind) for kind in whole) > 0
+    return network
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS)
+def test_it_is_right(on: OnGpu, form: str, mode: Mode) -> None:
+    network = network_of(FORMS[form], mode)
+    assert_right(network, compute(network, on))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("form", ["two in both directions", "gru", "projected"])
+def test_it_is_right_in_less_precision(
+    on: OnGpu, form: str, precision: Precision, mode: Mode
+) -> None:
+    """As near to float64 as a few roundings of every value let it be."""
+    sizes = {"input_size": 16, "hidden_size": 32} | (
+        {"proj_size": 16} if form == "projected" else {}
+    )
+    network = network_of(FORMS[form] | sizes, mode, precision)
+    found, (wanted, _, _) = compute(network, on, precision), network.references
+    for name in wanted.keys() & found.keys():
+        right = wanted[name]
+        distance = float(np.linalg.norm(found[name] - right))
+        size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
+        assert distance <= 60 * ROUNDING[precision] * size, name
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_gives_the_same_bits_again(on: OnGpu, mode: Mode) -> None:
+    network = network_of(FORMS["two layers"] | {"hidden_size": 128, "input_size": 128}, mode)
+    first, second = compute(network, on), compute(network, on)
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array, err_msg=name)
+
+
+def test_a_graph_gives_what_the_steps_give(on: OnGpu) -> None:
+    """The first iteration runs step by step, later ones as a CUDA graph."""
+    running = Running(network_of(FORMS["two in both directions"], "infer"), on)
+    first, second, third = (running.step(0) for _ in range(3))
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array)
+        np.testing.assert_array_equal(third[name], array)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("width", [64, 650])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_is_right(
+    on: OnGpu,
+    algorithm: str,
+    width: int,
+    mode: Mode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that the library has for these sizes."""
+    monkeypatch.setattr(recurrent_engines, "ALGORITHMS", {algorithm: ALGORITHMS[algorithm]})
+    network = network_of({"num_layers": 2, "hidden_size": width, "input_size": width}, mode)
+    alone = copy.copy(on)  # with its compiled kernels
+    alone.engines = Engines(on.gpu, tmp_path, autotune=False)
+    try:
+        found = compute(network, alone)
+    except Unsupported as error:
+        assert algorithm != "standard"
+        pytest.skip(str(error))
+    assert_right(network, found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_stored_it_is_right(tmp_path_factory: pytest.TempPathFactory, mode: Mode) -> None:
+    """A later start takes the choice from the cache."""
+    folder = tmp_path_factory.mktemp("stored")
+    network = network_of({"num_layers": 2, "hidden_size": 32, "input_size": 32}, mode)
+    assert_right(network, compute(network, OnGpu(folder)))
+    again = OnGpu(folder)
+    assert_right(network, compute(network, again))
+    assert again.engines.built == 0
+
+
+def test_what_the_library_does_not_have_is_an_error_with_its_words(on: OnGpu) -> None:
+    wrong = RecurrentNetwork(
+        kind="gru", layers=1, sides=1, steps=3, rows=2, inputs=4, hidden=4, results=2,
+        biased=True, batch_major=False, dtype="float32", arithmetic="ieee", trains=False,
+    )  # fmt: skip
+    with pytest.raises((CudnnError, ValueError), match=r"cudnn|cuDNN"):
+        Network(on.engines.frontend.handle, wrong, "standard")
