@@ -138,13 +138,13 @@ def _unbound(view: View, arguments: tuple[Argument, ...]) -> Written:
 
 
 def _part(view: View, arguments: tuple[Argument, ...]) -> Written:
-    """Of ``chunk``, ``split`` and ``split_with_sizes``."""
+    """Of ``chunk``, ``split`` and ``split_with_sizes``, safe or not: all share their memory."""
     sizes, dim = arguments[0], arguments[1] if len(arguments) > 1 else 0
     assert isinstance(dim, int)  # noqa: S101
     length = view.source.shape[dim]
     if isinstance(sizes, tuple):
         start = sum(int(size) for size in sizes[: view.position])  # type: ignore[arg-type,misc]
-    elif view.node.op == "aten.chunk.default":
+    elif "chunk" in view.node.op:
         start = view.position * -(-length // int(sizes))  # type: ignore[arg-type]
     else:
         start = view.position * int(sizes)  # type: ignore[arg-type]
@@ -178,6 +178,9 @@ PARTS: dict[str, Rule] = {
     "aten.split.Tensor": _part,
     "aten.split.sizes": _part,
     "aten.split_with_sizes.default": _part,
+    "aten.unsafe_chunk.default": _part,  # in PyTorch's own definition of an LSTM's cell
+    "aten.unsafe_split.Tensor": _part,
+    "aten.unsafe_split_with_sizes.default": _part,
 }
 # Views of all elements in another order: the operation that undoes it.
 REORDERED: dict[str, Rule] = {

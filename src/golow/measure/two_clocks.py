@@ -133,6 +133,8 @@ def _seconds_not_allowed_for(block: Block) -> float:
     around = AROUND_ON_DEVICE_SECONDS if block.device_ns else AROUND_SECONDS
     written = block.wrote / WRITTEN_PER_SECOND
     allowed = request + written + around * (count + warmup_iterations(count))
-    # It may have waited for a core outside its iterations.
-    waited = (block.wait_share or 0.0) if block.contended else 0.0
+    # It may have waited for a core outside its iterations; on a device that contends for none of
+    # its time, and several threads may have waited at once.
+    waits = block.contended or bool(block.device_ns)
+    waited = min(1.0, block.wait_share or 0.0) if waits else 0.0
     return max(0.0, block.wall_ns / 1e9 * (1 - waited) - allowed)
