@@ -44,6 +44,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "three projected layers": {"num_layers": 3, "proj_size": 7, "states": True},
     "both directions": {"bidirectional": True, "states": True, "ends": True},
     "two in both directions": {"num_layers": 2, "bidirectional": True, "batch_first": False},
+    "two in both directions, batch first": {"num_layers": 2, "bidirectional": True},
     "projected": {"proj_size": 7, "states": True, "ends": True},
     "projected, two in both directions": {
         "proj_size": 8,
