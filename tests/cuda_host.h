@@ -1,17 +1,11 @@
-// What golow's kernels need of CUDA, on this processor. The threads of a block run one after the
-// other, each until it waits for the others of its block or its warp.
-
-#include <ucontext.h>
+// What golow's kernels need of CUDA, on this processor; `cuda_host.cpp` runs their threads.
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #define __global__
 #define __device__
@@ -20,8 +14,8 @@
 #define __launch_bounds__(...)
 #define __shared__ static
 struct Dim { unsigned x, y, z; };
-Dim threadIdx, blockIdx, blockDim, gridDim;
-alignas(256) char shared_memory[256 << 10];
+extern Dim threadIdx, blockIdx, blockDim, gridDim;
+extern char shared_memory[];
 
 // ------------------------------------------------------------ arithmetic
 
@@ -49,16 +43,8 @@ inline __half __float2half(float value) { return static_cast<__half>(value); }
 // ------------------------------------------------------------ threads of a block
 
 enum Wait { NOTHING, WARP, BLOCK, ENDED };
-struct Thread { ucontext_t context; char* stack; Wait wait; Dim index; };
-static std::vector<Thread> threads;
-static ucontext_t scheduler;
-static unsigned running;
-constexpr size_t STACK = 64 << 10;
-
-inline void wait_for(Wait wait) {
-  threads[running].wait = wait;
-  swapcontext(&threads[running].context, &scheduler);
-}
+extern unsigned running;  // the thread's number in its block
+void wait_for(Wait wait);
 inline void __syncthreads() { wait_for(BLOCK); }
 inline void __syncwarp(unsigned = 0xffffffff) { wait_for(WARP); }
 
@@ -83,58 +69,10 @@ template <typename T> inline T __shfl_down_sync(unsigned, T value, int distance)
   return of_lane(value, lane + distance < 32 ? lane + distance : lane);
 }
 
-// Lets those go on for whom all others of their group wait; true if there are any.
-inline bool release(size_t size, Wait kind) {
-  bool any = false;
-  for (size_t first = 0; first < threads.size(); first += size) {
-    const auto begin = threads.begin() + first;
-    const auto end = begin + std::min(size, threads.size() - first);
-    if (!std::all_of(begin, end, [=](auto& t) { return t.wait == kind || t.wait == ENDED; })) continue;
-    std::for_each(begin, end, [&](auto& t) { if (t.wait == kind) t.wait = NOTHING, any = true; });
-  }
-  return any;
-}
+// ------------------------------------------------------------ the launch
 
-static void (*kernel)(void**);
-static void** given_arguments;
-static void thread_body() {
-  kernel(given_arguments);
-  wait_for(ENDED);
-}
-
-// Every second round runs backwards: a result that depends on the order of threads is seen.
-inline void run_together() {
-  threads.resize(blockDim.x * blockDim.y * blockDim.z);
-  for (unsigned t = 0; t < threads.size(); ++t) {
-    Thread& thread = threads[t];
-    if (!thread.stack) thread.stack = static_cast<char*>(malloc(STACK));
-    thread.index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
-    thread.wait = NOTHING;
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack;
-    thread.context.uc_stack.ss_size = STACK;
-    makecontext(&thread.context, thread_body, 0);
-  }
-  bool backwards = false;
-  do {
-    for (unsigned k = 0; k < threads.size(); ++k) {
-      running = backwards ? threads.size() - 1 - k : k;
-      if (threads[running].wait != NOTHING) continue;
-      threadIdx = threads[running].index;
-      swapcontext(&scheduler, &threads[running].context);
-    }
-    backwards = !backwards;
-  } while (release(32, WARP) || release(threads.size(), BLOCK));
-  for (const Thread& thread : threads)
-    if (thread.wait != ENDED) fprintf(stderr, "threads of a block wait for ever\n"), abort();
-}
-
-// Threads that share nothing need no stacks of their own.
-inline void run_alone() {
-  for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
-    for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
-      for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel(given_arguments);
-}
+extern void (*kernel)(void**);
+void run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together);
 
 template <typename... P, size_t... I>
 void call(void (*function)(P...), void** arguments, std::index_sequence<I...>) {
@@ -142,14 +80,4 @@ void call(void (*function)(P...), void** arguments, std::index_sequence<I...>) {
 }
 template <typename... P> void call(void (*function)(P...), void** arguments) {
   call(function, arguments, std::index_sequence_for<P...>());
-}
-
-inline void run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together) {
-  gridDim = {grid[0], grid[1], grid[2]};
-  blockDim = {block[0], block[1], block[2]};
-  given_arguments = arguments;
-  for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-    for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
-        together ? run_together() : run_alone();
 }

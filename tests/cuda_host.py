@@ -1,5 +1,5 @@
 """Runs golow's CUDA kernels without a GPU, as C++ for this processor: `cuda_host.h` has what they
-need of CUDA, with threads that wait for one another and exchange values."""
+need of CUDA, and `cuda_host.cpp` threads that wait for one another and exchange values."""
 
 from __future__ import annotations
 
@@ -45,16 +45,22 @@ extern "C" void launch(const unsigned* grid, const unsigned* block, void** argum
     text = f'#include "{HEADER.name}"\n{source}{driver}'
     library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
     if not library.exists():
-        _copy_header(folder)
+        threads = _prepared(folder)
         file = library.with_suffix(".cpp")
         file.write_text(text)
-        subprocess.run([*COMPILER, "-shared", "-o", str(library), str(file)], check=True)
+        # Each library uses its own names, whatever else in the process is called the same.
+        made = ["-shared", "-Wl,-Bsymbolic", "-o", str(library), str(file), str(threads)]
+        subprocess.run([*COMPILER, *made], check=True)
     return library
 
 
-def _copy_header(folder: Path) -> None:
-    """Put the header into the folder, compiled, which halves the time of every kernel."""
-    header = folder / HEADER.name
+def _prepared(folder: Path) -> Path:
+    """Put the header into the folder, compiled, and what runs the threads, an object: the time of
+    every kernel is that of its own code. Returns the object."""
+    header, threads = folder / HEADER.name, folder / "threads.o"
     if not header.exists():
         header.write_text(HEADER.read_text())
         subprocess.run([*COMPILER, "-x", "c++-header", str(header)], check=True)
+        source = HEADER.with_suffix(".cpp")
+        subprocess.run([*COMPILER, "-c", "-o", str(threads), str(source)], check=True)
+    return threads

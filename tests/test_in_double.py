@@ -28,6 +28,8 @@ HEADS = torch.linspace(-3, 3, 64, dtype=torch.float64).cos().reshape(1, 2, 4, 8)
 ARRAY = np.linspace(0, 1, 8, dtype=np.float32).reshape(4, 2)
 ROWS = torch.tensor([1, 2, 3])
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 class Masked(nn.Module):
     """Attention with a mask that the forward pass makes in float32, whatever the module's dtype."""

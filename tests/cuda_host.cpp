@@ -1,0 +1,87 @@
+// Runs the threads of a block one after the other, each until it waits for the others of its block
+// or its warp. Compiled once for all kernels.
+
+#include "cuda_host.h"
+
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+Dim threadIdx, blockIdx, blockDim, gridDim;
+alignas(256) char shared_memory[256 << 10];
+unsigned running;
+void (*kernel)(void**);
+
+static void** given_arguments;
+struct Thread { ucontext_t context; char* stack; Wait wait; Dim index; };
+static std::vector<Thread> threads;
+static ucontext_t scheduler;
+constexpr size_t STACK = 64 << 10;
+
+void wait_for(Wait wait) {
+  threads[running].wait = wait;
+  swapcontext(&threads[running].context, &scheduler);
+}
+
+// Lets those go on for whom all others of their group wait; true if there are any.
+static bool release(size_t size, Wait kind) {
+  bool any = false;
+  for (size_t first = 0; first < threads.size(); first += size) {
+    const auto begin = threads.begin() + first;
+    const auto end = begin + std::min(size, threads.size() - first);
+    if (!std::all_of(begin, end, [=](auto& t) { return t.wait == kind || t.wait == ENDED; })) continue;
+    std::for_each(begin, end, [&](auto& t) { if (t.wait == kind) t.wait = NOTHING, any = true; });
+  }
+  return any;
+}
+
+static void thread_body() {
+  kernel(given_arguments);
+  wait_for(ENDED);
+}
+
+// Every second round runs backwards: a result that depends on the order of threads is seen.
+static void run_together() {
+  threads.resize(blockDim.x * blockDim.y * blockDim.z);
+  for (unsigned t = 0; t < threads.size(); ++t) {
+    Thread& thread = threads[t];
+    if (!thread.stack) thread.stack = static_cast<char*>(malloc(STACK));
+    thread.index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
+    thread.wait = NOTHING;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack;
+    thread.context.uc_stack.ss_size = STACK;
+    makecontext(&thread.context, thread_body, 0);
+  }
+  bool backwards = false;
+  do {
+    for (unsigned k = 0; k < threads.size(); ++k) {
+      running = backwards ? threads.size() - 1 - k : k;
+      if (threads[running].wait != NOTHING) continue;
+      threadIdx = threads[running].index;
+      swapcontext(&scheduler, &threads[running].context);
+    }
+    backwards = !backwards;
+  } while (release(32, WARP) || release(threads.size(), BLOCK));
+  for (const Thread& thread : threads)
+    if (thread.wait != ENDED) fprintf(stderr, "threads of a block wait for ever\n"), abort();
+}
+
+// Threads that share nothing need no stacks of their own.
+static void run_alone() {
+  for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
+    for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
+      for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel(given_arguments);
+}
+
+void run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  given_arguments = arguments;
+  for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
+    for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
+      for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+        together ? run_together() : run_alone();
+}
