@@ -301,3 +301,27 @@ def test_a_model_that_computes_nothing_is_refused() -> None:
     network = lower(nn.Identity(), torch.randn(2, 3), "infer")
     with pytest.raises(Unsupported, match="computes nothing"):
         Running(network)
+
+
+# ---------------------------------------------------------------- results that no input moves
+
+
+class Constant(nn.Module):
+    """A result of the input, and one of weights alone, which a step makes while loading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.zeros(2, 3)
+        y.view(-1)[2:][0] = 5.0
+        return self.layer(x), y + self.layer.weight.sum()
+
+
+def test_a_result_that_no_input_moves_is_there() -> None:
+    module = Constant()
+    found = compute(lower(module, torch.randn(2, 4), "infer"))
+    wanted = np.full((2, 3), float(module.layer.weight.sum()))
+    wanted.flat[2] += 5
+    np.testing.assert_allclose(found["0/output/1"], wanted, rtol=1e-5)

@@ -99,7 +99,7 @@ class Builder:
         kept = [self._named(item.name).buffer for item in self._final_outputs()]
         self._decide_places()
         outputs: dict[tuple[str, str], tuple[Tensor, int]] = {
-            (item.kind, item.target): (self._named(item.name), self._made_at.get(item.name, -1))
+            (item.kind, item.target): (self._named(item.name), self._at(item.name))
             for item in self.graph.outputs
         }
         return Built(
@@ -385,6 +385,12 @@ class Builder:
             self.array_call(lambda read, written: np.copyto(written, read), [source], [target])
         else:
             self._reorder(source, target)
+
+    def _at(self, name: str) -> int:
+        """The position of the step in an iteration that makes the value; -1 if it is there when
+        loading is over."""
+        position = self._made_at.get(name, -1)
+        return -1 if position >= 0 and self._steps[position].once else position
 
     def _final_outputs(self) -> list[GraphOutput]:
         return [item for item in self.graph.outputs if item.kind in ("output", "loss")]
