@@ -381,7 +381,8 @@ def test_what_cannot_be_captured_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_buffer_whose_update_would_be_lost_is_named(tmp_path: Path) -> None:
-    """`torch.export` loses it without a word, and a package would compute with the old value."""
+    """`torch.export` loses it without a word, and a package would keep the old value. (What makes
+    the next result another is refused before.)"""
 
     class Assigning(nn.Module):
         def __init__(self) -> None:
@@ -391,7 +392,7 @@ def test_a_buffer_whose_update_would_be_lost_is_named(tmp_path: Path) -> None:
         def forward(self, x: Tensor) -> Tensor:
             """[batch, 2] -> the same"""
             self.passes = self.passes * 2
-            return x * self.passes
+            return x + 1
 
     module = nn.Sequential(Assigning())
     bundle = write_bundle(prepare(Request(module, torch.randn(4, 2))), tmp_path / "bundle")[0]
