@@ -121,7 +121,7 @@ def inference(batch: int, size: int, precision: str) -> dict[str, Iterate]:
     import jax
 
     kind = storage(precision)
-    weights = jax.tree.map(lambda each: each.astype(kind), drawn(folded=True))
+    weights = jax.tree.map(lambda each: each.astype(kind), drawn(norms=False))
     images = batches(batch, size, kind)
     program = jax.jit(lambda weights, image: network(weights, image, folded))
     constant = jax.jit(lambda image: network(weights, image, folded))
@@ -154,7 +154,7 @@ def training(batch: int, size: int, precision: str) -> Iterate:
         weights = jax.tree.map(lambda w, m: w - RATE * m, weights, momentum)
         return (weights, momentum, running), loss
 
-    weights = drawn(folded=False)
+    weights = drawn(norms=True)
     momentum = jax.tree.map(jnp.zeros_like, weights)
     running = [(jnp.zeros(n), jnp.ones(n)) for n in channels()]
     program = jax.jit(step, donate_argnums=0)
@@ -199,7 +199,7 @@ def channels() -> Iterator[int]:
     return (outputs for _, _, outputs in layers())
 
 
-def drawn(folded: bool) -> Any:
+def drawn(norms: bool) -> Any:
     """Weights: a filter and a shift, or a filter, scale and shift, of each layer; and the head."""
     import jax
     import jax.numpy as jnp
@@ -211,7 +211,7 @@ def drawn(folded: bool) -> Any:
         return gain * jax.random.normal(next(keys), (side, side, inputs, outputs))
 
     def layer(side: int, inputs: int, outputs: int) -> Any:
-        scale = () if folded else (jnp.ones(outputs),)
+        scale = (jnp.ones(outputs),) if norms else ()
         return (filters(side, inputs, outputs), *scale, jnp.zeros(outputs))
 
     head = (jax.random.normal(next(keys), (2048, 1000)) / 45, jnp.zeros(1000))

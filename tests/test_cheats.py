@@ -152,6 +152,29 @@ def test_waiting_for_a_core_is_no_lie() -> None:
     assert "fill" in two_clocks.refute(little)
 
 
+def on_device(share: float, iteration: float, count: int, waited: float = 0.0) -> list[Block]:
+    """The same of a worker that runs on a device."""
+    return [
+        msgspec.structs.replace(block, device_ns=block.host_ns, wait_share=waited)
+        for block in blocks(share, iteration, count)
+    ]
+
+
+def test_short_iterations_of_a_device_may_be_surrounded_by_longer_work() -> None:
+    """A block without marks tells more of them; what is longer is judged as elsewhere."""
+    assert two_clocks.refute(on_device(0.4, 0.8e-3, 1000)) == ""
+    assert "fill 11" in two_clocks.refute(on_device(0.1, 0.8e-3, 1000))
+    assert "fill 42" in two_clocks.refute(on_device(0.4, 2e-3, 400))
+
+
+def test_a_device_waits_for_nobody_but_its_worker_does() -> None:
+    """Its blocks are not contended while the host is far ahead."""
+    assert two_clocks.refute(on_device(0.4, 15e-3, 100, waited=0.6)) == ""
+    assert "fill" in two_clocks.refute(on_device(0.4, 15e-3, 100, waited=0.2))
+    host = [msgspec.structs.replace(b, wait_share=0.6) for b in blocks(0.4, 15e-3, 100)]
+    assert "fill" in two_clocks.refute(host)
+
+
 def test_what_eagers_times_do_not_fill_either_is_no_lie() -> None:
     """As on a GPU that others use between the iterations; half a clock is still half of that."""
     assert "fill" in two_clocks.refute(blocks(0.6, 15e-3, 100))

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations
 
 import onednn_in_process
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn import builder, passes
+from golow.levels.vendor.cudnn import current_node, passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.lower.constancy import constant_values
@@ -205,7 +205,7 @@ def test_a_value_that_depends_on_the_input_is_missed_if_it_is_computed_once(
         return constant_values(graph) | {value.name for value in made if value is not None}
 
     followed(case(Masked))
-    monkeypatch.setattr(builder, "constant_values", too_many)
+    monkeypatch.setattr(current_node, "constant_values", too_many)
     with pytest.raises(AssertionError, match=r"add by golow\.fused"):
         followed(case(Masked))
 

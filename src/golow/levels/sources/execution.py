@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from golow.levels.sources.half import HALF_TYPES, is_cast
+from golow.levels.sources.widening import HALF_TYPES, is_cast
 from golow.levels.sources.writer import derived_nodes, trained_parameters
 from golow.levels.vendor.bundle_arrays import Batch, Read
 from golow.levels.vendor.weight_arithmetic import computed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from golow.levels.sources.half import HALF_TYPES, computes_wide, is_cast
+from golow.levels.sources.widening import HALF_TYPES, computes_wide, is_cast
 from golow.levels.vendor.implementation import Implementation, refusals, require_supported
 from golow.levels.vendor.weight_arithmetic import ARITHMETIC
 from golow.lower.graph import Graph, GraphInput, Node, Ref, Value

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from golow.levels.vendor.cudnn.counters import counters
+from golow.levels.vendor.cudnn.current_node import CurrentNode
 from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.gathering import copy, unfold
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
@@ -40,40 +41,29 @@ from golow.levels.vendor.cudnn.training_state import TrainingState, grouped
 from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
-from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
-from golow.lower.lifetimes import last_reads, same_elements, share_memory, state_outputs
+from golow.lower.lifetimes import same_elements, share_memory, state_outputs
 from golow.lower.moving import SCRATCH
 from golow.lower.operator import Operator, record_of
 from golow.lower.placing import Home, homes
 from golow.lower.plan import Buffer, Place, make_plan
-from golow.lower.products import read_by
-from golow.lower.rewriting import Links
-from golow.record import Unsupported
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engine, Engines, Operation
 
-LEVEL = "cudnn"
 ALIGNMENT = 256  # bytes; what cuBLASLt requires of a workspace
 CELL_BYTES = 12  # size of the largest small structure that kernels share
 # Place of what depends on weights alone, until all steps are known.
 UNDECIDED: Place = "once"
 
 
-Note = TypeVar("Note")
-
-
-class Builder(StepList):
+class Builder(StepList, CurrentNode):
     """Builds the steps of one graph, node by node."""
 
     def __init__(self, graph: Graph, engines: Engines, types: Types, batches: int) -> None:
-        super().__init__()
-        self.graph, self.engines, self.types, self._batches = graph, engines, types, batches
-        self.trains = graph.mode == "train"
-        self.node = graph.nodes[0]
-        self.position = 0
-        self._notes: dict[tuple[str, type], object] = {}
+        StepList.__init__(self)
+        CurrentNode.__init__(self, graph)
+        self.engines, self.types, self._batches = engines, types, batches
         self._constants: dict[str, Operator] = {}
         self._made: dict[str, Tensor] = {}
         self._values: dict[str, list[Tensor]] = {}
@@ -84,11 +74,6 @@ class Builder(StepList):
         self.updating = Updating()
         self.counters, self.counted = counters(graph), set[int]()
         self._inputs: dict[tuple[str, str], Tensor] = {}
-        self._all_values = graph.values()
-        self._same = constant_values(graph)
-        self._links = Links(graph)
-        self._sources = {item.value.name: item for item in graph.inputs}
-        self._groups, self._last_reads = last_reads(graph)
         self._homes = homes(graph)
         for name, home in self._homes.items():
             share_memory(self._groups, self._last_reads, name, home.whole)
@@ -139,26 +124,7 @@ class Builder(StepList):
             made=self._made,
         )
 
-    def unsupported(self, reason: str) -> Unsupported:
-        """Return the error, with the name of the current node."""
-        return Unsupported(LEVEL, reason, self.node.name, self.node.module)
-
     # ------------------------------------------------------------ values
-
-    def value(self, reference: Ref) -> Value:
-        """Return what the graph says about a value: its name, shape and dtype."""
-        return self._all_values[reference.name]
-
-    def output(self, index: int = 0) -> Value:
-        """Return the current node's value of that index, which must have a reader."""
-        found = self.node.outputs[index]
-        if found is None:
-            raise LookupError(f"value {index} of {self.node.name} has no reader")
-        return found
-
-    def is_read(self, index: int) -> bool:
-        """Whether any node or graph output reads the current node's value of that index."""
-        return self.node.outputs[index] is not None
 
     def tensor(self, reference: Ref) -> Tensor:
         """Return a value as it was made, a view as a copy with its elements side by side."""
@@ -325,17 +291,6 @@ class Builder(StepList):
         if value is not None:
             self._values[value.name] = [tensor._replace(shape=value.shape)]
 
-    def note(self, reference: str, note: object) -> None:
-        """Attach a note to a value, for the node that computes the gradient."""
-        self._notes[(reference, type(note))] = note
-
-    def noted(self, reference: Ref, kind: type[Note]) -> Note:
-        """Return the note of that kind on a value. Raises LookupError if there is none."""
-        found = self._notes.get((reference.name, kind))
-        if not isinstance(found, kind):
-            raise LookupError(f"{reference.name} was made without a {kind.__name__}")
-        return found
-
     def dies(self, reference: Ref) -> bool:
         """Whether the value's memory is free after the current node. A gradient elsewhere is copied
         to its place only when its group is updated."""
@@ -344,26 +299,6 @@ class Builder(StepList):
             return False
         in_arena = self._buffers[self.view(reference).buffer].place == "arena"
         return in_arena and self._last_reads.get(group, -1) <= self.position
-
-    def reads_once(self, reference: Ref) -> bool:
-        """Whether no other argument of the current node shares the value's memory."""
-        names = {name for name in self.node.references() if name != reference.name}
-        group = self._groups.get(reference.name, reference.name)
-        return all(self._groups.get(name, name) != group for name in names)
-
-    def is_constant(self, reference: Ref) -> bool:
-        """Whether the value is the same in every iteration, and is there when loading is over."""
-        return reference.name in self._same
-
-    def may_lie_anyhow(self, weight: Ref) -> bool:
-        """Whether a constant is read by the current node alone."""
-        alone = self._links.only_reader(weight.name) == self.position
-        return alone and self.is_constant(weight)
-
-    def reader(self) -> Operator | None:
-        """What alone reads the current node's value, through views; None if several do."""
-        found = read_by(self._links, self.output().name)
-        return None if found is None else record_of(self.graph.nodes[found])
 
     def rows_for(self, reader: type[Operator], dtype: str) -> Tensor:
         """Return memory for the current node's value in PyTorch's order. In inference, what only
@@ -382,11 +317,6 @@ class Builder(StepList):
         if cell not in self._cells:
             self._cells[cell] = self.new(str(cell), (CELL_BYTES,), Layout("uint8"), "state")
         return self._cells[cell]
-
-    def is_input(self, reference: Ref) -> bool:
-        """Whether the value is an input of the model."""
-        item = self._sources.get(reference.name)
-        return item is not None and item.kind == "input"
 
     def is_gradient(self, name: str) -> bool:
         """Whether the value, or a view of it, is the gradient of a parameter."""
@@ -440,10 +370,6 @@ class Builder(StepList):
             self.kernel(count(1), [tensor], [])
         self.counted.add(tensor.buffer)
         self.define(0, tensor)
-
-    def target_of(self, parameter: Ref) -> str:
-        """The name of a parameter in the state dict."""
-        return self._sources[parameter.name].target
 
     def place_gradients(self, targets: Collection[str]) -> None:
         """Put the gradients of these parameters where their update reads them."""

@@ -8,7 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn import operators
-from golow.levels.vendor.cudnn.builder import LEVEL, Builder
+from golow.levels.vendor.cudnn.builder import Builder
+from golow.levels.vendor.cudnn.current_node import LEVEL
 from golow.levels.vendor.cudnn.ending import finish
 from golow.levels.vendor.implementation import (
     Implementation,

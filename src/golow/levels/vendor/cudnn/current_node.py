@@ -1,0 +1,91 @@
+"""What the graph says about the node that is being built and about its values, before any memory is
+given to them."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from golow.lower.constancy import constant_values
+from golow.lower.graph import Graph, Ref, Value
+from golow.lower.lifetimes import last_reads
+from golow.lower.operator import Operator, record_of
+from golow.lower.products import read_by
+from golow.lower.rewriting import Links
+from golow.record import Unsupported
+
+LEVEL = "cudnn"
+
+Note = TypeVar("Note")
+
+
+class CurrentNode:
+    """The node of a graph that is being built. position: among the graph's nodes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.node, self.position = graph, graph.nodes[0], 0
+        self.trains = graph.mode == "train"
+        self._notes: dict[tuple[str, type], object] = {}
+        self._all_values = graph.values()
+        self._same = constant_values(graph)
+        self._links = Links(graph)
+        self._sources = {item.value.name: item for item in graph.inputs}
+        self._groups, self._last_reads = last_reads(graph)
+
+    def unsupported(self, reason: str) -> Unsupported:
+        """Return the error, with the name of the current node."""
+        return Unsupported(LEVEL, reason, self.node.name, self.node.module)
+
+    def value(self, reference: Ref) -> Value:
+        """Return what the graph says about a value: its name, shape and dtype."""
+        return self._all_values[reference.name]
+
+    def output(self, index: int = 0) -> Value:
+        """Return the current node's value of that index, which must have a reader."""
+        found = self.node.outputs[index]
+        if found is None:
+            raise LookupError(f"value {index} of {self.node.name} has no reader")
+        return found
+
+    def is_read(self, index: int) -> bool:
+        """Whether any node or graph output reads the current node's value of that index."""
+        return self.node.outputs[index] is not None
+
+    def reads_once(self, reference: Ref) -> bool:
+        """Whether no other argument of the current node shares the value's memory."""
+        names = {name for name in self.node.references() if name != reference.name}
+        group = self._groups.get(reference.name, reference.name)
+        return all(self._groups.get(name, name) != group for name in names)
+
+    def is_constant(self, reference: Ref) -> bool:
+        """Whether the value is the same in every iteration, and is there when loading is over."""
+        return reference.name in self._same
+
+    def may_lie_anyhow(self, weight: Ref) -> bool:
+        """Whether a constant is read by the current node alone."""
+        alone = self._links.only_reader(weight.name) == self.position
+        return alone and self.is_constant(weight)
+
+    def reader(self) -> Operator | None:
+        """What alone reads the current node's value, through views; None if several do."""
+        found = read_by(self._links, self.output().name)
+        return None if found is None else record_of(self.graph.nodes[found])
+
+    def is_input(self, reference: Ref) -> bool:
+        """Whether the value is an input of the model."""
+        item = self._sources.get(reference.name)
+        return item is not None and item.kind == "input"
+
+    def target_of(self, parameter: Ref) -> str:
+        """The name of a parameter in the state dict."""
+        return self._sources[parameter.name].target
+
+    def note(self, reference: str, note: object) -> None:
+        """Attach a note to a value, for the node that computes the gradient."""
+        self._notes[(reference, type(note))] = note
+
+    def noted(self, reference: Ref, kind: type[Note]) -> Note:
+        """Return the note of that kind on a value. Raises LookupError if there is none."""
+        found = self._notes.get((reference.name, kind))
+        if not isinstance(found, kind):
+            raise LookupError(f"{reference.name} was made without a {kind.__name__}")
+        return found
