@@ -118,6 +118,11 @@ RARE: dict[str, Case] = {
     "mean pooling of volumes, ceil": volume(nn.AvgPool3d(3, 2, 1, ceil_mode=True)),
     "mean pooling of volumes, a divisor": volume(nn.AvgPool3d(2, divisor_override=3)),
     "mean pooling, ceil": after_conv(nn.AvgPool2d(2, ceil_mode=True)),
+    "mean pooling, ceil, padding counts": after_conv(nn.AvgPool2d(3, 2, 1, ceil_mode=True)),
+    "mean pooling, a divisor": after_conv(nn.AvgPool2d((3, 2), 2, 1, divisor_override=4)),
+    "mean pooling, ceil, a divisor": after_conv(
+        nn.AvgPool2d(3, 2, ceil_mode=True, divisor_override=5)
+    ),
     "adaptive mean of volumes": volume(nn.AdaptiveAvgPool3d((3, 3, 2))),
     "adaptive maximum": after_conv(nn.AdaptiveMaxPool2d((3, 4))),
     "adaptive maximum of signals": signal(nn.AdaptiveMaxPool1d(6)),

@@ -306,8 +306,6 @@ class Cut(nn.Module):
 
 UNSUPPORTED = {
     "logarithm of gamma": (Function(torch.lgamma), (2, 3), "lgamma"),
-    "average of ceil": (nn.AvgPool2d(3, 2, 1, ceil_mode=True), (2, 2, 6, 6), "ceil_mode"),
-    "average with a divisor": (nn.AvgPool2d(2, divisor_override=3), (2, 2, 4, 4), "divisor"),
 }
 
 

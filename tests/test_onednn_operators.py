@@ -24,7 +24,6 @@ from golow.lower.graph import Activation, Graph, GraphInput, GraphOutput, Node, 
 from golow.lower.operator import Operator, activation_functions, modules_in, vocabulary
 from golow.lower.operators import activations as meanings
 from golow.lower.operators.activation import Activate, ActivateBackward
-from golow.lower.operators.average_pool import AveragePool, AveragePoolBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
@@ -156,7 +155,6 @@ IMAGE, VECTOR = (2, 16, 4, 4), (16,)
 X, Y, V = Ref(name="x"), Ref(name="y"), Ref(name="v")
 RELU, TAN = Activation(name="relu"), Activation(name="tan")
 WINDOW: dict[str, Any] = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
-PADDED = WINDOW | {"padding": (1, 1)}
 NORM: dict[str, Any] = {
     "x": X, "scale": V, "shift": V, "running_mean": V, "running_variance": V, "momentum": 0.1,
     "epsilon": 1e-5,
@@ -250,21 +248,6 @@ REFUSED = {
     "two widened arguments": Refused(
         Binary(function="add", a=X, b=Y), None, "golow.binary that broadcasts",
         {"x": ((2, 16, 1, 4), "float32"), "y": ((16, 4, 1), "float32")},
-    ),
-    "an average with a divisor": Refused(
-        AveragePool(x=X, **WINDOW, ceil=False, with_padding=True, divisor=3),
-        AveragePool(x=X, **WINDOW, ceil=False, with_padding=True, divisor=None),
-        "golow.average_pool with divisor_override",
-    ),
-    "an average's gradient with a divisor": Refused(
-        AveragePoolBackward(gradient=Y, x=X, **WINDOW, ceil=False, with_padding=True, divisor=3),
-        AveragePoolBackward(gradient=Y, x=X, **WINDOW, ceil=False, with_padding=True, divisor=None),
-        "golow.average_pool_backward with divisor_override",
-    ),
-    "an average of ceil that counts": Refused(
-        AveragePool(x=X, **PADDED, ceil=True, with_padding=True, divisor=None),
-        AveragePool(x=X, **WINDOW, ceil=True, with_padding=True, divisor=None),
-        "golow.average_pool with padding, count_include_pad and ceil_mode",
     ),
     "indices that somebody reads": Refused(
         MaxPool(x=X, **WINDOW, dilation=(1, 1), ceil=False, indices=True),

@@ -63,16 +63,20 @@ def forward(build: Builder, x: Tensor, shape: tuple[int, ...], over: Window) -> 
 
 def backward(
     build: Builder, gradient: Ref, shape: tuple[int, ...], layout: Descriptor, over: Window,
-    mask: Tensor | None,
+    mask: Tensor | None, scaled: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Add a step from a gradient to the gradient of the image, which has this shape and layout. It
-    is the current node's value."""
+    is the current node's value. scaled: read instead of the gradient."""
     hint = _forward_primitive(build, layout, build.value(gradient).shape, over)
     primitive = Primitive(
         build.engine, "pooling_backward", over.algorithm, layout, hint.descriptor(DST),
         *over[1:], hint.description,
     )  # fmt: skip
-    reads = {DIFF_DST: build.wanted(gradient, primitive.descriptor(DIFF_DST))}
+    wanted = primitive.descriptor(DIFF_DST)
+    if scaled is None:
+        reads = {DIFF_DST: build.wanted(gradient, wanted)}
+    else:
+        reads = {DIFF_DST: scaled if scaled.layout == wanted else build.reordered(scaled, wanted)}
     if mask is not None:
         reads[WORKSPACE] = mask
     inner = build.new(build.output_name(), shape, primitive.descriptor(DIFF_SRC))
