@@ -15,9 +15,11 @@ from golow.levels.sources.execution import SourceExecution
 from golow.lower.graph import Graph
 from golow.record import Workload
 from in_process import Network, Tensors
-from source_in_process import batch_of, lower
+from source_in_process import batch_of
 
 __all__ = ["batch_of", "compute", "loaded", "lower"]
+
+lower = partial(source_in_process.lower, passes=level.passes)
 
 
 def loaded(

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from golow.levels.sources.execution import SourceExecution
-from golow.levels.sources.lowered import SOURCE, Source, passes
+from golow.levels.sources.lowered import SOURCE, Passes, Source, passes
 from golow.levels.vendor.bundle_arrays import Batch
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
@@ -33,6 +33,7 @@ def lower(
     loss: str = "cross_entropy",
     precision: Precision = "default",
     device: Device = "cpu",
+    passes: Passes = passes,
 ) -> Network:
     """A workload as such a level lowers it. precision: also one that golow offers on a GPU only.
     device: for which the source is written; it runs here."""

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
-from golow.levels.sources.lowered import passes, version_of, write_lowered
+from golow.levels.sources import lowered
+from golow.levels.sources.lowered import Pass, version_of, write_lowered
 from golow.lower.graph import Graph, Value
 from golow.record import Unsupported, Workload
 from golow.workload.bundle import Bundle
@@ -65,7 +66,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
         _require_small(bundle)
         key += f" {variant} {workload.digest}"
     parts = [part for part in (bundle, bundle.last) if part is not None]
-    folders = [write_lowered("jax", source, key, part, cache) for part in parts]
+    folders = [write_lowered("jax", passes, source, key, part, cache) for part in parts]
     return Launch(
         (
             sys.executable,
@@ -128,6 +129,13 @@ def _parts(found: str) -> tuple[int, ...]:
     """The first two numbers of a version; an unknown one counts as new."""
     numbers = re.findall(r"\d+", found)[:2]
     return tuple(map(int, numbers)) or OLDEST
+
+
+def passes(workload: Workload) -> tuple[Pass, ...]:
+    """Return the passes to the vocabulary: a recurrent layer of some time steps is one operator."""
+    from golow.levels.jax.recurrent import keep_scans
+
+    return lowered.passes(workload, keep_scans)
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

@@ -7,6 +7,7 @@ from functools import cache
 
 from golow.levels.jax import operators
 from golow.levels.jax.precision import products
+from golow.levels.jax.recurrent import definitions
 from golow.levels.jax.step import step_source
 from golow.levels.sources import writer
 from golow.levels.vendor.implementation import Implementation, implementations
@@ -48,7 +49,8 @@ def written_source(graph: Graph, workload: Workload) -> str:
     found = products(workload)
     header = HEADER.format(precision=None if found is None else found.matrices)
     convolutions = "" if found is None else found.convolutions
-    return Writer(graph, convolutions).source(workload, header, step_source(workload))
+    written = Writer(graph, convolutions)
+    return written.source(workload, header, step_source(workload), definitions(graph))
 
 
 def number(value: float | int | bool) -> str:

@@ -18,12 +18,15 @@ from golow.workload.bundle import Bundle
 GRAPH, SOURCE = "graph.json", "step.py"
 
 Source = Callable[[Graph, Workload], str]
+Pass = Callable[[Graph], Graph]
+Passes = Callable[[Workload], tuple[Pass, ...]]
 
 
-def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
+def passes(workload: Workload, recurrences: Pass | None = None) -> tuple[Pass, ...]:
     """Return the passes to the vocabulary. In inference batch norms are folded; in training the
     forward pass is left, because a framework makes its own gradients and update. In half precision
-    the graph then has its casts."""
+    the graph then has its casts. recurrences: what becomes of recurrent layers; by default loops,
+    as always in half precision, whose casts are within a step."""
     from golow.levels.sources.forward import forward_of_training
     from golow.levels.sources.halving import HALVES, autocast_forward, store_in_half
     from golow.lower.folding import fold_batch_norm
@@ -33,15 +36,16 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.vendor import CANONICAL
 
     half = HALVES.get(workload.precision)
+    unfolded = unfold_recurrences if recurrences is None or half is not None else recurrences
     if workload.mode == "infer":
         stored = () if half is None else (_named(store_in_half, half),)
-        return (*CANONICAL, fuse_padding, fold_batch_norm, *stored, eliminate_dead_code)
+        return (unfolded, *CANONICAL, fuse_padding, fold_batch_norm, *stored, eliminate_dead_code)
     cast = () if half is None else (_named(autocast_forward, half),)
-    first = (forward_of_training, unfold_recurrences)
+    first = (forward_of_training, unfolded)
     return (*first, *cast, *CANONICAL, fuse_padding, eliminate_dead_code)
 
 
-def _named(run: Callable[[Graph, str], Graph], half: str) -> Callable[[Graph], Graph]:
+def _named(run: Callable[[Graph, str], Graph], half: str) -> Pass:
     """A pass with its dtype, under its own name."""
 
     def named(graph: Graph) -> Graph:
@@ -51,7 +55,9 @@ def _named(run: Callable[[Graph, str], Graph], half: str) -> Callable[[Graph], G
     return named
 
 
-def write_lowered(level: str, source: Source, key: str, bundle: Bundle, cache: Path) -> Path:
+def write_lowered(
+    level: str, passes: Passes, source: Source, key: str, bundle: Bundle, cache: Path
+) -> Path:
     """Write source and lowered graph into the cache; return their folder. key: what a build depends
     on further. Raises `Unsupported` for what the level cannot run."""
     from golow.lower.passes import apply

@@ -125,9 +125,10 @@ class Writer:
         """Yield every node that the level cannot run."""
         return refusals(cls.level, _without_derived(graph), cls.implemented(), cls.dtypes)
 
-    def source(self, workload: Workload, header: str, step: str) -> str:
+    def source(self, workload: Workload, header: str, step: str, definitions: str = "") -> str:
         """Return the source. header: what it imports. step: the training step around ``forward``.
-        Raises `Unsupported` for the first node that the level cannot run."""
+        definitions: of what operators call. Raises `Unsupported` for the first node that the level
+        cannot run."""
         given = _without_derived(self.graph)
         require_supported(self.level, given, self.implemented(), self.dtypes)
         body = self._body()
@@ -135,6 +136,7 @@ class Writer:
         title = f'"""{workload.model}, {mode}, written by golow from the captured graph."""\n\n'
         held = "".join(f"\n    {name!r}: {order}," for name, order in sorted(self.held.items()))
         first = title + header + HELD.format(held=f"{{{held}\n}}" if held else "{}")
+        first += definitions
         if workload.mode == "infer":
             return f"{first}\n\ndef forward(weights, batch):\n{body}"
         arguments = "parameters, buffers, batch, key, active"

@@ -33,7 +33,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
     key = f"{version_of('tensorflow_cpu')} {version_of('tensorflow')} {variant}"
     write = source_without_xla if variant == GRAPH else source
     parts = [part for part in (bundle, bundle.last) if part is not None]
-    folders = [write_lowered("tensorflow", write, key, part, cache) for part in parts]
+    folders = [write_lowered("tensorflow", passes, write, key, part, cache) for part in parts]
     return Launch(
         (
             sys.executable,
