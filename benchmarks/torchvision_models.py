@@ -21,11 +21,10 @@ from typing import get_args
 
 import golow
 from every_model import text
-from golow.record import Device, Mode, Run
+from golow.record import Device, Mode
 
 SIDES = {"inception_v3": 299, "maxvit_t": 224}  # of an image, whatever --side says; every ViT: 224
 AUXILIARY = ("googlenet", "inception_v3")  # in training their outputs are two or three
-MEMORY = "allocated_peak"  # of an iteration, beside weights and inputs
 
 
 def main() -> int:
@@ -87,7 +86,7 @@ def in_its_process(name: str, options: argparse.Namespace, begun: float) -> list
 
 
 def verdicts(name: str, options: argparse.Namespace) -> dict[str, object]:
-    """By level its verdict, and the vendor level's working memory over eager's."""
+    """By level its verdict, and the levels' working memory over eager's."""
     side = 224 if name.startswith("vit") else SIDES.get(name, int(options.side))
     levels = str(options.levels).split(",")
     loss = "mse_of_outputs" if options.mode == "train" and name in AUXILIARY else None
@@ -99,15 +98,10 @@ def verdicts(name: str, options: argparse.Namespace) -> dict[str, object]:
         )  # fmt: skip
     except golow.GolowError as error:
         return {"failed": error.message}
-    eager = memory(found.run("eager"))
-    held = [memory(found.run(level)) for level in levels]
+    # What an iteration holds beside weights and inputs.
+    eager, *held = (found.run(level).quantity("allocated_peak") for level in ("eager", *levels))
     over = [round(own / eager, 2) for own in held if own and eager]
     return {level: text(found.run(level)) for level in levels} | {"memory": over}
-
-
-def memory(run: Run) -> float | None:
-    """Bytes that an iteration holds beside weights and inputs."""
-    return run.quantity(MEMORY)
 
 
 if __name__ == "__main__":
