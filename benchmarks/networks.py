@@ -9,7 +9,8 @@ texts 1x128 and 8x512, and training steps of 8 and 32 samples, in tf32 and bf16.
 samples in float32, small images and texts of 128 tokens. In each race every level is proved equal
 first, then all are timed in turn. A finished point is a folder in --out and one line of JSON on
 standard output; a point that has its folder is not run again, one that failed is tried again. With
---budget no point begins after so many seconds. --show prints the table of all records in --out, the
+--budget no point begins after so many seconds; with --turns several runs share one GPU: they
+prepare side by side, and each race has the GPU to itself while it is timed. --show prints the table of all records in --out, the
 geometric means and every point that misses the bar; --page writes them to a file.
 """
 
@@ -31,6 +32,7 @@ from golow.measure.stats import block_figure, ratio
 from golow.models import ZOO
 from golow.record import Comparison, Device, Mode, Precision, Ratio, Run
 from golow.worker.limits import Limits
+from golow.worker.turn import Turn
 
 IMAGES = {"cuda": {"infer": (1, 8, 64), "train": (8, 32)}, "cpu": {"infer": (1, 8), "train": (8,)}}
 TEXTS = {
@@ -126,6 +128,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=listed, help="only these")
     parser.add_argument("--levels", type=listed, help="instead of all rivals")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds; then no new point")
+    parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     parser.add_argument("--show", action="store_true", help="the table of the records, no race")
     parser.add_argument("--page", type=Path, help="with --show: also write it to this file")
     given = parser.parse_args()
@@ -209,6 +212,7 @@ def race(point: Point, options: argparse.Namespace) -> golow.Result:
         threads=options.threads,
         time_limit=options.point_seconds,
         limits=Limits(load=BUILD_SECONDS),
+        turn=Turn(options.turns) if options.turns else None,
         brief=True,
     )
 
