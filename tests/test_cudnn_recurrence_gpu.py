@@ -16,7 +16,7 @@ from golow.record import Mode, Precision, Unsupported
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
-from cudnn_in_process import OnGpu, Running, compute, lowered
+from cudnn_in_process import OF_CUDNNS_LSTM, OnGpu, Running, compute, lowered
 from drawn_recurrences import Recurrent
 from golow.levels.vendor.cudnn import recurrent_engines
 from golow.levels.vendor.cudnn.engines import Engines
@@ -27,6 +27,7 @@ from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack
 from in_process import assert_right
 from lowering import count
+from test_recomputation import Recurrences
 
 pytestmark = pytest.mark.gpu
 
@@ -83,6 +84,13 @@ def network_of(form: dict[str, Any], mode: Mode, precision: Precision = "ieee") 
 def test_it_is_right(on: OnGpu, form: str, mode: Mode) -> None:
     network = network_of(FORMS[form], mode)
     assert_right(network, compute(network, on))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_layers_with_sums_around_them_are_right(on: OnGpu, mode: Mode) -> None:
+    torch.manual_seed(0)
+    network = lowered(Recurrences(4), torch.randn(3, 6, 16), mode, loss="mse_loss")
+    assert_right(network, compute(network, on), OF_CUDNNS_LSTM)
 
 
 @pytest.mark.parametrize("mode", MODES)

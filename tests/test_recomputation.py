@@ -19,6 +19,7 @@ from golow.levels.vendor.cudnn.precision import TYPES
 from golow.lower.graph import Graph
 from golow.lower.grouping import group_elements
 from golow.lower.operators.fused import Fused
+from golow.lower.operators.recurrence import RecurrenceBackward
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.recomputation import recompute
 from golow.lower.verify import interpret, verify
@@ -67,6 +68,19 @@ class Scaled(nn.Module):
         return self.second(torch.tanh(self.first(x)) * self.scale).mean(1)
 
 
+class Recurrences(nn.Module):
+    """Recurrent layers with sums around them, as in GNMT: each reads a sum of those below."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.LSTM(16, 16, batch_first=True) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)[0]
+        return x.mean(1)
+
+
 def grouped(module: nn.Module) -> Graph:
     case = Case(module, torch.randn(2, 6, 16), mode="train")
     return group_elements(apply(apply(case.graph, CLEAN_UP), passes(case.workload)))
@@ -110,6 +124,19 @@ def test_what_a_function_returns_is_not_kept(name: str) -> None:
 def test_what_the_step_changes_is_not_read_again() -> None:
     before = grouped(Scaled())
     assert again(recompute(before)) == []
+
+
+def test_what_a_library_reads_again_stays_where_it_is() -> None:
+    """Computed again elsewhere, a layer's input would be free after the forward pass, and the sum
+    behind the layer would be written over it."""
+    before = grouped(Recurrences(4))
+    after = verify(recompute(before))
+    read, found = (
+        [layer.x for node in graph.nodes if (layer := RecurrenceBackward.of(node))]
+        for graph in (before, after)
+    )
+    assert len(read) == 4
+    assert found == read
 
 
 def test_inference_stays_as_it_is() -> None:

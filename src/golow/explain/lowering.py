@@ -36,7 +36,8 @@ def lower(
     graphs = tuple(stages(capture(prepared).graph, CLEAN_UP))
     if not level:
         return Lowered(graphs)
-    chosen = ladder.choose(level, workload.mode, workload.device).level
+    named = ladder.choose(level, workload.mode, workload.device)
+    chosen = named.level
     if not chosen.from_graph:
         known = ", ".join(item.name for item in ladder.LADDER if item.from_graph)
         raise GolowError(f"{level} runs the module, not a graph", f"levels that lower: {known}.")
@@ -52,6 +53,6 @@ def lower(
     probe = chosen.probe()
     if not probe.available:
         raise GolowError(f"{level}: {probe.missing}", probe.fix)
-    given = (graphs[-1], workload, open_cache(cache))
+    given = (graphs[-1], workload, named.variant, open_cache(cache))
     generated = chosen.kernels(*given) if kernels and chosen.kernels is not None else ()
     return Lowered(graphs, chosen.plan(*given), kernels=generated)

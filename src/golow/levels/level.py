@@ -25,8 +25,6 @@ class Variant(NamedTuple):
     summary: str
     modes: tuple[Mode, ...] = ("infer", "train")
     devices: tuple[Device, ...] = ("cpu", "cuda")
-    passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
-    plan: Callable[[Graph, Workload, Path], Plan] | None = None
 
 
 class Launch(NamedTuple):
@@ -62,9 +60,9 @@ class Level:
     from_graph: whether it starts from the captured graph, so that capture is part of its cost.
     modes, devices: what it can run, and on which devices; a variant may support less.
     passes: the passes that it adds to the common ones, if it lowers the graph further.
-    plan: what it finally executes, in readable form. kernels: the code that it generates for that
-    plan, a text for each kernel. source: the Python program that it writes of a
-    lowered graph, for a level that runs one.
+    plan(graph, workload, variant, cache): what it finally executes, in readable form. kernels: the
+    code that it generates for that plan, a text for each kernel. source: the Python program that it
+    writes of a lowered graph, for a level that runs one.
     refusals(graph, workload): for a level that starts from the graph, what of a cleaned graph it
     cannot run, in order; it builds nothing and needs neither the level's libraries nor its device.
     exports: whether an exporter turns the module into another format, and decides what is left out.
@@ -85,8 +83,8 @@ class Level:
     modes: tuple[Mode, ...] = ("infer", "train")
     devices: tuple[Device, ...] = ("cpu",)
     passes: Callable[[Workload], tuple[Callable[[Graph], Graph], ...]] | None = None
-    plan: Callable[[Graph, Workload, Path], Plan] | None = None
-    kernels: Callable[[Graph, Workload, Path], tuple[str, ...]] | None = None
+    plan: Callable[[Graph, Workload, str, Path], Plan] | None = None
+    kernels: Callable[[Graph, Workload, str, Path], tuple[str, ...]] | None = None
     refusals: Callable[[Graph, Workload], Iterator[Unsupported]] | None = None
     exports: bool = False
     source: Callable[[Graph, Workload], str] | None = None

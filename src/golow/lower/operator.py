@@ -36,12 +36,14 @@ class Operator(Record, frozen=True, kw_only=True):
     """Arguments of one operation; every operator is a subclass.
 
     gradient_of: the operator whose gradient this one is. is_view: its value may share the memory of
-    ``x``. meaning: the operation on torch tensors, called with the fields as keywords; it returns a
-    tensor, or a tuple of `results` tensors if there are several.
+    ``x``. keeps_operands: a gradient that reads what its operator read, from where that lay then:
+    an equal tensor elsewhere does not do. meaning: the operation on torch tensors, called with the
+    fields as keywords; it returns a tensor, or a tuple of `results` tensors if there are several.
     """
 
     gradient_of: ClassVar[type[Operator] | None] = None
     is_view: ClassVar[bool] = False
+    keeps_operands: ClassVar[bool] = False
     meaning: ClassVar[Callable[..., Any]]
 
     @property

@@ -17,7 +17,7 @@ import msgspec
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.lifetimes import last_reads
 from golow.lower.operator import read as read_as
-from golow.lower.operator import written
+from golow.lower.operator import vocabulary, written
 from golow.lower.operators.fused import Fused
 from golow.lower.rewriting import Links, rewritten, with_names
 
@@ -40,10 +40,15 @@ class _Recomputation:
         self.changed = {i.value.name for i in graph.inputs if i.kind in ("parameter", "buffer")}
         # What backward nodes read of each value: names of the value or its views, and positions.
         self.read: dict[str, dict[str, int]] = defaultdict(dict)
+        self.kept: set[str] = set()  # what has to stay where it is until then
         for position, node in enumerate(graph.nodes):
             if node.phase != "forward":
-                for name in node.references():
-                    self.read[self._of(name)].setdefault(name, position)
+                bases = {name: self._of(name) for name in node.references()}
+                for name, base in bases.items():
+                    self.read[base].setdefault(name, position)
+                kind = vocabulary().get(node.op)
+                if kind is not None and kind.keeps_operands:
+                    self.kept |= set(bases.values())
         self.gone: set[str] = set()
 
     def rewritten(self) -> Graph:
@@ -88,7 +93,8 @@ class _Recomputation:
         if node.op != Fused.op() or node.phase != "forward":
             return False
         stay = any(self.last[value.name] == len(self.graph.nodes) for value in _values(node))
-        return bool(self._results(position)) and not stay
+        results = self._results(position)
+        return bool(results) and not stay and self.kept.isdisjoint(results)
 
     def _is_kept(self, position: int, until: int) -> bool:
         """Whether all that the node reads is there at that position, without the node."""

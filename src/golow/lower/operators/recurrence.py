@@ -71,6 +71,7 @@ class RecurrenceBackward(Operator, frozen=True, kw_only=True):
     """
 
     gradient_of = Recurrence
+    keeps_operands = True
 
     gradient: Ref
     last_gradient: Ref | None

@@ -53,6 +53,8 @@ class RecurrentStackBackward(Operator, frozen=True, kw_only=True):
     """The gradients of x, of the hidden states, of the cells and of the weights, one after the
     other. gradient: of the result; output: the result."""
 
+    keeps_operands = True
+
     gradient: Ref
     output: Ref
     kind: Cell

@@ -110,28 +110,29 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     return refused_nodes(apply(graph, passes(workload)))
 
 
-def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
-    """Return the plan of a lowered graph. Its engines are those that an earlier start chose here,
-    otherwise those that the library prefers. Needs the GPU, since it decides which engines exist.
-    """
-    return _built(graph, workload, cache).plan
+def plan(graph: Graph, workload: Workload, variant: str, cache: Path) -> Plan:
+    """Return the plan of a lowered graph. Its engines are those that an earlier start of this
+    variant chose here; otherwise they are chosen now. Needs the GPU, since it decides which engines
+    exist."""
+    return _built(graph, workload, variant, cache).plan
 
 
-def kernels(graph: Graph, workload: Workload, cache: Path) -> tuple[str, ...]:
+def kernels(graph: Graph, workload: Workload, variant: str, cache: Path) -> tuple[str, ...]:
     """Return the generated kernels of that plan as text to read."""
     from golow.levels.vendor.cudnn.listing import kernel_texts
 
-    return kernel_texts(_built(graph, workload, cache))
+    return kernel_texts(_built(graph, workload, variant, cache))
 
 
-def _built(graph: Graph, workload: Workload, cache: Path) -> Built:
+def _built(graph: Graph, workload: Workload, variant: str, cache: Path) -> Built:
     from golow.levels.vendor.cudnn.device import Gpu
     from golow.levels.vendor.cudnn.engines import Engines
     from golow.levels.vendor.cudnn.planning import build_plan
     from golow.levels.vendor.cudnn.precision import TYPES
 
-    home = _write_graph(graph, workload, "", cache).parent
-    engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=False)
+    home = _write_graph(graph, workload, variant, cache).parent
+    autotune = variant == "autotune"
+    engines = Engines(Gpu(home / "kernels"), home / "engines", autotune=autotune)
     return build_plan(graph, engines, TYPES[workload.precision], workload.batches)
 
 

@@ -97,13 +97,13 @@ def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:
     return refused_nodes(apply(graph, passes(workload)))
 
 
-def plan(graph: Graph, workload: Workload, cache: Path) -> Plan:
+def plan(graph: Graph, workload: Workload, variant: str, cache: Path) -> Plan:
     """Return the plan of a lowered graph. Its layouts are those that an earlier start chose here,
     otherwise those that the library prefers."""
     return _built(graph, workload, cache).plan
 
 
-def kernels(graph: Graph, workload: Workload, cache: Path) -> tuple[str, ...]:
+def kernels(graph: Graph, workload: Workload, variant: str, cache: Path) -> tuple[str, ...]:
     """Return the generated kernels of that plan, each once."""
     return _built(graph, workload, cache).codes
 
