@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 FILE = Path(__file__).with_suffix(".cu")
-THREADS = 128
+COLUMNS = 128  # most threads of a block that adds
+CHUNK = 64  # places whose gradients one thread adds, one after the other
+ORDERING, LANES = 256, 8  # threads of a block that sorts, and how many of them count for one place
 
 
 def take(build: Builder, arguments: Take) -> None:
@@ -50,30 +52,89 @@ def take_backward(build: Builder, arguments: TakeBackward) -> None:
     """Zeros, then for each row that occurs the sum of its gradients in their order."""
     axis = arguments.axis
     gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
-    count = math.prod(index.shape)
-    outer = math.prod(gradient.shape[:axis])
-    inner = math.prod(gradient.shape[axis + len(index.shape) :])
+    problem = Rows(
+        places=math.prod(index.shape),
+        outer=math.prod(gradient.shape[:axis]),
+        inner=math.prod(gradient.shape[axis + len(index.shape) :]),
+        size=arguments.size,
+        skipped=arguments.skipped,
+    )
+    order = build.scratch(problem.places, "int32")
+    build.kernel(order_kernel(index.dtype, problem.places), [index], [order], "order")
     result = build.result(0, Layout("float32"))
     zero = elements("0.0f", [], View("float32", (1,)), (result.elements,))
     build.kernel(zero, [], [result], "zero")
-    kernel = Kernel(
-        FILE,
-        f"add_rows<{C_TYPES[gradient.dtype]}, {C_TYPES[index.dtype]}>",
-        (count, outer, 1),
-        (THREADS, 1, 1),
-        (
-            np.int64(count),
-            np.int64(inner),
-            np.int64(arguments.size),
-            np.int64(arguments.skipped),
-        ),
-    )
-    build.kernel(kernel, [gradient, index], [result])
+    partial = build.scratch(problem.partial)
+    kernel = sum_kernel(gradient.dtype, index.dtype, problem)
+    build.kernel(kernel, [gradient, index, order], [result, partial])
+    if problem.chunks > 1:
+        build.kernel(join_kernel(index.dtype, problem), [index, order, partial], [result])
     build.define(0, result)
 
 
 def _refuse_backward(arguments: TakeBackward, question: Question) -> str:
     return not_floating(question, arguments.gradient)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+class Rows(NamedTuple):
+    """Gradients [outer, places, inner] of rows that are added to [outer, size, inner]."""
+
+    places: int
+    outer: int
+    inner: int
+    size: int
+    skipped: int = -1
+
+    @property
+    def chunks(self) -> int:
+        """Blocks that share the gradients of one of ``outer``."""
+        return -(-self.places // CHUNK)
+
+    @property
+    def partial(self) -> int:
+        """Sums of parts of rows: two a chunk."""
+        return 2 * self.chunks * self.outer * self.inner
+
+    @property
+    def scalars(self) -> tuple[np.generic, ...]:
+        """What both kernels are told."""
+        own = np.int32(self.places), np.int32(self.inner)
+        return (*own, np.int64(self.size), np.int64(self.skipped))
+
+    @property
+    def threads(self) -> int:
+        """Of a block: one a column, a multiple of a warp."""
+        return min(COLUMNS, -(-self.inner // 32) * 32)
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Chunks, groups of columns, and ``outer``."""
+        return self.chunks, -(-self.inner // self.threads), self.outer
+
+
+def order_kernel(index: str, count: int) -> Kernel:
+    """Pointers: index [count] -> order [count] (int32): the places by their row, equal ones in the
+    order of places. It compares each with each: 65,536 in about 0.3 ms on a GPU of 2022."""
+    blocks = -(-count * LANES // ORDERING)
+    expression = f"order_rows<{C_TYPES[index]}, {ORDERING}, {LANES}>"
+    return Kernel(FILE, expression, (blocks, 1, 1), (ORDERING, 1, 1), (np.int32(count),))
+
+
+def sum_kernel(dtype: str, index: str, rows: Rows) -> Kernel:
+    """Pointers: gradient [outer, places, inner], index and order [places] -> y [outer, size,
+    inner], partial [outer, 2 chunks, inner] (float32)."""
+    expression = f"sum_chunks<{C_TYPES[dtype]}, {C_TYPES[index]}, {CHUNK}>"
+    return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars)
+
+
+def join_kernel(index: str, rows: Rows) -> Kernel:
+    """Pointers: index and order [places], partial [outer, 2 chunks, inner] -> y [outer, size,
+    inner]."""
+    expression = f"join_chunks<{C_TYPES[index]}, {CHUNK}>"
+    return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars)
 
 
 IMPLEMENTATIONS = (
