@@ -92,6 +92,43 @@ def test_rolling_against_float64_and_sliding(
     assert torch.equal(found, result(operation, sliding, x, weight, bias))
 
 
+# Window, stride, channels of a vector, pixels of a thread, rows and strips of a block.
+TILES = [(3, 1, 4, 4, 8, 2), (3, 2, 2, 7, 7, 1), (5, 1, 4, 7, 7, 2), (5, 2, 1, 4, 3, 2),
+         (7, 1, 4, 7, 7, 1), (7, 2, 2, 4, 2, 1)]  # fmt: skip
+
+
+@settings(max_examples=24, deadline=None)
+@given(
+    form=st.sampled_from(TILES), images=st.integers(1, 3), height=st.integers(7, 17),
+    width=st.integers(7, 17), vectors=st.integers(1, 9), padding=st.integers(0, 3),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]), biased=st.booleans(),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_tiles_against_float64_and_sliding(
+    form: tuple[int, int, int, int, int, int], images: int, height: int, width: int, vectors: int,
+    padding: int, dtype: str, biased: bool, seed: int,
+) -> None:  # fmt: skip
+    """Images smaller than a tile, and such that tiles reach beyond; fewer channels than a block's.
+    Padding adds zeros, which changes no sum."""
+    window, stride, vector, strip, rows, strips = form
+    operation = layer(images, (height, width), vectors * vector, window, stride, padding, dtype)
+    torch.manual_seed(seed)
+    x = torch.randn(images, vectors * vector, height, width).to(torch_type(dtype))
+    weight = (torch.randn(vectors * vector, 1, window, window) / window).to(torch_type(dtype))
+    bias = torch.randn(vectors * vector) if biased else None
+    sliding = Tiling(vector, 4, strip)
+    tiled = sliding._replace(rows=rows, strips=strips)
+    found = result(operation, tiled, x, weight, bias)
+    exact = functional.conv2d(
+        x.double(), weight.double(), None if bias is None else bias.double(), stride, padding,
+        groups=vectors * vector,
+    )  # fmt: skip
+    limit = 8 * ROUNDING[dtype]
+    expected = functional.silu(exact.clamp(-8, 8))
+    torch.testing.assert_close(found.double(), expected, rtol=limit, atol=limit)
+    assert torch.equal(found, result(operation, sliding, x, weight, bias))
+
+
 LAYERS = [
     layer(64, (112, 112), 32, 3, 1, 1, "bfloat16"),
     layer(64, (112, 112), 96, 3, 2, 1, "float16"),
@@ -109,7 +146,8 @@ def test_tilings_that_roll_come_after_the_others(operation: Convolution) -> None
     rolling = [tiling for tiling in tilings if tiling.run]
     assert rolling and len(tilings) <= 6
     assert tilings[-len(rolling) :] == rolling
-    assert not tilings[0].run
+    assert not tilings[0].run and not tilings[0].rows
+    assert any(tiling.rows for tiling in tilings)
     rows = -(-operation.kernel[0] // operation.stride[0])
     for tiling in rolling:
         assert rows * tiling.strip * tiling.width <= depthwise.MOST_SUMS

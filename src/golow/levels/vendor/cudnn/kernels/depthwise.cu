@@ -12,8 +12,8 @@
 //
 // Memory bandwidth limits all of this. A thread has a vector of V channels and a strip of adjacent
 // pixels in a row of y. It loads each pixel of x under them once for every row of taps; or, rolling,
-// it goes down the image, loads each row of x once, and has the sums of all rows of y that read it.
-// Both add in the same order. A block is X vectors wide. The window's sizes are template arguments,
+// it goes down the image, loads each row of x once, and has the sums of all rows of y that read it;
+// or its block loads a tile of x at once. All add in the same order. A block is X vectors wide. The window's sizes are template arguments,
 // so that its loops are unrolled. The code before this file may define ACTIVATED, a function of the
 // clipped result.
 
@@ -68,15 +68,24 @@ __device__ inline void meet_row(const T* row, int left, const Shape& at, Meet me
   }
 }
 
-// The block's filters in shared memory as [taps][X * V].
+// The block's filters in shared memory as [taps][X * V]. Several loads are under way at a time.
 template <typename P, int TILE, bool FLIPPED, typename W>
 __device__ void load_filter(float (*filter)[TILE], const W* weight, int filters) {
+  constexpr int AT_ONCE = 8;
   const int threads = blockDim.x * blockDim.y, first = blockIdx.y * TILE;
-  for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < TILE * P::TAPS; i += threads) {
-    const int k = i / P::TAPS, tap = i % P::TAPS;
-    if (first + k >= filters) break;
-    const float value = convert<float>(weight[(size_t)first * P::TAPS + i]);
-    filter[FLIPPED ? P::TAPS - 1 - tap : tap][k] = value;
+  const int all = min(TILE, filters - first) * P::TAPS;
+  for (int start = threadIdx.y * blockDim.x + threadIdx.x; start < all; start += AT_ONCE * threads) {
+    float value[AT_ONCE];
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = start + j * threads;
+      value[j] = i < all ? convert<float>(weight[(size_t)first * P::TAPS + i]) : 0.f;
+    }
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = start + j * threads, k = i / P::TAPS, tap = i % P::TAPS;
+      if (i < all) filter[FLIPPED ? P::TAPS - 1 - tap : tap][k] = value[j];
+    }
   }
   __syncthreads();
 }
@@ -202,6 +211,75 @@ __global__ void __launch_bounds__(256)
             sum[slot][j][v] = slot + 1 < OPEN ? sum[slot + 1 < OPEN ? slot + 1 : slot][j][v] : start[v];
     }
   }
+}
+
+// M = 1. A block computes ROWS rows of STRIPS strips side by side, from a tile of x in shared memory
+// that it loads at once: for small images the time of a load counts, not the number of bytes. A
+// pixel of the tile has a gap behind it, so that strips and rows lie in different banks.
+template <typename T, typename W, typename P, int V, int X, int M, int STRIP, int ROWS, int STRIPS>
+__global__ void __launch_bounds__(X * ROWS * STRIPS)
+    forward_in_tiles(const T* __restrict__ x, const W* __restrict__ weight, const float* bias,
+                     T* __restrict__ y, SHAPE_ARGUMENTS, float low, float high) {
+  constexpr int AT_ONCE = 8, THREADS = X * ROWS * STRIPS, PIXEL = X * V + 16 / sizeof(T);
+  constexpr int HEIGHT = (ROWS - 1) * P::stride_y + (P::R - 1) * P::dilation_y + 1;
+  constexpr int WIDTH = (STRIPS * STRIP - 1) * P::stride_x + (P::S - 1) * P::dilation_x + 1;
+  constexpr int SPAN = (STRIP - 1) * P::stride_x + (P::S - 1) * P::dilation_x + 1;
+  const Shape at = SHAPE;
+  alignas(16) __shared__ T tile[HEIGHT * WIDTH * PIXEL];
+  __shared__ float filter[P::TAPS][X * V];
+  const int across = (at.out_width + STRIPS * STRIP - 1) / (STRIPS * STRIP);
+  const int down = (at.out_height + ROWS - 1) / ROWS;
+  const int image = blockIdx.x / (across * down);
+  const int p = blockIdx.x / across % down * ROWS, q = blockIdx.x % across * STRIPS * STRIP;
+  const int above = p * P::stride_y - at.top, before = q * P::stride_x - at.left;
+  const T* pixels = x + (size_t)image * at.height * at.width * at.channels;
+  for (int start = threadIdx.y * X + threadIdx.x; start < HEIGHT * WIDTH * X;
+       start += AT_ONCE * THREADS) {
+    Vector<T, V> held[AT_ONCE];
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = start + j * THREADS, pixel = i / X;
+      const int h = above + pixel / WIDTH, w = before + pixel % WIDTH;
+      const int c = (blockIdx.y * X + i % X) * V;
+      const bool inside = i < HEIGHT * WIDTH * X && c < at.channels && h >= 0 && h < at.height &&
+                          w >= 0 && w < at.width;
+#pragma unroll
+      for (int v = 0; v < V; ++v) held[j].item[v] = convert<T>(0.f);
+      if (inside) held[j] = load<V>(pixels + ((size_t)h * at.width + w) * at.channels + c);
+    }
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = start + j * THREADS;
+      if (i < HEIGHT * WIDTH * X) store<V>(tile + i / X * PIXEL + i % X * V, held[j]);
+    }
+  }
+  load_filter<P, X * V, false>(filter, weight, at.filters);
+  const int own = threadIdx.x * V, k = blockIdx.y * X * V + own;
+  const int row = threadIdx.y / STRIPS, column = threadIdx.y % STRIPS * STRIP;
+  if (k >= at.filters || p + row >= at.out_height || q + column >= at.out_width) return;
+  float sum[STRIP][V];
+#pragma unroll
+  for (int j = 0; j < STRIP; ++j)
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum[j][v] = bias ? bias[k + v] : 0.f;
+#pragma unroll
+  for (int r = 0; r < P::R; ++r) {
+    const int first = (row * P::stride_y + r * P::dilation_y) * WIDTH + column * P::stride_x;
+#pragma unroll
+    for (int i = 0; i < SPAN; ++i) {
+      const Vector<T, V> vector = load<V>(tile + (first + i) * PIXEL + own);
+#pragma unroll
+      for (int j = 0; j < STRIP; ++j)
+#pragma unroll
+        for (int s = 0; s < P::S; ++s) {
+          if (j * P::stride_x + s * P::dilation_x != i) continue;
+#pragma unroll
+          for (int v = 0; v < V; ++v)
+            sum[j][v] += convert<float>(vector.item[v]) * filter[r * P::S + s][own + v];
+        }
+    }
+  }
+  write_strip<V, STRIP>(y, sum, image * at.out_height + p + row, q + column, k, at, low, high);
 }
 
 // Stride 1 and M = 1; the shape is that of the convolution that turns dy into dx.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import (
     CODE,
     FULL_GRID,
@@ -25,8 +25,9 @@ FILE = FOLDER / "depthwise.cu"
 THREADS = 256
 WALKERS = 8
 LARGEST_KERNEL = 7
-# A block's filters fit in 48 KiB of shared memory as float32.
-SHARED_FLOATS = 12288
+# What every GPU has of shared memory for a block; its filters fit in there as float32.
+SHARED_BYTES = 48 << 10
+SHARED_FLOATS = SHARED_BYTES // 4
 # Threads that hide the latency of memory: 512 on each of 132 multiprocessors.
 HIDING = 132 * 512
 
@@ -38,16 +39,20 @@ MOST_SUMS = 64
 class Tiling(NamedTuple):
     """How threads share the work: channels of a vector, vectors of a block, and adjacent pixels of
     a thread. run: the rows of the result that it computes one below the other, reading each row of
-    the image once; 0 if it computes one row."""
+    the image once; 0 if it computes one row. rows, strips: of the result, by a block that first
+    loads all that it reads; 0 if each thread loads what it reads itself."""
 
     width: int
     lanes: int
     strip: int
     run: int = 0
+    rows: int = 0
+    strips: int = 0
 
     def __str__(self) -> str:
         rolling = f"x{self.run}" if self.run else ""
-        return f"{self.width}x{self.lanes}/{self.strip}{rolling}"
+        tile = f" tile {self.rows}x{self.strips * self.strip}" if self.rows else ""
+        return f"{self.width}x{self.lanes}/{self.strip}{rolling}{tile}"
 
 
 def forward(
@@ -123,7 +128,42 @@ def tilings(dtype: str, convolution: Convolution) -> list[Tiling]:
         strip //= 2
     strips = [strip, *(other for other in (7, 1) if other <= convolution.out_width)]
     sliding = [Tiling(width, lanes, strip) for strip in dict.fromkeys(strips)]
-    return [*sliding, *_rolling(convolution, width, lanes)]
+    rolling = _rolling(convolution, width, lanes)
+    tiled = _tiled(dtype, convolution, width) if multiplier == 1 else []
+    return [*sliding[: 2 if tiled else 3], *tiled, *rolling[: 1 if tiled else 3]]
+
+
+def _tiled(dtype: str, convolution: Convolution, width: int) -> list[Tiling]:
+    """Tilings whose blocks load all that they read at once: of many pixels, of half as many, and of
+    many with fewer channels a thread, as far as they fit into shared memory. Seven rows and strips
+    of seven pixels divide the images of most networks (224, 112, 56, 28, 14, 7)."""
+    if convolution.taps == 1:
+        return []
+    rows = 7 if convolution.out_height % 7 == 0 else 8
+    strip = 7 if convolution.out_width % 7 == 0 else 4
+    widest = ceiling(min(convolution.out_width, 2 * strip), strip)
+    tried = [(width, widest), (width, 1), (max(width // 2, 1), widest)]
+    vectors = {w: convolution.filters // w for w in (width, max(width // 2, 1))}
+    found = [
+        Tiling(w, min(power_of_two(vectors[w]), 32 // w), strip, rows=rows, strips=strips)
+        for w, strips in dict.fromkeys(tried)
+    ]
+    return [tiling for tiling in found if _tile_bytes(dtype, convolution, tiling) <= SHARED_BYTES]
+
+
+def _tile_bytes(dtype: str, convolution: Convolution, tiling: Tiling) -> int:
+    """Shared memory of a block: its pixels, each with a gap of 16 bytes behind it, and its
+    filters."""
+    reach = [
+        (size - 1) * stride + (taps - 1) * dilation + 1
+        for size, stride, taps, dilation in zip(
+            (tiling.rows, tiling.strips * tiling.strip),
+            convolution.stride, convolution.kernel, convolution.dilation, strict=True,
+        )
+    ]  # fmt: skip
+    channels = tiling.width * tiling.lanes
+    pixel = channels * ITEM_BYTES[dtype] + 16
+    return reach[0] * reach[1] * pixel + 4 * channels * convolution.taps
 
 
 def _rolling(convolution: Convolution, width: int, lanes: int) -> list[Tiling]:
@@ -156,10 +196,16 @@ def _slide(
     tiling: Tiling | None = None,
 ) -> Kernel:
     multiplier = convolution.filters // convolution.channels
-    width, lanes, strip, run = tiling or tilings(dtype, convolution)[0]
+    width, lanes, strip, run, rows, strips = tiling = tiling or tilings(dtype, convolution)[0]
     vectors = convolution.filters // width
     types = f"{C_TYPES[dtype]}, {C_TYPES[weight_dtype]}, {_window(convolution)}"
     scalars = (*_shape(convolution), *floats(*clip))
+    if rows:
+        across = ceiling(convolution.out_width, strips * strip)
+        tiles = convolution.images * ceiling(convolution.out_height, rows) * across
+        numbers = f"{width}, {lanes}, {multiplier}, {strip}, {rows}, {strips}"
+        grid, block = (tiles, ceiling(vectors, lanes), 1), (lanes, rows * strips, 1)
+        return Kernel(FILE, f"{name}_in_tiles<{types}, {numbers}>", grid, block, scalars, code=CODE)
     places = _strips(convolution, strip)
     if run:
         name, scalars = f"{name}_rolling", (*scalars, *integers(run))
