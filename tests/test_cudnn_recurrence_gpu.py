@@ -83,7 +83,8 @@ def network_of(form: dict[str, Any], mode: Mode, precision: Precision = "ieee") 
 @pytest.mark.parametrize("form", FORMS)
 def test_it_is_right(on: OnGpu, form: str, mode: Mode) -> None:
     network = network_of(FORMS[form], mode)
-    assert_right(network, compute(network, on))
+    limit = OF_CUDNNS_LSTM if (PLAIN | FORMS[form])["kind"] == "lstm" else 32
+    assert_right(network, compute(network, on), limit)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -24,13 +24,12 @@ from golow.levels.vendor.onednn.library import (
     OneDnnError,
     library,
 )
+from golow.levels.vendor.onednn.playing import Bound, joined, of_kernel, of_primitive
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import DTYPES, ArrayCall, Built, KernelCall, Tensor
 from golow.levels.vendor.onednn.steps import Call as PlannedCall
 from golow.levels.vendor.onednn.workshop import Workshop, pool
 from golow.record import KEPT
-
-Call = Callable[[], int | None]
 
 
 class Region:
@@ -72,18 +71,20 @@ class Execution:
         self._of_input: dict[int, list[tuple[Memory, int]]] = defaultdict(list)
         self._pointers_to_input: dict[int, list[tuple[Any, int, int]]] = defaultdict(list)
         self._load_once(read)
-        self._calls = [
+        bound = [
             self._bound(call)
             for call, step in zip(built.calls, self.plan.steps, strict=True)
             if not step.once
         ]
+        self._calls = [one.call for one in bound]
+        self._joined = joined(bound, None if workshop is None else workshop.player())
         self._main = [i for i, step in enumerate(self.plan.steps) if not step.once]
 
     # ------------------------------------------------------------ running
 
     def run(self) -> None:
         """Run one iteration. Raises `OneDnnError` if a primitive fails."""
-        for call in self._calls:
+        for call in self._joined:
             if status := call():
                 raise OneDnnError("dnnl_primitive_execute", status)
 
@@ -187,11 +188,12 @@ class Execution:
             self._inputs[index] = Region(self.plan.buffers[index].bytes)
         return self._inputs[index]
 
-    def _bound(self, call: PlannedCall) -> Call:
+    def _bound(self, call: PlannedCall) -> Bound:
         if isinstance(call, KernelCall):
             return self._bound_kernel(call)
         if isinstance(call, ArrayCall):
-            return partial(call.function, *(self.array(tensor) for tensor in call.arguments))
+            arrays = (self.array(tensor) for tensor in call.arguments)
+            return Bound(partial(call.function, *arrays))
         memories = {}
         for argument, tensor in call.arguments.items():
             memory = Memory(self.engine, tensor.layout, self._address(tensor))
@@ -201,15 +203,10 @@ class Execution:
         self._memories += memories.values()
         arguments = _exec_arguments(memories)
         self._arguments.append(arguments)
-        return partial(
-            library().dnnl_primitive_execute,
-            call.primitive.handle,
-            self.engine.stream.handle,
-            len(memories),
-            arguments,
-        )
+        execute, stream = library().dnnl_primitive_execute, self.engine.stream.handle
+        return of_primitive(execute, call.primitive.handle, stream, arguments)
 
-    def _bound_kernel(self, call: KernelCall) -> Call:
+    def _bound_kernel(self, call: KernelCall) -> Bound:
         pointers = (ctypes.c_void_p * len(call.arguments))()
         for position, tensor in enumerate(call.arguments):
             pointers[position] = self._address(tensor)
@@ -222,7 +219,8 @@ class Execution:
                 self._pointers_to_input[tensor.buffer].append(pointer)
         numbers = (ctypes.c_long * len(call.kernel.numbers))(*call.kernel.numbers)
         self._arguments += pointers, numbers
-        return partial(self._functions[call.kernel.code], pointers, numbers, self._pool)
+        assert self._pool is not None  # noqa: S101 - there is a function, so there is a pool
+        return of_kernel(self._functions[call.kernel.code], pointers, numbers, self._pool)
 
     def _load_once(self, read: Callable[[str, str], np.ndarray]) -> None:
         """Fill what never changes: step by step what is computed from weights, where each weight is
@@ -244,7 +242,7 @@ class Execution:
         for call, step in zip(self.built.calls, self.plan.steps, strict=True):
             if step.once:
                 fill(operand.buffer for operand in step.reads)
-                if status := self._bound(call)():
+                if status := self._bound(call).call():
                     raise OneDnnError("dnnl_primitive_execute", status)
         places = [buffer.place for buffer in self.plan.buffers]
         fill(index for index in (*self.built.constants, *sources) if places[index] == "constant")

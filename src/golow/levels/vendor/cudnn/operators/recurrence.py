@@ -122,7 +122,7 @@ def _define_layers(
     backwards: bool = False,
 ) -> None:
     """Define the results. ends: the parameters of each layer and side."""
-    x, rows = _steps_of(build, arguments.x, backwards, sides), Layout(build.types.computed)
+    x, rows = _steps_of(build, arguments.x, backwards), Layout(build.types.computed)
     network = _network(build, _layers(build, arguments.kind, ends, sides, x))
     problem = network.problem
     reads: Given = {"weights": _weights(build, network, ends), "x": x}
@@ -286,18 +286,15 @@ def _stacked(build: Builder, operand: Operand, states: Sequence[Ref]) -> Tensor:
     return stack
 
 
-def _steps_of(build: Builder, source: Ref, backwards: bool, sides: int) -> Tensor:
-    """x [L, N, I] as the library reads it: batch by batch if it lies so, else step by step. Both
-    directions of a training go step by step: batch by batch, two layers of both directions did not
-    pass on an H100 (cuDNN 9.19), step by step they did."""
+def _steps_of(build: Builder, source: Ref, backwards: bool) -> Tensor:
+    """x [L, N, I] as the library reads it: batch by batch if it lies so, else step by step."""
     tensor, rows = build.view(source), Layout(build.types.computed)
     batches = _batch_major(rows.dtype, tensor.shape)
     if backwards:
         x = build.wanted(source, rows)
         turned = build.new(f"{build.node.name}.x", x.shape, rows)
         return _turned(build, x, turned)
-    by_batch = same_memory(tensor.shape, tensor.layout, batches) and is_aligned(tensor)
-    if by_batch and sides == 1:
+    if same_memory(tensor.shape, tensor.layout, batches) and is_aligned(tensor):
         return tensor._replace(layout=batches)
     return build.wanted(source, rows)
 
