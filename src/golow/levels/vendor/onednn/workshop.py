@@ -29,8 +29,8 @@ FLAGS = (
 POOL = "libgomp.so.1"
 LIBRARY, SOURCE = "kernels.so", "kernels.cpp"
 NO_KERNELS = (
-    "without a C++ compiler, functions of elements, softmax and copies run in NumPy, on one thread, "
-    "and each call costs about a microsecond more"
+    "without a C++ compiler, functions of elements, softmax and copies run in NumPy, on one "
+    "thread, and each call costs about a microsecond more"
 )
 LIMIT = 300.0  # seconds that a compiler may take
 
