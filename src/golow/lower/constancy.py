@@ -29,11 +29,11 @@ def constant_values(graph: Graph) -> frozenset[str]:
         and not (item.kind == "buffer" and item.target in changed)
     }
     for node in graph.nodes:
-        if _is_function(node) and found.issuperset(node.references()):
+        if is_function(node) and found.issuperset(node.references()):
             found |= {value.name for value in node.outputs if value is not None}
     return frozenset(found)
 
 
-def _is_function(node: Node) -> bool:
+def is_function(node: Node) -> bool:
     """Whether the same arguments always give the same values."""
     return node.op in vocabulary() and node.op not in RANDOM

@@ -16,6 +16,7 @@ from golow.lower.fusion import (
     fuse_padding,
     fuse_residual,
 )
+from golow.lower.merging import merge_equal_nodes
 from golow.lower.passes import Pass, eliminate_dead_code
 from golow.lower.products import join_rows
 from golow.lower.recurrences import unfold_recurrences
@@ -31,6 +32,7 @@ CANONICAL: tuple[Pass, ...] = (
     decompose,
     canonicalise,
     drop_copies,
+    merge_equal_nodes,
     join_rows,
 )
 
