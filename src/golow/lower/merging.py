@@ -23,11 +23,11 @@ def merge_equal_nodes(graph: Graph) -> Graph:
     for original in graph.nodes:
         node = with_names(original, renamed)
         made = {value.name for value in node.outputs if value is not None}
-        if not is_function(node) or made & returned:
+        if not is_function(node):
             nodes.append(node)
             continue
         position = first.setdefault(_key(node), len(nodes))
-        if position == len(nodes):
+        if position == len(nodes) or made & returned:
             nodes.append(node)
             continue
         nodes[position], names = _merged(nodes[position], node)

@@ -32,7 +32,6 @@ CANONICAL: tuple[Pass, ...] = (
     decompose,
     canonicalise,
     drop_copies,
-    merge_equal_nodes,
     join_rows,
 )
 
@@ -56,6 +55,7 @@ def vendor_passes(
             fuse_activation,
             trim_kernels,
             *further,
+            merge_equal_nodes,  # the patterns before look for values with one reader
             eliminate_dead_code,
         )
     update = partial(append_update, optimizer=optimizer)
@@ -69,6 +69,7 @@ def vendor_passes(
         take_gradients_from_results,
         fuse_activation,
         *further,
+        merge_equal_nodes,
         update,
         eliminate_dead_code,
     )
