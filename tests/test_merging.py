@@ -125,7 +125,7 @@ def test_random_numbers_are_drawn_for_each() -> None:
 
 def test_equal_outputs_stay_two() -> None:
     after = merge_equal_nodes(canonical(Function(lambda x: (x.sin(), x.sin(), x.sin().cos()))))
-    assert count(after, Pointwise) == 4
+    assert count(after, Pointwise) == 3
     assert len({item.name for item in after.outputs}) == 3
 
 
