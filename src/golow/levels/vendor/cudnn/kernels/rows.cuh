@@ -1,5 +1,5 @@
 // What kernels over rows [rows, columns] share: a block takes one row, or all of them. The order of
-// every sum depends only on the shape. Included after vectors.cuh.
+// every sum depends only on the shape. Included after columns.cuh.
 
 struct Sum {
   template <typename Value>

@@ -9,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
-from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, require_positive
+from golow.levels.vendor.cudnn.kernels.columns import COLUMNS
+from golow.levels.vendor.cudnn.kernels.geometry import require_positive
 
-ROWS = VECTOR + (FOLDER / "rows.cuh").read_text()  # included before these kernels
+ROWS = COLUMNS + (FOLDER / "rows.cuh").read_text()  # included before these kernels
 # Floats of a row that a thread keeps in registers.
 MOST_HELD = 64
 GROUPED_THREADS = 128
-# Of sums over rows: blocks that fill the GPU, and the fewest rows that one of them adds.
-ENOUGH_BLOCKS, LEAST_ROWS = 264, 32
 
 
 class Group(NamedTuple):
@@ -72,8 +71,3 @@ def by_rows(
     scalars = (np.int32(columns), *further)
     expression = f"{name}<{types}, {threads}>"
     return Kernel(file, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
-
-
-def parts_of_rows(rows: int, columns: int) -> int:
-    """Into how many parts a sum over rows is split, for blocks of 32 columns."""
-    return max(1, min(-(-rows // LEAST_ROWS), -(-ENOUGH_BLOCKS // -(-columns // 32))))

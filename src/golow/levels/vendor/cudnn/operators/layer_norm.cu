@@ -110,32 +110,37 @@ __global__ void layer_norm_backward(const G* gradient, const T* x, const float* 
   }
 }
 
-// grid: (columns / 32, parts); block: (32, 8). Sums of a part of the rows, [parts, columns].
-template <typename G, typename T>
-__global__ void layer_norm_weights(const G* gradient, const T* x, const float* means,
-                                   const float* deviations, float* dw, float* db, int rows,
-                                   int columns, int parts) {
-  __shared__ float of_weight[8][32], of_bias[8][32];
-  const int i = blockIdx.x * 32 + threadIdx.x;
-  const long long first = static_cast<long long>(rows) * blockIdx.y / parts;
-  const long long last = static_cast<long long>(rows) * (blockIdx.y + 1) / parts;
-  float w = 0, b = 0;
-  if (i < columns) {
-    for (long long row = first + threadIdx.y; row < last; row += 8) {
-      const float g = static_cast<float>(gradient[row * columns + i]);
-      w += g * (static_cast<float>(x[row * columns + i]) - means[row]) * deviations[row];
-      b += g;
-    }
-  }
-  of_weight[threadIdx.y][threadIdx.x] = w;
-  of_bias[threadIdx.y][threadIdx.x] = b;
-  __syncthreads();
-  if (threadIdx.y == 0 && i < columns) {
-    for (int k = 1; k < 8; ++k) {
-      w += of_weight[k][threadIdx.x];
-      b += of_bias[k][threadIdx.x];
-    }
-    dw[static_cast<long long>(blockIdx.y) * columns + i] = w;
-    db[static_cast<long long>(blockIdx.y) * columns + i] = b;
-  }
+template <typename G, typename T, int V>
+struct GradientAndInput {
+  Vector<G, V> gradient;
+  Vector<T, V> x;
+  float mean, deviation;
+};
+
+// dw and db, of which one may be absent.
+template <typename G, typename T, int V, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    layer_norm_weights(const G* gradient, const T* x, const float* means, const float* deviations,
+                       float* dw, float* db, float* partial, unsigned* arrivals, int rows,
+                       int columns, int tiles) {
+  using Row = GradientAndInput<G, T, V>;
+  const Share share = share_of<V>(rows, tiles);
+  sum_over_rows<2, V, THREADS>(
+      share, columns, partial, arrivals,
+      [=](long long row) -> Row {
+        const size_t place = row * columns + share.column;
+        return {load<V>(gradient + place), load<V>(x + place), means[row], deviations[row]};
+      },
+      [](const Row& row, float (&sums)[2][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const float g = static_cast<float>(row.gradient.item[v]);
+          sums[0][v] += g * (static_cast<float>(row.x.item[v]) - row.mean) * row.deviation;
+          sums[1][v] += g;
+        }
+      },
+      [=](int which, long long column, float sum) {
+        float* result = which == 0 ? dw : db;
+        if (result) result[column] = sum;
+      });
 }

@@ -107,25 +107,31 @@ __global__ void rms_norm_backward(const G* gradient, const T* s, const float* de
   }
 }
 
-// grid: (columns / 32, parts); block: (32, 8). Sums of a part of the rows, [parts, columns].
-template <typename G, typename T>
-__global__ void rms_norm_weights(const G* gradient, const T* s, const float* deviations, float* dw,
-                                 int rows, int columns, int parts) {
-  __shared__ float sums[8][32];
-  const int i = blockIdx.x * 32 + threadIdx.x;
-  const long long first = static_cast<long long>(rows) * blockIdx.y / parts;
-  const long long last = static_cast<long long>(rows) * (blockIdx.y + 1) / parts;
-  float sum = 0;
-  if (i < columns) {
-    for (long long row = first + threadIdx.y; row < last; row += 8) {
-      const float g = static_cast<float>(gradient[row * columns + i]);
-      sum += g * static_cast<float>(s[row * columns + i]) * deviations[row];
-    }
-  }
-  sums[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y == 0 && i < columns) {
-    for (int k = 1; k < 8; ++k) sum += sums[k][threadIdx.x];
-    dw[static_cast<long long>(blockIdx.y) * columns + i] = sum;
-  }
+template <typename G, typename T, int V>
+struct GradientAndInput {
+  Vector<G, V> gradient;
+  Vector<T, V> s;
+  float deviation;
+};
+
+template <typename G, typename T, int V, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    rms_norm_weights(const G* gradient, const T* s, const float* deviations, float* dw,
+                     float* partial, unsigned* arrivals, int rows, int columns, int tiles) {
+  using Row = GradientAndInput<G, T, V>;
+  const Share share = share_of<V>(rows, tiles);
+  sum_over_rows<1, V, THREADS>(
+      share, columns, partial, arrivals,
+      [=](long long row) -> Row {
+        const size_t place = row * columns + share.column;
+        return {load<V>(gradient + place), load<V>(s + place), deviations[row]};
+      },
+      [](const Row& row, float (&sums)[1][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const float g = static_cast<float>(row.gradient.item[v]);
+          sums[0][v] += g * static_cast<float>(row.s.item[v]) * row.deviation;
+        }
+      },
+      [=](int, long long column, float sum) { dw[column] = sum; });
 }
