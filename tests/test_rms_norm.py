@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -199,12 +199,14 @@ TYPES_DRAWN = st.sampled_from(["float32", "bfloat16", "float16"])
 
 @settings(max_examples=16, deadline=None)
 @given(
-    rows=st.integers(1, 9), columns=LENGTHS, dtype=TYPES_DRAWN, weighted=st.booleans(),
-    added=st.booleans(), seed=st.integers(0, 99),
+    rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES_DRAWN, weighted=st.booleans(),
+    added=st.booleans(), blocks=st.sampled_from([0, 1, 3]), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_kernels_against_float64(
-    rows: int, columns: int, dtype: str, weighted: bool, added: bool, seed: int
+    rows: int, columns: int, dtype: str, weighted: bool, added: bool, blocks: int, seed: int
 ) -> None:
+    """blocks: those of the backward kernel that leave sums of the weight's gradient, too."""
+    assume(not blocks or columns < 2056)
     torch.manual_seed(seed)
     kind = torch_type(dtype)
     x, other, gradient = (torch.randn(rows, columns).to(kind) for _ in range(3))
@@ -224,14 +226,17 @@ def test_kernels_against_float64(
     s = total if added else x
     if added:
         close(total, expected[2])
-    of_x = empty(rows, columns, dtype=dtype)
-    backward = kernels.backward_kernel((dtype,) * 4, rows, columns)
-    launched(backward, [gradient, s, deviation, weight, residual], of_x)
+    of_x, parts = empty(rows, columns, dtype=dtype), empty(blocks, columns)
+    backward = kernels.backward_kernel((dtype,) * 4, rows, columns, blocks)
+    results = [of_x, parts] if blocks else [of_x]
+    launched(backward, [gradient, s, deviation, weight, residual], *results)
     found = RmsNormBackward.meaning(
         gradient.double(), s.double(), deviation.double()[:, None], exact(weight),
         exact(residual), 1,
     )  # fmt: skip
     close(of_x, found[0])
+    if blocks:
+        torch.testing.assert_close(parts.double().sum(0), found[1], rtol=1e-5, atol=1e-5)
 
 
 @settings(max_examples=16, deadline=None)
@@ -257,13 +262,14 @@ def test_weight_gradients_against_float64(
 def test_kernels_compile() -> None:
     for columns in (6, 256, 4096):
         types = ("bfloat16", "float32", "bfloat16", "bfloat16")
-        assert_compile(
-            [
-                kernels.forward_kernel("bfloat16", "float32", "bfloat16", 5, columns, 1e-5),
-                kernels.backward_kernel(types, 5, columns),
-                kernels.weights_kernel("bfloat16", "bfloat16", 5000, columns).kernel,
-            ]
-        )
+        found = [
+            kernels.forward_kernel("bfloat16", "float32", "bfloat16", 5, columns, 1e-5),
+            kernels.backward_kernel(types, 5, columns),
+            kernels.weights_kernel("bfloat16", "bfloat16", 5000, columns).kernel,
+        ]
+        if columns < 4096:
+            found.append(kernels.backward_kernel(types, 5000, columns, blocks=9))
+        assert_compile(found)
 
 
 # ---------------------------------------------------------------- plans
@@ -296,3 +302,17 @@ def test_steps_of_llama(mode: Mode, norms: int) -> None:
     made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)
     found = Counter(step.operation for step in made.plan.steps)
     assert found["rms_norm"] + found["rms_norm_backward"] == norms
+
+
+def test_many_rows_are_read_once() -> None:
+    """The blocks that compute the gradient of x leave sums for the weight, which are added up where
+    the plan says."""
+    torch.manual_seed(0)
+    module, x = layers(24), torch.randn(132 * 16 * 4, 1, 24)
+    module(x)
+    graph = lowered(module, "train", x)
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["default"], 1)
+    steps = [s.implementation for s in made.plan.steps if s.operation == "rms_norm_backward"]
+    assert [step.partition("<")[0] for step in steps] == ["rms_norm_backward_summed", "sum_columns"]
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)

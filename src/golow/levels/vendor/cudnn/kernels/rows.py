@@ -16,6 +16,11 @@ ROWS = COLUMNS + (FOLDER / "rows.cuh").read_text()  # included before these kern
 # Floats of a row that a thread keeps in registers.
 MOST_HELD = 64
 GROUPED_THREADS = 128
+# Of blocks that also add columns: floats of a row that a thread holds at most, four times in
+# registers; the registers beside them; those of a multiprocessor for each thread of a block.
+MOST_SUMMED, OTHER_REGISTERS, REGISTERS = 32, 40, 512
+# Such blocks fill so many multiprocessors, and each group of threads takes so many rows at least.
+MULTIPROCESSORS, LEAST_ROWS = 132, 4
 
 
 class Group(NamedTuple):
@@ -71,3 +76,26 @@ def by_rows(
     scalars = (np.int32(columns), *further)
     expression = f"{name}<{types}, {threads}>"
     return Kernel(file, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
+
+
+def blocks_of_sums(rows: int, columns: int, *dtypes: str) -> int:
+    """How many blocks take all rows of these types, one after the other, and add up columns at the
+    same time; 0 if the rows are too long, or too few: then reading them once more costs less."""
+    group = group_for(columns, *dtypes)
+    if group is None or group.width * group.items > MOST_SUMMED:
+        return 0
+    registers = 4 * group.width * group.items + OTHER_REGISTERS
+    blocks = rows * group.lanes // (GROUPED_THREADS * LEAST_ROWS)
+    return min(MULTIPROCESSORS * (REGISTERS // registers), blocks) * (blocks >= MULTIPROCESSORS)
+
+
+def summed_rows(
+    file: Path, name: str, dtypes: tuple[str, ...], rows: int, columns: int, blocks: int
+) -> Kernel:
+    """A kernel of that name for rows of these types, held in registers, in so many blocks
+    (``NAME_summed``)."""
+    require_positive(rows=rows, columns=columns)
+    types, group = ", ".join(C_TYPES[dtype] for dtype in dtypes), group_for(columns, *dtypes)
+    sizes = (np.int32(rows), np.int32(columns))
+    grid, block = (blocks, 1, 1), (GROUPED_THREADS, 1, 1)
+    return Kernel(file, f"{name}_summed<{types}, {group}>", grid, block, sizes, code=ROWS)

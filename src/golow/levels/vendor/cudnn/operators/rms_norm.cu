@@ -58,33 +58,65 @@ __global__ void rms_norm_held(const T* x, const R* residual, const float* weight
   if (threadIdx.x % LANES == 0 && deviations) deviations[row] = deviation;
 }
 
-template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
-__global__ void rms_norm_backward_held(const G* gradient, const T* s, const float* deviations,
-                                       const float* weight, const A* added, Y* ds, int rows,
-                                       int columns) {
-  Held<V, LANES, ITEMS> c, n;
-  const int row = c.row(rows);
-  const size_t start = static_cast<size_t>(row) * columns;
-  const float deviation = deviations[row];
-  c.read(gradient + start, columns);
-  n.read(s + start, columns);
-  n.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+// Turns g of a row, which is held, into ds. n: the row's normalised values; added: a row, or absent.
+template <typename A, int V, int LANES, int ITEMS>
+__device__ void turn_back(Held<V, LANES, ITEMS>& g, const Held<V, LANES, ITEMS>& n,
+                          const float* weight, const A* added, float deviation, int columns) {
   if (weight) {
     Held<V, LANES, ITEMS> factor;
     factor.read(weight, columns);
-    c.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
+    g.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
   }
   const auto times = [&](float value, int k, int v) { return value * n.item[k][v]; };
-  const float product = c.combined(columns, 0.0f, Sum(), times) / columns;
-  c.apply(columns, [&](float value, int k, int v, int) {
+  const float product = g.combined(columns, 0.0f, Sum(), times) / columns;
+  g.apply(columns, [&](float value, int k, int v, int) {
     return deviation * (value - n.item[k][v] * product);
   });
   if (added) {
     Held<V, LANES, ITEMS> other;
-    other.read(added + start, columns);
-    c.apply(columns, [&](float value, int k, int v, int) { return value + other.item[k][v]; });
+    other.read(added, columns);
+    g.apply(columns, [&](float value, int k, int v, int) { return value + other.item[k][v]; });
   }
-  c.write(ds + start, columns);
+}
+
+template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
+__global__ void rms_norm_backward_held(const G* gradient, const T* s, const float* deviations,
+                                       const float* weight, const A* added, Y* ds, int rows,
+                                       int columns) {
+  Held<V, LANES, ITEMS> g, n;
+  const int row = g.row(rows);
+  const size_t start = static_cast<size_t>(row) * columns;
+  const float deviation = deviations[row];
+  g.read(gradient + start, columns);
+  n.read(s + start, columns);
+  n.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+  turn_back(g, n, weight, added ? added + start : nullptr, deviation, columns);
+  g.write(ds + start, columns);
+}
+
+// The same, and each block's part of dw: partial is [blocks, columns].
+template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
+__global__ void __launch_bounds__(GROUPED_THREADS)
+    rms_norm_backward_summed(const G* gradient, const T* s, const float* deviations,
+                             const float* weight, const A* added, Y* ds, float* partial, int rows,
+                             int columns) {
+  Held<V, LANES, ITEMS> of_weight = {};
+  each_row<LANES>(rows, [&](int row, bool is_new) {
+    Held<V, LANES, ITEMS> g, n;
+    const size_t start = static_cast<size_t>(row) * columns;
+    const float deviation = deviations[row];
+    g.read(gradient + start, columns);
+    n.read(s + start, columns);
+    n.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+    if (is_new) {
+      of_weight.apply(columns, [&](float sum, int k, int v, int) {
+        return sum + g.item[k][v] * n.item[k][v];
+      });
+    }
+    turn_back(g, n, weight, added ? added + start : nullptr, deviation, columns);
+    g.write(ds + start, columns);
+  });
+  write_sums(of_weight, partial + static_cast<size_t>(blockIdx.x) * columns, columns);
 }
 
 template <typename G, typename T, typename A, typename Y, int THREADS>
