@@ -117,6 +117,38 @@ def test_few_rows_are_taken_by_whole_blocks() -> None:
     assert kernel.block == (128, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("outer", "reduced", "name", "grid"),
+    [
+        (12288, 64, "sum_short_rows<__nv_bfloat16, float, 8, 8>", (384, 1, 1)),
+        (64, 197, "sum_short_rows<__nv_bfloat16, float, 1, 32>", (8, 1, 1)),
+        (12288, 50000, "sum_short_rows<__nv_bfloat16, float, 8, 32>", (1536, 1, 1)),
+        (64, 50000, "sum_rows<__nv_bfloat16, float, 8, 256>", (64, 7, 1)),
+        (1, 10**6, "sum_rows<__nv_bfloat16, float, 8, 256>", (1, 123, 1)),
+    ],
+)
+def test_sums_of_rows_take_threads_of_a_warp_or_blocks(
+    outer: int, reduced: int, name: str, grid: tuple[int, ...]
+) -> None:
+    kernel = reduction("bfloat16", "float32", outer, reduced, 1).kernel
+    assert (kernel.expression, kernel.grid) == (name, grid)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rows=st.integers(1, 400), reduced=st.sampled_from([1, 3, 8, 64, 197, 1024, 8200]),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_many_rows_against_float64(rows: int, reduced: int, dtype: str, seed: int) -> None:
+    """The last block is not full."""
+    assume(rows * reduced < 200_000)
+    torch.manual_seed(seed)
+    x = (torch.rand(rows, reduced) + 0.5).to(torch_type(dtype))
+    y = torch.full((rows,), torch.nan)
+    added(reduction(dtype, "float32", rows, reduced, 1), x, y)
+    torch.testing.assert_close(y.double(), x.double().sum(1), rtol=1e-6, atol=0)
+
+
 def test_threads_of_a_block_take_tiles_of_equal_size() -> None:
     """144 channels are 18 vectors: three tiles of six, 42 rows at once, and four threads of 256 are
     not there."""
@@ -127,12 +159,15 @@ def test_threads_of_a_block_take_tiles_of_equal_size() -> None:
 
 def test_more_blocks_than_a_grid_takes_are_refused() -> None:
     with pytest.raises(ValueError, match="the limit is 2147483647"):
-        reduction("float32", "float32", 2**31, 2, 1)
+        reduction("float32", "float32", 2**31, 2, 8)
+    with pytest.raises(ValueError, match=f"the limit is {(2**31 - 1) * 8}"):
+        reduction("float32", "float32", 2**34, 300, 1)
 
 
 def test_kernels_compile() -> None:
     cases = [("bfloat16", "bfloat16", 144), ("float16", "float32", 3), ("float32", "bfloat16", 1)]
     kernels = [reduction(*types, 2, 5000, inner).kernel for *types, inner in cases]
+    kernels.append(reduction("float16", "float32", 2, 50, 1).kernel)
     for architecture in ("sm_75", "sm_90"):
         assert_compile(kernels, architecture)
 

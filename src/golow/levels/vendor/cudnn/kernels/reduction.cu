@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(THREADS)
       [=](int, long long i, float sum) { result[i] = static_cast<Y>(factor * sum); });
 }
 
-// If inner is 1. reduced: vectors of V adjacent elements.
+// If inner is 1, two kernels; reduced: vectors of V adjacent elements. The blocks of this one share a
+// row.
 template <typename X, typename Y, int V, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     sum_rows(const X* x, Y* y, float* partial, unsigned* arrivals, long long reduced,
@@ -35,4 +36,23 @@ __global__ void __launch_bounds__(THREADS)
         for (int v = 0; v < V; ++v) sums[0][0] += static_cast<float>(values.item[v]);
       },
       [=](int, long long, float sum) { y[share.outer] = static_cast<Y>(factor * sum); });
+}
+
+// LANES threads of a warp add a row, without further memory; a block has 256 threads.
+template <typename X, typename Y, int V, int LANES>
+__global__ void sum_short_rows(const X* x, Y* y, float*, unsigned*, long long rows,
+                               long long reduced, float factor) {
+  const int lane = threadIdx.x % LANES;
+  const long long mine = blockIdx.x * (256LL / LANES) + threadIdx.x / LANES;
+  const X* row = x + (mine < rows ? mine : rows - 1) * reduced * V;  // the warp stays together
+  float sum = 0.0f;
+  add_each(lane, reduced, LANES, [=](long long vector) { return load<V>(row + vector * V); },
+           [&](const Vector<X, V>& values) {
+#pragma unroll
+             for (int v = 0; v < V; ++v) sum += static_cast<float>(values.item[v]);
+           });
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2)
+    sum += __shfl_xor_sync(0xffffffff, sum, offset);
+  if (lane == 0 && mine < rows) y[mine] = static_cast<Y>(factor * sum);
 }
