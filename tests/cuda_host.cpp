@@ -76,12 +76,18 @@ static void run_alone() {
       for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel(given_arguments);
 }
 
+// Every second launch begins with the last block: a result that depends on their order is seen.
 void run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together) {
+  static bool backwards = true;
+  backwards = !backwards;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
   given_arguments = arguments;
-  for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-    for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
-        together ? run_together() : run_alone();
+  const size_t count = (size_t)grid[0] * grid[1] * grid[2];
+  for (size_t k = 0; k < count; ++k) {
+    const size_t b = backwards ? count - 1 - k : k;
+    blockIdx = {(unsigned)(b % grid[0]), (unsigned)(b / grid[0] % grid[1]),
+                (unsigned)(b / grid[0] / grid[1])};
+    together ? run_together() : run_alone();
+  }
 }

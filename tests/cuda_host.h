@@ -22,7 +22,13 @@ extern char shared_memory[];
 using std::max;
 using std::min;
 inline float __int_as_float(unsigned bits) { float f; memcpy(&f, &bits, 4); return f; }
-template <typename T> inline void atomicAdd(T* at, T value) { *at = *at + value; }
+// Threads and blocks run one after the other: what one wrote, the next one sees.
+template <typename T> inline T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at = before + value;
+  return before;
+}
+inline void __threadfence() {}
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 // Conversions round to nearest even, as the GPU's do.
 struct __nv_bfloat16 {

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels.columns import Sums
 
 HEADER = Path(__file__).with_suffix(".h")
 COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC")
@@ -30,6 +31,27 @@ def run(kernel: Kernel, arrays: Sequence[np.ndarray | None], folder: Path) -> No
     arguments = (ctypes.c_void_p * len(held))(*(ctypes.addressof(item) for item in held))
     sizes = ctypes.c_uint * 3
     library.launch(sizes(*kernel.grid), sizes(*kernel.block), arguments)
+
+
+def run_sums(
+    sums: Sums,
+    reads: Sequence[np.ndarray | None],
+    writes: Sequence[np.ndarray | None],
+    folder: Path,
+) -> None:
+    """Launch a kernel that ends with sums, twice: its blocks run in the other order then, and the
+    bits must be the same. Its counters must be zero after each launch."""
+    partial = np.full(4 * sums.partial, 0xFF, np.uint8) if sums.partial else None
+    arrivals = np.zeros(sums.arrivals, np.uint32) if sums.arrivals else None
+    results = [array for array in writes if array is not None]
+    found = []
+    for _ in range(2):
+        for array in results:
+            array[...] = 0xFF
+        run(sums.kernel, [*reads, *writes, partial, arrivals], folder)
+        assert arrivals is None or not arrivals.any(), "a counter is not zero"
+        found.append([array.tobytes() for array in results])
+    assert found[0] == found[1], "the order of blocks is seen"
 
 
 def _compiled(kernel: Kernel, folder: Path) -> Path:

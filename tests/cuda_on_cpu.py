@@ -18,7 +18,7 @@ from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, packed, unpacked
 from golow.levels.vendor.cudnn.planning import arranged, implemented
 from golow.levels.vendor.cudnn.precision import TYPES, Types
-from golow.levels.vendor.cudnn.steps import Built, Call, FlatCall, KernelCall, Tensor
+from golow.levels.vendor.cudnn.steps import ARRIVALS, Built, Call, FlatCall, KernelCall, Tensor
 from golow.lower.graph import Graph, Node, Ref
 from golow.lower.plan import SHARED, Step
 from golow.lower.verify import run_node
@@ -36,11 +36,13 @@ RUN_HERE = {
 
 class Machine:
     """The memory of a plan of one batch, and its generated kernels. Memory holds NaN until
-    something is written."""
+    something is written; counters are zero, as all memory of a GPU at first."""
 
     def __init__(self, built: Built, folder: Path) -> None:
         self.built, self.folder = built, folder
         self._memory = {place: _memory(size) for place, size in built.plan.sizes.items()}
+        self.arrivals = self._memory.get(ARRIVALS, np.zeros(0, np.uint8))
+        self.arrivals[...] = 0
         self._inputs = {
             index: _memory(buffer.bytes)
             for index, buffer in enumerate(built.plan.buffers)
@@ -197,6 +199,7 @@ def follow(
                 np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=message)
         if loading:
             machine.begin(given, named)
+    assert not machine.arrivals.any(), "a counter is not as the next iteration needs it"
 
 
 def _is_gone(machine: Machine, tensor: Tensor, loading: bool) -> bool:

@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[Operator, tuple[Value | None, ...], tuple[int, ...], st
     ),
     "a sum for too many rows": (
         Reduce(function="sum", x=X, axes=(1,), keep=False),
-        (value("y", 2**31),), (2**31, 2), "2147483648 rows",
+        (value("y", 2**31, 8),), (2**31, 2, 8), "2147483648 rows",
     ),
     "max pooling with too many taps": (
         MaxPool(x=X, kernel=(16, 16), stride=(1, 1), padding=(8, 8), dilation=(1, 1), ceil=False,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cuda_host import run
+from cuda_host import run, run_sums
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.kernels import Kernel
@@ -199,12 +199,14 @@ TYPES_DRAWN = st.sampled_from(["float32", "bfloat16", "float16"])
 
 @settings(max_examples=16, deadline=None)
 @given(
-    rows=st.integers(1, 9), columns=LENGTHS, dtype=TYPES_DRAWN, weighted=st.booleans(),
-    added=st.booleans(), seed=st.integers(0, 99),
+    rows=st.integers(1, 40), columns=LENGTHS, dtype=TYPES_DRAWN, weighted=st.booleans(),
+    added=st.booleans(), blocks=st.sampled_from([0, 1, 3]), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_kernels_against_float64(
-    rows: int, columns: int, dtype: str, weighted: bool, added: bool, seed: int
+    rows: int, columns: int, dtype: str, weighted: bool, added: bool, blocks: int, seed: int
 ) -> None:
+    """blocks: those of the backward kernel that leave sums of the weight's gradient, too."""
+    assume(not blocks or columns < 2056)
     torch.manual_seed(seed)
     kind = torch_type(dtype)
     x, other, gradient = (torch.randn(rows, columns).to(kind) for _ in range(3))
@@ -224,31 +226,50 @@ def test_kernels_against_float64(
     s = total if added else x
     if added:
         close(total, expected[2])
-    of_x = empty(rows, columns, dtype=dtype)
-    backward = kernels.backward_kernel((dtype,) * 4, rows, columns)
-    launched(backward, [gradient, s, deviation, weight, residual], of_x)
-    parts = kernels.parts_of_rows(rows, columns)
-    of_weight = empty(parts, columns)
-    sums = kernels.weights_kernel(dtype, dtype, rows, columns, parts)
-    launched(sums, [gradient, s, deviation], of_weight)
+    of_x, parts = empty(rows, columns, dtype=dtype), empty(blocks, columns)
+    backward = kernels.backward_kernel((dtype,) * 4, rows, columns, blocks)
+    results = [of_x, parts] if blocks else [of_x]
+    launched(backward, [gradient, s, deviation, weight, residual], *results)
     found = RmsNormBackward.meaning(
         gradient.double(), s.double(), deviation.double()[:, None], exact(weight),
         exact(residual), 1,
     )  # fmt: skip
     close(of_x, found[0])
-    torch.testing.assert_close(of_weight.double().sum(0), found[1], rtol=1e-5, atol=1e-5)
+    if blocks:
+        torch.testing.assert_close(parts.double().sum(0), found[1], rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=16, deadline=None)
+@given(
+    rows=st.sampled_from([1, 5, 130, 700, 1500]), columns=LENGTHS, dtype=TYPES_DRAWN,
+    source=TYPES_DRAWN, seed=st.integers(0, 99),
+)  # fmt: skip
+def test_weight_gradients_against_float64(
+    rows: int, columns: int, dtype: str, source: str, seed: int
+) -> None:
+    """Over rows that one block takes, and that several do."""
+    torch.manual_seed(seed)
+    gradient = torch.randn(rows, columns).to(torch_type(dtype))
+    s = torch.randn(rows, columns).to(torch_type(source))
+    deviation, found = torch.rand(rows) + 0.5, empty(columns)
+    sums = kernels.weights_kernel(dtype, source, rows, columns)
+    given = [t.view(torch.uint8).numpy() for t in (gradient, s, deviation)]
+    run_sums(sums, given, [found.view(torch.uint8).numpy()], FOLDER)
+    expected = (gradient.double() * s.double() * deviation.double()[:, None]).sum(0)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6 * rows)
 
 
 def test_kernels_compile() -> None:
     for columns in (6, 256, 4096):
         types = ("bfloat16", "float32", "bfloat16", "bfloat16")
-        assert_compile(
-            [
-                kernels.forward_kernel("bfloat16", "float32", "bfloat16", 5, columns, 1e-5),
-                kernels.backward_kernel(types, 5, columns),
-                kernels.weights_kernel("bfloat16", "bfloat16", 5, columns, 1),
-            ]
-        )
+        found = [
+            kernels.forward_kernel("bfloat16", "float32", "bfloat16", 5, columns, 1e-5),
+            kernels.backward_kernel(types, 5, columns),
+            kernels.weights_kernel("bfloat16", "bfloat16", 5000, columns).kernel,
+        ]
+        if columns < 4096:
+            found.append(kernels.backward_kernel(types, 5000, columns, blocks=9))
+        assert_compile(found)
 
 
 # ---------------------------------------------------------------- plans
@@ -274,10 +295,24 @@ def test_every_value_is_where_its_plan_says(name: str, mode: Mode) -> None:
     follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
 
 
-@pytest.mark.parametrize(("mode", "norms"), [("infer", 13), ("train", 52)])
+@pytest.mark.parametrize(("mode", "norms"), [("infer", 13), ("train", 39)])
 def test_steps_of_llama(mode: Mode, norms: int) -> None:
-    """A kernel for each of 13 norms; in training one more for x and two for the weight."""
+    """A kernel for each of 13 norms; in training one more for x and one for the weight."""
     graph = lowered("llama_tiny", mode, batch=2, sequence=64)
     made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)
     found = Counter(step.operation for step in made.plan.steps)
     assert found["rms_norm"] + found["rms_norm_backward"] == norms
+
+
+def test_many_rows_are_read_once() -> None:
+    """The blocks that compute the gradient of x leave sums for the weight, which are added up where
+    the plan says."""
+    torch.manual_seed(0)
+    module, x = layers(24), torch.randn(132 * 16 * 4, 1, 24)
+    module(x)
+    graph = lowered(module, "train", x)
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["default"], 1)
+    steps = [s.implementation for s in made.plan.steps if s.operation == "rms_norm_backward"]
+    assert [step.partition("<")[0] for step in steps] == ["rms_norm_backward_summed", "sum_columns"]
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # How many steps may be enqueued before an earlier side step must be done.
 WINDOW = 12
+# Place of counters that are zero between steps: a kernel's last block to arrive is found by them.
+ARRIVALS: Place = "arrivals"
 
 
 class Tensor(NamedTuple):

@@ -1,12 +1,15 @@
-"""Steps that sum along an axis, for reductions and for the gradient of a bias."""
+"""Steps that sum along an axis, for reductions and for the gradients of vectors such as biases."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from golow.levels.vendor.cudnn.kernels.columns import Sums
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.cudnn.steps import ARRIVALS, Tensor
+from golow.lower.moving import SCRATCH
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
@@ -21,11 +24,20 @@ def add_up(
     exact = build.is_gradient(value.name) or not value.shape
     dtype = "float32" if exact else tensor.dtype
     result = build.result(index, Layout(dtype))
-    found = reduction(tensor.dtype, dtype, *sizes, factor)
-    if found.second is None:
-        build.kernel(found.first, [tensor], [result])
-    else:
-        partial = build.scratch(found.partial)
-        build.kernel(found.first, [tensor], [partial])
-        build.kernel(found.second, [partial], [result])
+    launch(build, reduction(tensor.dtype, dtype, *sizes, factor), [tensor], [result])
     build.define(index, result)
+
+
+def launch(
+    build: Builder, sums: Sums, reads: Sequence[Tensor | None], writes: Sequence[Tensor | None]
+) -> None:
+    """Add the kernel as a step, with the memory that it needs. Its counters belong to this step
+    alone, so that no launch beside it counts there, too."""
+    partial = build.scratch(sums.partial) if sums.partial else None
+    arrivals = _counters(build, sums.arrivals) if sums.arrivals else None
+    build.kernel(sums.kernel, reads, [*writes, partial, arrivals])
+
+
+def _counters(build: Builder, count: int) -> Tensor:
+    name = f"{build.node.name}.arrivals{SCRATCH}"
+    return build.new(name, (count,), Layout("int32"), ARRIVALS)

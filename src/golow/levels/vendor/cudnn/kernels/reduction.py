@@ -2,95 +2,54 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
-from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, VECTOR
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels.blocks import ceiling, power_of_two
+from golow.levels.vendor.cudnn.kernels.columns import (
+    AT_ONCE,
+    COLUMNS,
+    ENOUGH_BLOCKS,
+    THREADS,
+    Sums,
+    tiling,
+)
+from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, channel_vector
 
 FILE = FOLDER / "reduction.cu"
-THREADS = 256
-# Vectors of a row that a block takes: what is left of 256 threads takes further rows.
-MOST_VECTORS = 64
-# The fewest vectors that a thread adds, and the number of blocks that fills the GPU: four on each
-# of 132 multiprocessors.
-LEAST_EACH, ENOUGH_BLOCKS = 8, 528
-
-
-class Reduction(NamedTuple):
-    """One launch from x to y, or two with ``partial`` float32 elements between them."""
-
-    first: Kernel
-    second: Kernel | None = None
-    partial: int = 0
-
-
-class Tile(NamedTuple):
-    """What a block takes of rows of ``inner`` elements: elements of a vector, vectors, rows at
-    once; tiles: blocks for a row."""
-
-    width: int
-    vectors: int
-    rows: int
-    tiles: int
-
-    @classmethod
-    def of(cls, inner: int, dtype: str) -> Tile:
-        """Tiles of the same size, so that few threads are idle."""
-        width = math.gcd(inner, 16 // ITEM_BYTES[dtype])
-        groups = inner // width
-        tiles = -(-groups // MOST_VECTORS)
-        vectors = -(-groups // tiles)
-        return cls(width, vectors, THREADS // vectors, tiles)
+# Vectors of a row that a warp adds in two rounds of loads; so many rows fill the GPU with warps.
+SHORT, MANY = 2 * AT_ONCE * 32, 8 * ENOUGH_BLOCKS
 
 
 def reduction(
     source: str, dtype: str, outer: int, reduced: int, inner: int, factor: float = 1.0
-) -> Reduction:
+) -> Sums:
     """y [outer, inner] = factor * the sum of x [outer, reduced, inner] over its middle axis.
 
-    Raises ValueError if there are more blocks than a grid takes.
+    Pointers: x, y. Raises ValueError if there are more blocks than a grid takes.
     """
-    tile = Tile.of(inner, source)
-    if outer * tile.tiles > LARGEST_INT:
-        raise ValueError(f"a sum for {outer} rows; the limit is {LARGEST_INT // tile.tiles}")
+    types = f"{C_TYPES[source]}, {C_TYPES[dtype]}"
     if inner == 1:
-        return Reduction(_rows(source, dtype, outer, reduced, factor))
-    parts = min(reduced // (tile.rows * LEAST_EACH), -(-ENOUGH_BLOCKS // (tile.tiles * outer)))
-    if parts <= 1:
-        return Reduction(_columns(source, dtype, (outer, reduced, inner), 1, factor))
-    first = _columns(source, "float32", (outer, reduced, inner), parts, 1.0)
-    second = _columns("float32", dtype, (outer, parts, inner), 1, factor)
-    return Reduction(first, second, outer * parts * inner)
+        return _rows(types, outer, reduced, source, factor)
+    tiles = tiling(outer, reduced, inner, source)
+    scalars = (np.int64(reduced), np.int64(inner), np.int32(tiles.tiles), np.float32(factor))
+    name = f"sum_columns<{types}, {tiles.width}, {tiles.threads}>"
+    return tiles.sums(FILE, name, scalars, outer=outer)
 
 
-def _columns(
-    source: str, dtype: str, shape: tuple[int, int, int], parts: int, factor: float
-) -> Kernel:
-    outer, reduced, inner = shape
-    tile = Tile.of(inner, source)
-    return Kernel(
-        FILE,
-        f"sum_columns<{C_TYPES[source]}, {C_TYPES[dtype]}, {tile.width}>",
-        (outer * tile.tiles, parts, 1),
-        (tile.vectors, tile.rows, 1),
-        (
-            *(np.int64(reduced), np.int64(inner)),
-            *(np.int32(tile.tiles), np.int32(parts)),
-            np.float32(factor),
-        ),
-        code=VECTOR,
-    )
-
-
-def _rows(source: str, dtype: str, outer: int, reduced: int, factor: float) -> Kernel:
-    return Kernel(
-        FILE,
-        f"sum_rows<{C_TYPES[source]}, {C_TYPES[dtype]}>",
-        (outer, 1, 1),
-        (THREADS, 1, 1),
-        (np.int64(reduced), np.float32(factor)),
-        code=VECTOR,
-    )
+def _rows(types: str, outer: int, reduced: int, source: str, factor: float) -> Sums:
+    """Threads of a warp for each row, or blocks for each of a few long ones. Vectors lie along the
+    rows."""
+    width = channel_vector(source, reduced)
+    vectors, types = reduced // width, f"{types}, {width}"
+    if vectors > SHORT and outer < MANY:
+        tiles = tiling(outer, vectors, 1, source)
+        scalars = (np.int64(vectors), np.float32(factor))
+        return tiles.sums(FILE, f"sum_rows<{types}, {tiles.threads}>", scalars, outer=outer)
+    lanes = min(32, power_of_two(vectors))
+    blocks = ceiling(outer * lanes, THREADS)
+    if blocks > LARGEST_INT:
+        raise ValueError(f"a sum for {outer} rows; the limit is {LARGEST_INT * THREADS // lanes}")
+    sizes = (np.int64(outer), np.int64(vectors), np.float32(factor))
+    name, block = f"sum_short_rows<{types}, {lanes}>", (THREADS, 1, 1)
+    return Sums(Kernel(FILE, name, (blocks, 1, 1), block, sizes, code=COLUMNS))

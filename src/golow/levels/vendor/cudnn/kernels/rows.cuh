@@ -1,5 +1,5 @@
 // What kernels over rows [rows, columns] share: a block takes one row, or all of them. The order of
-// every sum depends only on the shape. Included after vectors.cuh.
+// every sum depends only on the shape. Included after columns.cuh.
 
 struct Sum {
   template <typename Value>
@@ -109,3 +109,29 @@ struct Held {
     return total;
   }
 };
+
+constexpr int GROUPED_THREADS = 128;  // of a block whose groups hold rows
+
+// The rows that a group takes one after the other: visit(row, is_new), where all groups of a warp take
+// equally many, the last row once more where there is none left.
+template <int LANES, typename Visit>
+__device__ void each_row(int rows, Visit visit) {
+  constexpr int GROUPS = GROUPED_THREADS / LANES;
+  const int group = threadIdx.x / LANES;
+  for (long long first = static_cast<long long>(blockIdx.x) * GROUPS; first < rows;
+       first += static_cast<long long>(gridDim.x) * GROUPS) {
+    const bool is_new = first + group < rows;
+    visit(is_new ? static_cast<int>(first) + group : rows - 1, is_new);
+  }
+}
+
+// Writes the sums [columns] of what the groups of a block hold.
+template <int V, int LANES, int ITEMS>
+__device__ void write_sums(const Held<V, LANES, ITEMS>& held, float* sums, int columns) {
+  __shared__ Vector<float, 4> memory[GROUPED_THREADS * ITEMS * V / 4];
+  float* values = memory[0].item;
+  __syncthreads();  // of an earlier call
+  held.write(values + threadIdx.x / LANES * columns, columns);
+  add_rows(values, GROUPED_THREADS / LANES, columns);
+  for (int i = threadIdx.x; i < columns; i += GROUPED_THREADS) sums[i] = values[i];
+}

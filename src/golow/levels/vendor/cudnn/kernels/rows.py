@@ -9,14 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
-from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, require_positive
+from golow.levels.vendor.cudnn.kernels.columns import COLUMNS
+from golow.levels.vendor.cudnn.kernels.geometry import require_positive
 
-ROWS = VECTOR + (FOLDER / "rows.cuh").read_text()  # included before these kernels
+ROWS = COLUMNS + (FOLDER / "rows.cuh").read_text()  # included before these kernels
 # Floats of a row that a thread keeps in registers.
 MOST_HELD = 64
 GROUPED_THREADS = 128
-# Of sums over rows: blocks that fill the GPU, and the fewest rows that one of them adds.
-ENOUGH_BLOCKS, LEAST_ROWS = 264, 32
+# Of blocks that also add columns: floats of a row that a thread holds at most, four times in
+# registers; the registers beside them; those of a multiprocessor for each thread of a block.
+MOST_SUMMED, OTHER_REGISTERS, REGISTERS = 32, 40, 512
+# Such blocks fill so many multiprocessors, and each group of threads takes so many rows at least.
+MULTIPROCESSORS, LEAST_ROWS = 132, 4
 
 
 class Group(NamedTuple):
@@ -74,6 +78,24 @@ def by_rows(
     return Kernel(file, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
 
 
-def parts_of_rows(rows: int, columns: int) -> int:
-    """Into how many parts a sum over rows is split, for blocks of 32 columns."""
-    return max(1, min(-(-rows // LEAST_ROWS), -(-ENOUGH_BLOCKS // -(-columns // 32))))
+def blocks_of_sums(rows: int, columns: int, *dtypes: str) -> int:
+    """How many blocks take all rows of these types, one after the other, and add up columns at the
+    same time; 0 if the rows are too long, or too few: then reading them once more costs less."""
+    group = group_for(columns, *dtypes)
+    if group is None or group.width * group.items > MOST_SUMMED:
+        return 0
+    registers = 4 * group.width * group.items + OTHER_REGISTERS
+    blocks = rows * group.lanes // (GROUPED_THREADS * LEAST_ROWS)
+    return min(MULTIPROCESSORS * (REGISTERS // registers), blocks) * (blocks >= MULTIPROCESSORS)
+
+
+def summed_rows(
+    file: Path, name: str, dtypes: tuple[str, ...], rows: int, columns: int, blocks: int
+) -> Kernel:
+    """A kernel of that name for rows of these types, held in registers, in so many blocks
+    (``NAME_summed``)."""
+    require_positive(rows=rows, columns=columns)
+    types, group = ", ".join(C_TYPES[dtype] for dtype in dtypes), group_for(columns, *dtypes)
+    sizes = (np.int32(rows), np.int32(columns))
+    grid, block = (blocks, 1, 1), (GROUPED_THREADS, 1, 1)
+    return Kernel(file, f"{name}_summed<{types}, {group}>", grid, block, sizes, code=ROWS)

@@ -63,30 +63,65 @@ __global__ void layer_norm_held(const T* x, const float* weight, const float* bi
   }
 }
 
+// Turns g of a row, which is held, into dx. n: the row's normalised values.
+template <int V, int LANES, int ITEMS>
+__device__ void turn_back(Held<V, LANES, ITEMS>& g, const Held<V, LANES, ITEMS>& n,
+                          const float* weight, float deviation, int columns) {
+  if (weight) {
+    Held<V, LANES, ITEMS> factor;
+    factor.read(weight, columns);
+    g.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
+  }
+  const auto plain = [](float value, int, int) { return value; };
+  const auto times = [&](float value, int k, int v) { return value * n.item[k][v]; };
+  const float sum = g.combined(columns, 0.0f, Sum(), plain) / columns;
+  const float product = g.combined(columns, 0.0f, Sum(), times) / columns;
+  g.apply(columns, [&](float value, int k, int v, int) {
+    return deviation * (value - sum - n.item[k][v] * product);
+  });
+}
+
 template <typename G, typename T, typename Y, int V, int LANES, int ITEMS>
 __global__ void layer_norm_backward_held(const G* gradient, const T* x, const float* means,
                                          const float* deviations, const float* weight, Y* dx,
                                          int rows, int columns) {
-  Held<V, LANES, ITEMS> c, n;
-  const int row = c.row(rows);
+  Held<V, LANES, ITEMS> g, n;
+  const int row = g.row(rows);
   const size_t start = static_cast<size_t>(row) * columns;
   const float mean = means[row], deviation = deviations[row];
-  c.read(gradient + start, columns);
+  g.read(gradient + start, columns);
   n.read(x + start, columns);
   n.apply(columns, [=](float value, int, int, int) { return (value - mean) * deviation; });
-  if (weight) {
-    Held<V, LANES, ITEMS> factor;
-    factor.read(weight, columns);
-    c.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
-  }
-  const auto plain = [](float value, int, int) { return value; };
-  const auto times = [&](float value, int k, int v) { return value * n.item[k][v]; };
-  const float sum = c.combined(columns, 0.0f, Sum(), plain) / columns;
-  const float product = c.combined(columns, 0.0f, Sum(), times) / columns;
-  c.apply(columns, [&](float value, int k, int v, int) {
-    return deviation * (value - sum - n.item[k][v] * product);
+  turn_back(g, n, weight, deviation, columns);
+  g.write(dx + start, columns);
+}
+
+// The same, and each block's part of dw and db: partial is [2, blocks, columns].
+template <typename G, typename T, typename Y, int V, int LANES, int ITEMS>
+__global__ void __launch_bounds__(GROUPED_THREADS)
+    layer_norm_backward_summed(const G* gradient, const T* x, const float* means,
+                               const float* deviations, const float* weight, Y* dx, float* partial,
+                               int rows, int columns) {
+  Held<V, LANES, ITEMS> of_weight = {}, of_bias = {};
+  each_row<LANES>(rows, [&](int row, bool is_new) {
+    Held<V, LANES, ITEMS> g, n;
+    const size_t start = static_cast<size_t>(row) * columns;
+    const float mean = means[row], deviation = deviations[row];
+    g.read(gradient + start, columns);
+    n.read(x + start, columns);
+    n.apply(columns, [=](float value, int, int, int) { return (value - mean) * deviation; });
+    if (is_new) {
+      of_weight.apply(columns, [&](float sum, int k, int v, int) {
+        return sum + g.item[k][v] * n.item[k][v];
+      });
+      of_bias.apply(columns, [&](float sum, int k, int v, int) { return sum + g.item[k][v]; });
+    }
+    turn_back(g, n, weight, deviation, columns);
+    g.write(dx + start, columns);
   });
-  c.write(dx + start, columns);
+  float* sums = partial + static_cast<size_t>(blockIdx.x) * columns;
+  write_sums(of_weight, sums, columns);
+  write_sums(of_bias, sums + static_cast<size_t>(gridDim.x) * columns, columns);
 }
 
 template <typename G, typename T, typename Y, int THREADS>
@@ -110,32 +145,57 @@ __global__ void layer_norm_backward(const G* gradient, const T* x, const float* 
   }
 }
 
-// grid: (columns / 32, parts); block: (32, 8). Sums of a part of the rows, [parts, columns].
-template <typename G, typename T>
-__global__ void layer_norm_weights(const G* gradient, const T* x, const float* means,
-                                   const float* deviations, float* dw, float* db, int rows,
-                                   int columns, int parts) {
-  __shared__ float of_weight[8][32], of_bias[8][32];
-  const int i = blockIdx.x * 32 + threadIdx.x;
-  const long long first = static_cast<long long>(rows) * blockIdx.y / parts;
-  const long long last = static_cast<long long>(rows) * (blockIdx.y + 1) / parts;
-  float w = 0, b = 0;
-  if (i < columns) {
-    for (long long row = first + threadIdx.y; row < last; row += 8) {
-      const float g = static_cast<float>(gradient[row * columns + i]);
-      w += g * (static_cast<float>(x[row * columns + i]) - means[row]) * deviations[row];
-      b += g;
-    }
-  }
-  of_weight[threadIdx.y][threadIdx.x] = w;
-  of_bias[threadIdx.y][threadIdx.x] = b;
-  __syncthreads();
-  if (threadIdx.y == 0 && i < columns) {
-    for (int k = 1; k < 8; ++k) {
-      w += of_weight[k][threadIdx.x];
-      b += of_bias[k][threadIdx.x];
-    }
-    dw[static_cast<long long>(blockIdx.y) * columns + i] = w;
-    db[static_cast<long long>(blockIdx.y) * columns + i] = b;
-  }
+template <typename G, typename T, int V>
+struct GradientAndInput {
+  Vector<G, V> gradient;
+  Vector<T, V> x;
+  float mean, deviation;
+};
+
+// dw and db, of which one may be absent.
+template <typename G, typename T, int V, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    layer_norm_weights(const G* gradient, const T* x, const float* means, const float* deviations,
+                       float* dw, float* db, float* partial, unsigned* arrivals, int rows,
+                       int columns, int tiles) {
+  using Row = GradientAndInput<G, T, V>;
+  const Share share = share_of<V>(rows, tiles);
+  sum_over_rows<2, V, THREADS>(
+      share, columns, partial, arrivals,
+      [=](long long row) -> Row {
+        const size_t place = row * columns + share.column;
+        return {load<V>(gradient + place), load<V>(x + place), means[row], deviations[row]};
+      },
+      [](const Row& row, float (&sums)[2][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const float g = static_cast<float>(row.gradient.item[v]);
+          sums[0][v] += g * (static_cast<float>(row.x.item[v]) - row.mean) * row.deviation;
+          sums[1][v] += g;
+        }
+      },
+      [=](int which, long long column, float sum) {
+        float* result = which == 0 ? dw : db;
+        if (result) result[column] = sum;
+      });
+}
+
+// The sums of those parts; grid: (2 * tiles, parts).
+template <int V, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    layer_norm_parts(const float* of_blocks, float* dw, float* db, float* partial,
+                     unsigned* arrivals, int blocks, int columns, int tiles) {
+  const Share share = share_of<V>(blocks, tiles);
+  const float* column = of_blocks + share.outer * blocks * columns + share.column;
+  float* result = share.outer == 0 ? dw : db;
+  sum_over_rows<1, V, THREADS>(
+      share, columns, partial, arrivals,
+      [=](long long row) { return load<V>(column + row * columns); },
+      [](const Vector<float, V>& values, float (&sums)[1][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) sums[0][v] += values.item[v];
+      },
+      [=](int, long long i, float sum) {
+        if (result) result[i] = sum;
+      });
 }

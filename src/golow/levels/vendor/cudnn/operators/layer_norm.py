@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.columns import Sums, tiling
 from golow.levels.vendor.cudnn.kernels.geometry import require_positive
-from golow.levels.vendor.cudnn.kernels.reduction import reduction
-from golow.levels.vendor.cudnn.kernels.rows import ROWS, by_rows, parts_of_rows
+from golow.levels.vendor.cudnn.kernels.rows import ROWS, blocks_of_sums, by_rows, summed_rows
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.cudnn.sums import launch
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
@@ -42,32 +43,31 @@ def layer_norm(build: Builder, arguments: LayerNorm) -> None:
 
 
 def layer_norm_backward(build: Builder, arguments: LayerNormBackward) -> None:
-    """The gradients of weight and bias are summed in two steps, in a fixed order."""
+    """The gradients of weight and bias are summed in a fixed order: the parts that the blocks of
+    x's gradient leave, or all rows once more."""
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
     outer = build.rows(arguments.gradient)
     mean, deviation = (_exact(build, item) for item in (arguments.mean, arguments.deviation))
     weight = _exact(build, arguments.weight)
+    of_vectors = build.is_read(1) or build.is_read(2)
+    reads, blocks, partial = [outer, x, mean, deviation], 0, None
     if build.is_read(0):
         inner = build.result(0, Layout(build.types.computed))
-        kernel = backward_kernel(outer.dtype, x.dtype, inner.dtype, rows, columns)
-        build.kernel(kernel, [outer, x, mean, deviation, weight], [inner])
+        types = (outer.dtype, x.dtype, inner.dtype)
+        blocks = blocks_of_sums(rows, columns, *types) if of_vectors else 0
+        partial = build.scratch(2 * blocks * columns) if blocks else None
+        kernel = backward_kernel(*types, rows, columns, blocks)
+        build.kernel(kernel, [*reads, weight], [inner, *([partial] if partial else [])])
         build.define(0, inner)
-    if not (build.is_read(1) or build.is_read(2)):
+    if not of_vectors:
         return
-    parts = parts_of_rows(rows, columns)
-    partial = [build.scratch(parts * columns) for _ in (1, 2)]
-    kernel = weights_kernel(outer.dtype, x.dtype, rows, columns, parts)
-    build.kernel(kernel, [outer, x, mean, deviation], partial)
-    for index, sums in enumerate(partial, 1):
-        if build.is_read(index):
-            result = build.result(index, Layout("float32"))
-            total = reduction("float32", "float32", 1, parts, columns)
-            if total.second is None:
-                build.kernel(total.first, [sums], [result])
-            else:
-                between = build.scratch(total.partial)
-                build.kernel(total.first, [sums], [between])
-                build.kernel(total.second, [between], [result])
+    sums = [build.result(i, Layout("float32")) if build.is_read(i) else None for i in (1, 2)]
+    if partial is not None:
+        launch(build, parts_kernel(blocks, columns), [partial], sums)
+    else:
+        launch(build, weights_kernel(outer.dtype, x.dtype, rows, columns), reads, sums)
+    for index, result in enumerate(sums, 1):
+        if result is not None:
             build.define(index, result)
 
 
@@ -96,23 +96,34 @@ def forward_kernel(source: str, dtype: str, rows: int, columns: int, epsilon: fl
     return by_rows(FILE, "layer_norm", (source, dtype), rows, columns, (np.float32(epsilon),))
 
 
-def backward_kernel(gradient: str, source: str, dtype: str, rows: int, columns: int) -> Kernel:
-    """Pointers: gradient, x [rows, columns], means, deviations, weight or absent -> dx."""
-    return by_rows(FILE, "layer_norm_backward", (gradient, source, dtype), rows, columns)
+def backward_kernel(
+    gradient: str, source: str, dtype: str, rows: int, columns: int, blocks: int = 0
+) -> Kernel:
+    """Pointers: gradient, x [rows, columns], means, deviations, weight or absent -> dx and, if
+    blocks is not 0, sums of weight's and bias's gradients (float32 [2, blocks, columns])."""
+    types = (gradient, source, dtype)
+    if blocks:
+        return summed_rows(FILE, "layer_norm_backward", types, rows, columns, blocks)
+    return by_rows(FILE, "layer_norm_backward", types, rows, columns)
 
 
-def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: int) -> Kernel:
-    """Pointers: gradient, x, means, deviations -> sums of weight's and bias's gradients, float32
-    [parts, columns]."""
+def parts_kernel(blocks: int, columns: int) -> Sums:
+    """Pointers: sums [2, blocks, columns] -> weight's and bias's gradients (float32 [columns]), of
+    which one may be absent."""
+    tiles = tiling(2, blocks, columns, "float32")
+    name = f"layer_norm_parts<{tiles.width}, {tiles.threads}>"
+    scalars = (np.int32(blocks), np.int32(columns), np.int32(tiles.tiles))
+    return tiles.sums(FILE, name, scalars, outer=2, code=ROWS)
+
+
+def weights_kernel(gradient: str, source: str, rows: int, columns: int) -> Sums:
+    """Pointers: gradient, x, means, deviations -> weight's and bias's gradients (float32
+    [columns]), of which one may be absent."""
     require_positive(rows=rows, columns=columns)
-    return Kernel(
-        FILE,
-        f"layer_norm_weights<{C_TYPES[gradient]}, {C_TYPES[source]}>",
-        (-(-columns // 32), parts, 1),
-        (32, 8, 1),
-        (np.int32(rows), np.int32(columns), np.int32(parts)),
-        code=ROWS,
-    )
+    tiles = tiling(1, rows, columns, gradient, source)
+    types = f"{C_TYPES[gradient]}, {C_TYPES[source]}, {tiles.width}, {tiles.threads}"
+    scalars = (np.int32(rows), np.int32(columns), np.int32(tiles.tiles))
+    return tiles.sums(FILE, f"layer_norm_weights<{types}>", scalars, each=2, code=ROWS)
 
 
 IMPLEMENTATIONS = (

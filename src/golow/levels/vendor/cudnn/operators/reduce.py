@@ -78,7 +78,7 @@ def _refuse(arguments: Reduce, question: Question) -> str:
         return not_floating(question, arguments.x) if arguments.function == "mean" else ""
     if _is_image(shape) and axes in (PIXELS, ALL_BUT_CHANNELS):
         outer = shape[0] if axes == PIXELS else 1
-        return beyond_kernel(question, lambda: reduction("float32", "float32", outer, 1, 1))
+        return beyond_kernel(question, lambda: reduction("float32", "float32", outer, 1, shape[1]))
     if not _adjacent(axes):
         count = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
         return beyond_kernel(question, lambda: reduction("float32", "float32", count, 1, 1))

@@ -58,33 +58,65 @@ __global__ void rms_norm_held(const T* x, const R* residual, const float* weight
   if (threadIdx.x % LANES == 0 && deviations) deviations[row] = deviation;
 }
 
-template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
-__global__ void rms_norm_backward_held(const G* gradient, const T* s, const float* deviations,
-                                       const float* weight, const A* added, Y* ds, int rows,
-                                       int columns) {
-  Held<V, LANES, ITEMS> c, n;
-  const int row = c.row(rows);
-  const size_t start = static_cast<size_t>(row) * columns;
-  const float deviation = deviations[row];
-  c.read(gradient + start, columns);
-  n.read(s + start, columns);
-  n.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+// Turns g of a row, which is held, into ds. n: the row's normalised values; added: a row, or absent.
+template <typename A, int V, int LANES, int ITEMS>
+__device__ void turn_back(Held<V, LANES, ITEMS>& g, const Held<V, LANES, ITEMS>& n,
+                          const float* weight, const A* added, float deviation, int columns) {
   if (weight) {
     Held<V, LANES, ITEMS> factor;
     factor.read(weight, columns);
-    c.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
+    g.apply(columns, [&](float value, int k, int v, int) { return value * factor.item[k][v]; });
   }
   const auto times = [&](float value, int k, int v) { return value * n.item[k][v]; };
-  const float product = c.combined(columns, 0.0f, Sum(), times) / columns;
-  c.apply(columns, [&](float value, int k, int v, int) {
+  const float product = g.combined(columns, 0.0f, Sum(), times) / columns;
+  g.apply(columns, [&](float value, int k, int v, int) {
     return deviation * (value - n.item[k][v] * product);
   });
   if (added) {
     Held<V, LANES, ITEMS> other;
-    other.read(added + start, columns);
-    c.apply(columns, [&](float value, int k, int v, int) { return value + other.item[k][v]; });
+    other.read(added, columns);
+    g.apply(columns, [&](float value, int k, int v, int) { return value + other.item[k][v]; });
   }
-  c.write(ds + start, columns);
+}
+
+template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
+__global__ void rms_norm_backward_held(const G* gradient, const T* s, const float* deviations,
+                                       const float* weight, const A* added, Y* ds, int rows,
+                                       int columns) {
+  Held<V, LANES, ITEMS> g, n;
+  const int row = g.row(rows);
+  const size_t start = static_cast<size_t>(row) * columns;
+  const float deviation = deviations[row];
+  g.read(gradient + start, columns);
+  n.read(s + start, columns);
+  n.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+  turn_back(g, n, weight, added ? added + start : nullptr, deviation, columns);
+  g.write(ds + start, columns);
+}
+
+// The same, and each block's part of dw: partial is [blocks, columns].
+template <typename G, typename T, typename A, typename Y, int V, int LANES, int ITEMS>
+__global__ void __launch_bounds__(GROUPED_THREADS)
+    rms_norm_backward_summed(const G* gradient, const T* s, const float* deviations,
+                             const float* weight, const A* added, Y* ds, float* partial, int rows,
+                             int columns) {
+  Held<V, LANES, ITEMS> of_weight = {};
+  each_row<LANES>(rows, [&](int row, bool is_new) {
+    Held<V, LANES, ITEMS> g, n;
+    const size_t start = static_cast<size_t>(row) * columns;
+    const float deviation = deviations[row];
+    g.read(gradient + start, columns);
+    n.read(s + start, columns);
+    n.apply(columns, [=](float value, int, int, int) { return value * deviation; });
+    if (is_new) {
+      of_weight.apply(columns, [&](float sum, int k, int v, int) {
+        return sum + g.item[k][v] * n.item[k][v];
+      });
+    }
+    turn_back(g, n, weight, added ? added + start : nullptr, deviation, columns);
+    g.write(ds + start, columns);
+  });
+  write_sums(of_weight, partial + static_cast<size_t>(blockIdx.x) * columns, columns);
 }
 
 template <typename G, typename T, typename A, typename Y, int THREADS>
@@ -107,25 +139,31 @@ __global__ void rms_norm_backward(const G* gradient, const T* s, const float* de
   }
 }
 
-// grid: (columns / 32, parts); block: (32, 8). Sums of a part of the rows, [parts, columns].
-template <typename G, typename T>
-__global__ void rms_norm_weights(const G* gradient, const T* s, const float* deviations, float* dw,
-                                 int rows, int columns, int parts) {
-  __shared__ float sums[8][32];
-  const int i = blockIdx.x * 32 + threadIdx.x;
-  const long long first = static_cast<long long>(rows) * blockIdx.y / parts;
-  const long long last = static_cast<long long>(rows) * (blockIdx.y + 1) / parts;
-  float sum = 0;
-  if (i < columns) {
-    for (long long row = first + threadIdx.y; row < last; row += 8) {
-      const float g = static_cast<float>(gradient[row * columns + i]);
-      sum += g * static_cast<float>(s[row * columns + i]) * deviations[row];
-    }
-  }
-  sums[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y == 0 && i < columns) {
-    for (int k = 1; k < 8; ++k) sum += sums[k][threadIdx.x];
-    dw[static_cast<long long>(blockIdx.y) * columns + i] = sum;
-  }
+template <typename G, typename T, int V>
+struct GradientAndInput {
+  Vector<G, V> gradient;
+  Vector<T, V> s;
+  float deviation;
+};
+
+template <typename G, typename T, int V, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    rms_norm_weights(const G* gradient, const T* s, const float* deviations, float* dw,
+                     float* partial, unsigned* arrivals, int rows, int columns, int tiles) {
+  using Row = GradientAndInput<G, T, V>;
+  const Share share = share_of<V>(rows, tiles);
+  sum_over_rows<1, V, THREADS>(
+      share, columns, partial, arrivals,
+      [=](long long row) -> Row {
+        const size_t place = row * columns + share.column;
+        return {load<V>(gradient + place), load<V>(s + place), deviations[row]};
+      },
+      [](const Row& row, float (&sums)[1][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const float g = static_cast<float>(row.gradient.item[v]);
+          sums[0][v] += g * static_cast<float>(row.s.item[v]) * row.deviation;
+        }
+      },
+      [=](int, long long column, float sum) { dw[column] = sum; });
 }

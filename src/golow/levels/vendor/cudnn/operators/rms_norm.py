@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.columns import Sums, tiling
 from golow.levels.vendor.cudnn.kernels.geometry import require_positive
-from golow.levels.vendor.cudnn.kernels.rows import ROWS, by_rows, parts_of_rows
+from golow.levels.vendor.cudnn.kernels.rows import ROWS, blocks_of_sums, by_rows, summed_rows
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.levels.vendor.cudnn.sums import add_up
+from golow.levels.vendor.cudnn.sums import add_up, launch
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
@@ -45,23 +46,29 @@ def rms_norm(build: Builder, arguments: RmsNorm) -> None:
 
 
 def rms_norm_backward(build: Builder, arguments: RmsNormBackward) -> None:
-    """The gradient of the weight is summed in two steps, in a fixed order."""
+    """The gradient of the weight is summed in a fixed order: the parts that the blocks of s's
+    gradient leave, or all rows once more."""
     x, rows, columns = _rows(build, arguments.x, arguments.axes)
     outer = build.rows(arguments.gradient)
     deviation, weight = (_exact(build, item) for item in (arguments.deviation, arguments.weight))
     added = None if arguments.added is None else build.rows(arguments.added)
+    blocks, partial = 0, None
     if build.is_read(0):
         inner = build.result(0, Layout(build.types.computed))
         types = (outer.dtype, x.dtype, (added or x).dtype, inner.dtype)
-        kernel = backward_kernel(types, rows, columns)
-        build.kernel(kernel, [outer, x, deviation, weight, added], [inner])
+        blocks = blocks_of_sums(rows, columns, *types) if build.is_read(1) else 0
+        partial = build.scratch(blocks * columns) if blocks else None
+        kernel = backward_kernel(types, rows, columns, blocks)
+        written = [inner, *([partial] if partial else [])]
+        build.kernel(kernel, [outer, x, deviation, weight, added], written)
         build.define(0, inner)
-    if build.is_read(1):
-        parts = parts_of_rows(rows, columns)
-        partial = build.scratch(parts * columns)
-        kernel = weights_kernel(outer.dtype, x.dtype, rows, columns, parts)
-        build.kernel(kernel, [outer, x, deviation], [partial])
-        add_up(build, partial, (1, parts, columns), 1)
+    if partial is not None:
+        add_up(build, partial, (1, blocks, columns), 1)
+    elif build.is_read(1):
+        result = build.result(1, Layout("float32"))
+        found = weights_kernel(outer.dtype, x.dtype, rows, columns)
+        launch(build, found, [outer, x, deviation], [result])
+        build.define(1, result)
 
 
 def _rows(build: Builder, reference: Ref, axes: int) -> tuple[Tensor, int, int]:
@@ -86,23 +93,24 @@ def forward_kernel(
     return by_rows(FILE, "rms_norm", types, rows, columns, (np.float32(epsilon),))
 
 
-def backward_kernel(types: tuple[str, str, str, str], rows: int, columns: int) -> Kernel:
+def backward_kernel(
+    types: tuple[str, str, str, str], rows: int, columns: int, blocks: int = 0
+) -> Kernel:
     """Pointers: gradient, s [rows, columns], roots, weight or absent, what is added or absent ->
-    ds. types: of gradient, s, what is added, and ds."""
+    ds and, if blocks is not 0, sums of the weight's gradient (float32 [blocks, columns]). types: of
+    gradient, s, what is added, and ds."""
+    if blocks:
+        return summed_rows(FILE, "rms_norm_backward", types, rows, columns, blocks)
     return by_rows(FILE, "rms_norm_backward", types, rows, columns)
 
 
-def weights_kernel(gradient: str, source: str, rows: int, columns: int, parts: int) -> Kernel:
-    """Pointers: gradient, s, roots -> sums of the weight's gradient, float32 [parts, columns]."""
+def weights_kernel(gradient: str, source: str, rows: int, columns: int) -> Sums:
+    """Pointers: gradient, s, roots -> the weight's gradient (float32 [columns])."""
     require_positive(rows=rows, columns=columns)
-    return Kernel(
-        FILE,
-        f"rms_norm_weights<{C_TYPES[gradient]}, {C_TYPES[source]}>",
-        (-(-columns // 32), parts, 1),
-        (32, 8, 1),
-        (np.int32(rows), np.int32(columns), np.int32(parts)),
-        code=ROWS,
-    )
+    tiles = tiling(1, rows, columns, gradient, source)
+    types = f"{C_TYPES[gradient]}, {C_TYPES[source]}, {tiles.width}, {tiles.threads}"
+    scalars = (np.int32(rows), np.int32(columns), np.int32(tiles.tiles))
+    return tiles.sums(FILE, f"rms_norm_weights<{types}>", scalars, code=ROWS)
 
 
 IMPLEMENTATIONS = (
