@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import copy, whole
-from golow.levels.vendor.cudnn.layouts import dense
+from golow.levels.vendor.cudnn.folding import Folded, folded
+from golow.levels.vendor.cudnn.gathering import copy
+from golow.levels.vendor.cudnn.layouts import Layout, dense, layout_of
+from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.views import View
+from golow.lower.graph import Ref
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.placing import Home
 
@@ -18,18 +23,40 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     """Copy each part to its place, unless it lies there: it was written there, or an earlier
     concatenation of the same parts has copied it. In the layout of the first part."""
     name, shape, axis = build.output().name, build.output().shape, arguments.axis
-    home = build.home(name) or Home(name, axis, 0)
-    first = build.view(arguments.parts[0])
-    like, start = dense(first.layout, first.shape), home.start
+    home = build.wholes.home(name) or Home(name, axis, 0)
+    like, start = _layout(build, arguments.parts), home.start
     for part in arguments.parts:
-        tensor = build.view(part)
+        view, sizes = build.folded(part), build.value(part).shape
         place = Home(home.whole, axis, start)
-        slot = build.slot(tensor.shape, like, place)
-        lies_there = (tensor.buffer, tensor.offset) == (slot.buffer, slot.offset)
-        if not lies_there and not build.is_placed(place, part):
-            copy(build, tensor, whole(tensor), slot, whole(slot), tensor.shape)
-        start += tensor.shape[axis]
-    build.define(0, build.slot(shape, like, home))
+        slot = build.wholes.slot(sizes, like, place)
+        if not _lies_in(view, slot) and not build.wholes.is_placed(place, part):
+            _copy(build, view, slot)
+        start += sizes[axis]
+    build.define(0, build.wholes.slot(shape, like, home))
+
+
+def _layout(build: Builder, parts: Sequence[Ref]) -> Layout:
+    """The first part's, without gaps; of one that is not a number repeated, if there is one."""
+    views = [(build.folded(part), build.value(part).shape) for part in parts]
+    wide = [pair for pair in views if all(part.step for part in pair[0].parts)]
+    view, shape = (wide or views)[0]
+    dtype, strides = view.tensor.dtype, view.strides
+    return Layout(dtype) if strides is None else dense(layout_of(dtype, shape, strides), shape)
+
+
+def _lies_in(view: Folded, slot: Tensor) -> bool:
+    """Whether a part was written where it is joined."""
+    here = (view.tensor.buffer, view.tensor.offset) == (slot.buffer, slot.offset)
+    return here and view.axes == folded(slot).axes
+
+
+def _copy(build: Builder, view: Folded, slot: Tensor) -> None:
+    """Copy a part, seen in the parts of its axes."""
+    sizes = tuple(part.size for part in view.parts)
+    there = folded(slot).reshaped(sizes)
+    assert there is not None and there.strides is not None  # noqa: S101 - each axis has one stride
+    source = View(view.tensor.dtype, tuple(part.step for part in view.parts))
+    copy(build, view.tensor, source, slot, View(slot.dtype, there.strides), sizes)
 
 
 def _refuse(arguments: Concatenate, question: Question) -> str:
