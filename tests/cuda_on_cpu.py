@@ -30,7 +30,7 @@ Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
     "adaptive_average_pool", "copies", "elements", "fused", "fused_softmax", "layer_norm",
-    "reduction", "rms_norm", "roll",
+    "reduction", "rms_norm", "roll", "softmax",
 }  # fmt: skip
 
 
