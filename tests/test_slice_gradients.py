@@ -100,6 +100,28 @@ class Encoder(nn.Module):
         return self.last(y.mean(1))
 
 
+class Windows(nn.Module):
+    """Attention within windows of 2x2 pixels of an image of 4x4, as in Swin, shifted by a pixel or
+    not; its scores are written out."""
+
+    def __init__(self, shift: int) -> None:
+        super().__init__()
+        self.shift, self.norm = shift, nn.LayerNorm(16)
+        self.inner, self.outer = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.bias, self.last = nn.Parameter(torch.randn(2, 4, 4)), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.pad(self.norm(x).view(-1, 4, 4, 16), (0, 0, 0, 0, 0, 0))
+        y = y.roll((-self.shift, -self.shift), (1, 2)) if self.shift else y
+        y = y.view(-1, 2, 2, 2, 2, 16).transpose(2, 3).reshape(-1, 4, 16)
+        parts = self.inner(y).view(-1, 4, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        scores = (parts[0] * 0.3) @ parts[1].transpose(-2, -1) + self.bias
+        y = (scores.softmax(-1) @ parts[2]).transpose(1, 2).reshape(-1, 4, 16)
+        y = self.outer(y).view(-1, 2, 2, 2, 2, 16).transpose(2, 3).reshape(-1, 4, 4, 16)
+        y = y.roll((self.shift, self.shift), (1, 2)) if self.shift else y
+        return self.last((x + y[:, :4, :4].reshape(x.shape)).mean(1))
+
+
 class Shuffled(nn.Module):
     """Halves of the channels, one of which passes a layer; then they are shuffled."""
 
@@ -136,6 +158,8 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "within heads": lambda: Attended(within_heads),
     "batch first": lambda: Encoder(True),
     "batch second": lambda: Encoder(False),
+    "windows": lambda: Windows(0),
+    "shifted windows": lambda: Windows(1),
     "shuffled": Shuffled,
     "uneven": Uneven,
 }
@@ -145,7 +169,8 @@ ATTENDED = ["chunk", "slices", "index", "unbind", "batch first", "batch second"]
 def given(name: str) -> Tensor:
     torch.manual_seed(0)
     sizes = {"shuffled": (3, 4, 5, 4), "batch second": (LENGTH, IMAGES, WIDTH)}
-    return torch.randn(sizes.get(name, (IMAGES, LENGTH, WIDTH)))
+    usual = (IMAGES, 16, 16) if "windows" in name else (IMAGES, LENGTH, WIDTH)
+    return torch.randn(sizes.get(name, usual))
 
 
 def whole_attention(name: str, mode: Mode) -> Graph:
@@ -216,3 +241,16 @@ def test_one_concatenation_takes_the_place_of_three_paddings() -> None:
     graph = whole_attention("index", "train")
     assert count(graph, Concatenate) == 1
     assert count(graph, Pad) == 0
+
+
+@pytest.mark.parametrize("name", ["windows", "shifted windows"])
+def test_windows_are_copied_for_heads_alone(name: str) -> None:
+    """Query, key and value at once, the heads' results and their gradient, and the gradients of key
+    and value; that of the query is computed in its place. Images are read and written as they
+    lie, but for a roll."""
+    made, _ = half_plan(name)
+    moved = Counter((step.operation, step.phase) for step in made.plan.steps if moves_only(step))
+    del moved["copy", "update"]  # the bias's gradient
+    assert moved == {
+        ("reshape", "forward"): 2, ("reshape", "backward"): 1, ("concatenate", "backward"): 2,
+    }  # fmt: skip

@@ -18,7 +18,7 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.ranges import Ranges, View, of_part, seen
+from golow.lower.ranges import Ranges, View, of_part, seen, shape_after
 from golow.lower.rewriting import Links, Names, absorbing, result, rewritten
 
 
@@ -221,13 +221,9 @@ class _Nodes:
         """The tensor that was padded, as its views show it."""
         found = item.x
         for view in item.views:
-            shape = view.shape if isinstance(view, Reshape) else self._turned(found, view)
+            shape = shape_after(view, self._shapes[found.name])
             found = self._add(msgspec.structs.replace(view, x=found), shape)
         return found
-
-    def _turned(self, reference: Ref, view: Permute) -> tuple[int, ...]:
-        shape = self._shapes[reference.name]
-        return tuple(shape[axis] for axis in view.order)
 
     def _zeros(self, shape: tuple[int, ...]) -> list[Ref]:
         one = (1,) * len(shape)

@@ -13,6 +13,13 @@ from golow.lower.operators.reshape import Reshape
 View = Reshape | Permute
 
 
+def shape_after(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a view of a tensor of that shape."""
+    if isinstance(view, Permute):
+        return tuple(shape[axis] for axis in view.order)
+    return tuple(view.shape)
+
+
 class Ranges(NamedTuple):
     """A tensor's shape, and the sizes of the ranges of an axis, which together are the axis."""
 
@@ -30,8 +37,7 @@ def seen(view: View, ranges: Ranges) -> Ranges | None:
     the axis was joined to be the inner part of another one."""
     shape, axis = ranges.shape, ranges.axis
     if isinstance(view, Permute):
-        turned = tuple(shape[other] for other in view.order)
-        return Ranges(turned, view.order.index(axis), ranges.sizes)
+        return Ranges(shape_after(view, shape), view.order.index(axis), ranges.sizes)
     if 0 in shape:
         return None
     before, each = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])

@@ -235,20 +235,24 @@ class Builder(StepList, CurrentNode):
         """Return a value as it was made, in the parts of its axes."""
         return self._folded.get(reference.name) or folded(self.view(reference))
 
-    def fold(self, view: Folded) -> None:
-        """Define the current node's value as a view. It is copied if a reader needs one stride for
-        each axis and it has none, and if training changes its memory."""
-        value, strides = self.output(), view.strides
+    def fold(self, view: Folded, index: int = 0) -> None:
+        """Define the current node's value of that index as a view. It is copied if a reader needs
+        one stride for each axis and it has none, and if training changes its memory."""
+        value, strides = self.output(index), view.strides
         tensor = view.tensor
         if strides is not None:
             layout = layout_of(tensor.dtype, value.shape, strides)
-            self.define(0, tensor._replace(shape=value.shape, layout=layout))
+            self.define(index, tensor._replace(shape=value.shape, layout=layout))
         else:
             self._folded[value.name] = view
         if self._buffers[tensor.buffer].place in ("state", "counter"):
             made = self.view(Ref(name=value.name))
             if made.buffer == tensor.buffer:
-                self.define(0, self.copied(made, dense(made.layout, made.shape)))
+                self.define(index, self.copied(made, dense(made.layout, made.shape)))
+
+    def replace(self, reference: Ref, copy: Folded) -> None:
+        """Let a view that was not copied so far be this copy from now on."""
+        self._folded[reference.name] = copy
 
     def _unfold(self, reference: Ref) -> None:
         view = self._folded.pop(reference.name, None)

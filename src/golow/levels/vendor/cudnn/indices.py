@@ -4,7 +4,7 @@ lie."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.folding import Folded
@@ -41,9 +41,10 @@ class Indices(NamedTuple):
         return view.strides
 
 
-def whole(shape: Sequence[int]) -> Indices:
-    """The indices of a shape as they are."""
-    return Indices(tuple((size,) for size in shape), {})
+def divided(shape: Sequence[int], views: Mapping[str, Folded]) -> Indices | None:
+    """The indices of a shape at which all these views have strides; None if there are none."""
+    division = [_divided(size, axis, views.values()) for axis, size in enumerate(shape)]
+    return Indices(tuple(division), views) if all(division) else None
 
 
 def indices_for(build: Builder, operands: Sequence[Ref], shape: tuple[int, ...]) -> Indices:
@@ -55,14 +56,16 @@ def indices_for(build: Builder, operands: Sequence[Ref], shape: tuple[int, ...])
             continue
         view = build.folded(reference)
         if view.strides is None and view.axes[-1] and view.axes[-1][-1].step == 1:
-            views = {**found.views, reference.name: view}
-            division = [_divided(size, axis, views.values()) for axis, size in enumerate(shape)]
-            if all(division):
-                found = Indices(tuple(division), views)
+            found = divided(shape, {**found.views, reference.name: view}) or found
     return found
 
 
-def _divided(size: int, axis: int, views: Sequence[Folded]) -> tuple[int, ...]:
+def whole(shape: Sequence[int]) -> Indices:
+    """The indices of a shape as they are."""
+    return Indices(tuple((size,) for size in shape), {})
+
+
+def _divided(size: int, axis: int, views: Iterable[Folded]) -> tuple[int, ...]:
     """The fewest sizes that the parts of an axis consist of in all views; none if there are no
     such sizes."""
     below = {1, size}

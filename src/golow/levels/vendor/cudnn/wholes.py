@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.folding import Folded, folded
+from golow.levels.vendor.cudnn.folding import Folded, Part, folded
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.layouts import Layout, layout_of
-from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.reading import before_views, seen_first
+from golow.levels.vendor.folding import Axis, joined, rows_in_memory
 from golow.lower.graph import Ref
+from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
+from golow.lower.operators.reshape import Reshape
 from golow.lower.placing import Home
-from golow.lower.ranges import View
+from golow.lower.ranges import shape_after
+from golow.lower.rewriting import Links, result
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
@@ -24,7 +29,8 @@ class Wholes:
 
     def __init__(self, build: Builder, homes: Mapping[str, Home]) -> None:
         self._build, self._homes = build, homes
-        self._made: dict[str, Tensor] = {}
+        self._links = Links(build.graph)
+        self._made: dict[str, Folded] = {}
         self._placed: set[tuple[Home, str]] = set()
 
     def home(self, name: str) -> Home | None:
@@ -36,42 +42,36 @@ class Wholes:
             return None  # that memory is free between iterations
         return home
 
-    def slot(self, shape: Sequence[int], like: Layout, home: Home) -> Tensor:
-        """Return the memory of a part. That of the concatenation is allocated for the first of its
-        parts, with its axes in the order in which that one lies."""
+    def slot(self, size: int, like: Layout, home: Home) -> Folded:
+        """Return the memory of a part that has this size along the axis. That of the concatenation
+        is allocated for the first of its parts: in channels last as that one, or in the order in
+        which it is read."""
         if home.whole not in self._made:
-            whole = self._build.value(Ref(name=home.whole))
-            layout = _in_order(whole.shape, shape, like)
-            self._made[home.whole] = self._build.new(home.whole, whole.shape, layout)
-        tensor = self._made[home.whole]
-        strides = tensor.layout.strides(tensor.shape)
-        offset = home.start * strides[home.axis] * ITEM_BYTES[tensor.dtype]
-        seen = layout_of(tensor.dtype, shape, strides)
-        return Tensor(tensor.buffer, tuple(shape), seen, tensor.offset + offset)
+            self._made[home.whole] = self._new(home, like)
+        whole = self._made[home.whole]
+        axes, shape = list(whole.axes), list(self._shape(home.whole))
+        step = axes[home.axis][0].step if axes[home.axis] else 1
+        axes[home.axis] = (Part(size, step),) if size != 1 else ()
+        shape[home.axis] = size
+        offset = whole.tensor.offset + home.start * step * ITEM_BYTES[whole.tensor.dtype]
+        flat = Layout(whole.tensor.dtype)
+        memory = whole.tensor._replace(shape=(math.prod(shape),), layout=flat, offset=offset)
+        return Folded(memory, tuple(axes))
 
-    def place(self, name: str, shape: tuple[int, ...], like: Layout) -> Tensor | None:
-        """Return the memory of a value of which a view will be joined; None if none is, if no
-        strides say where the value lies, or if its innermost axis has gaps there. like: how it
-        would lie elsewhere, without gaps."""
+    def place(self, name: str, shape: tuple[int, ...], like: Layout) -> Folded | None:
+        """Return the memory of a value of which a view will be joined; None if none is, or if what
+        lies side by side in its layout elsewhere would not do so there."""
         home = self.home(name)
         if home is None:
             return None
-        shapes = [shape]
-        elsewhere: Folded | None = folded(Tensor(0, shape, like))
+        last = shape
         for view in home.views:
-            shapes.append(_shape_after(view, shapes[-1]))
-            elsewhere = None if elsewhere is None else _seen(elsewhere, view)
-        strides = None if elsewhere is None else elsewhere.strides
-        dtype, part = like.dtype, shapes[-1]
-        order = Layout(dtype) if strides is None else layout_of(dtype, part, strides)
-        slot = self.slot(part, order, home)
-        found: Folded | None = folded(slot)
-        for view, before in zip(reversed(home.views), reversed(shapes[:-1]), strict=True):
-            found = None if found is None else _seen_before(found, view, before)
-        strides = None if found is None else found.strides
-        if strides is None or (home.views and not _has_rows(like, strides, shape)):
+            last = shape_after(view, last)
+        order = like if last == shape else Layout(like.dtype)
+        found = before_views(self.slot(last[home.axis], order, home), home.views, shape)
+        if found is None or (home.views and not _has_rows(found, like, shape)):
             return None
-        return slot._replace(shape=shape, layout=layout_of(slot.dtype, shape, strides))
+        return found
 
     def is_placed(self, place: Home, part: Ref) -> bool:
         """Whether an earlier concatenation has copied this part there; from now on one has."""
@@ -79,41 +79,56 @@ class Wholes:
         self._placed.add((place, part.name))
         return known
 
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self._build.value(Ref(name=name)).shape
 
-def _has_rows(like: Layout, strides: Sequence[int], shape: tuple[int, ...]) -> bool:
-    """Whether what lies side by side in a layout does so with these strides, too."""
-    pairs = zip(shape, like.strides(shape), strides, strict=True)
-    return all(step == 1 for size, wanted, step in pairs if size > 1 and wanted == 1)
+    def _new(self, home: Home, like: Layout) -> Folded:
+        name, shape = home.whole, self._shape(home.whole)
+        image = like.order == "channels_last"
+        layout = Layout(like.dtype, "channels_last", shape[1]) if image else Layout(like.dtype)
+        memory = self._build.new(name, shape, layout)
+        if image or 0 in shape:
+            return folded(memory)
+        chain = self._build.read_through(name)
+        found = seen_first(memory, chain, self._order_of_rows(chain.last))
+        fits = found is not None and len(found.axes[home.axis]) <= 1
+        return found if found is not None and fits else folded(memory)
+
+    def _order_of_rows(self, name: str) -> Axis | None:
+        """The parts of all rows of a concatenation, if it is the gradient of a linear layer's
+        result, in the order in which the layer's operand lies: the gradient of the weight is a sum
+        over the rows of both. None if that is the rows' own order."""
+        for operand in self._summed_with(name):
+            maker = self._links.maker.get(operand.name)
+            if maker is None or maker >= self._build.position:
+                continue
+            view = self._build.folded(operand)
+            width = self._shape(operand.name)[-1]
+            if view.strides is None and rows_in_memory(view) == width:
+                return joined(Part(part.size, part.step // width) for part in view.axes[0])
+        return None
+
+    def _summed_with(self, name: str) -> Iterator[Ref]:
+        """The second operands of products that sum over the rows of a value."""
+        width, waiting = self._shape(name)[-1], [name]
+        while waiting:
+            seen = waiting.pop()
+            for reader in self._links.readers[seen]:
+                node = self._links.nodes[reader]
+                if Reshape.of(node) and self._shape(result(node))[-1:] == (width,):
+                    waiting.append(result(node))
+                turned = Permute.of(node)
+                if turned is not None and turned.order == (1, 0):
+                    yield from self._multiplied(result(node))
+
+    def _multiplied(self, name: str) -> Iterator[Ref]:
+        for reader in self._links.readers[name]:
+            product = MatrixProduct.of(self._links.nodes[reader])
+            if product is not None and product.a.name == name:
+                yield product.b
 
 
-def _in_order(whole: tuple[int, ...], part: Sequence[int], like: Layout) -> Layout:
-    """The layout without gaps of a concatenation in which its axes have the order of a part's."""
-    if like.order == "channels_last":
-        return Layout(like.dtype, "channels_last", whole[1])
-    if like.order != "strided":
-        return Layout(like.dtype)
-    steps, found, step = like.strides(part), [0] * len(whole), 1
-    for axis in sorted(range(len(whole)), key=lambda axis: (steps[axis], -axis)):
-        found[axis] = step
-        step *= whole[axis]
-    return layout_of(like.dtype, whole, found)
-
-
-def _shape_after(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if isinstance(view, Permute):
-        return tuple(shape[axis] for axis in view.order)
-    return tuple(view.shape)
-
-
-def _seen(tensor: Folded, view: View) -> Folded | None:
-    """A view of a tensor, in parts."""
-    if isinstance(view, Permute):
-        return tensor.permuted(view.order)
-    return tensor.reshaped(view.shape)
-
-
-def _seen_before(seen: Folded, view: View, shape: tuple[int, ...]) -> Folded | None:
-    """The tensor of which this is what the view shows. shape: the tensor's."""
-    if isinstance(view, Permute):
-        return seen.permuted([view.order.index(axis) for axis in range(len(shape))])
-    return seen.reshaped(shape)
+def _has_rows(view: Folded, like: Layout, shape: tuple[int, ...]) -> bool:
+    """Whether what lies side by side in a layout does so in a view, too."""
+    pairs = zip(shape, like.strides(shape), view.axes, strict=True)
+    return all(axis[-1].step == 1 for size, step, axis in pairs if size > 1 and step == 1)

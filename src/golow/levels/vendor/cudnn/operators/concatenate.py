@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.gathering import copy
+from golow.levels.vendor.cudnn.indices import divided
 from golow.levels.vendor.cudnn.layouts import Layout, dense, layout_of
-from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.views import View
 from golow.lower.graph import Ref
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
     """Copy each part to its place, unless it lies there: it was written there, or an earlier
-    concatenation of the same parts has copied it. In the layout of the first part."""
+    concatenation of the same parts has copied it. In the layout of the first part, or with its rows
+    in the order in which a product with the whole is summed."""
     name, shape, axis = build.output().name, build.output().shape, arguments.axis
     home = build.wholes.home(name) or Home(name, axis, 0)
     like, start = _layout(build, arguments.parts), home.start
     for part in arguments.parts:
-        view, sizes = build.folded(part), build.value(part).shape
+        view, size = build.folded(part), build.value(part).shape[axis]
         place = Home(home.whole, axis, start)
-        slot = build.wholes.slot(sizes, like, place)
+        slot = build.wholes.slot(size, like, place)
         if not _lies_in(view, slot) and not build.wholes.is_placed(place, part):
-            _copy(build, view, slot)
-        start += sizes[axis]
-    build.define(0, build.wholes.slot(shape, like, home))
+            _copy(build, part, slot)
+        start += size
+    build.fold(build.wholes.slot(shape[axis], like, home))
 
 
 def _layout(build: Builder, parts: Sequence[Ref]) -> Layout:
@@ -44,19 +45,23 @@ def _layout(build: Builder, parts: Sequence[Ref]) -> Layout:
     return Layout(dtype) if strides is None else dense(layout_of(dtype, shape, strides), shape)
 
 
-def _lies_in(view: Folded, slot: Tensor) -> bool:
+def _lies_in(view: Folded, slot: Folded) -> bool:
     """Whether a part was written where it is joined."""
-    here = (view.tensor.buffer, view.tensor.offset) == (slot.buffer, slot.offset)
-    return here and view.axes == folded(slot).axes
+    here = (view.tensor.buffer, view.tensor.offset) == (slot.tensor.buffer, slot.tensor.offset)
+    return here and view.axes == slot.axes
 
 
-def _copy(build: Builder, view: Folded, slot: Tensor) -> None:
-    """Copy a part, seen in the parts of its axes."""
-    sizes = tuple(part.size for part in view.parts)
-    there = folded(slot).reshaped(sizes)
-    assert there is not None and there.strides is not None  # noqa: S101 - each axis has one stride
-    source = View(view.tensor.dtype, tuple(part.step for part in view.parts))
-    copy(build, view.tensor, source, slot, View(slot.dtype, there.strides), sizes)
+def _copy(build: Builder, part: Ref, slot: Folded) -> None:
+    """Copy a part, at indices at which it and its place have strides."""
+    view, shape = build.folded(part), build.value(part).shape
+    indices = divided(shape, {"from": view, "to": slot})
+    if indices is None:
+        view = folded(build.rows(part))
+        indices = divided(shape, {"from": view, "to": slot})
+    assert indices is not None  # noqa: S101 - whole axes can be divided in any way
+    source = View(view.tensor.dtype, indices.strides_of("from"))
+    target = View(slot.tensor.dtype, indices.strides_of("to"))
+    copy(build, view.tensor, source, slot.tensor, target, indices.sizes)
 
 
 def _refuse(arguments: Concatenate, question: Question) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.folding import folded
 from golow.levels.vendor.cudnn.gathering import repeated
-from golow.levels.vendor.cudnn.indices import Indices, indices_for
+from golow.levels.vendor.cudnn.indices import Indices, divided, indices_for
 from golow.levels.vendor.cudnn.indices import whole as whole_indices
 from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused, input_name
 from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory
@@ -41,30 +41,41 @@ def build_fused(build: Builder, arguments: Fused) -> None:
     shape, vectors = build.output().shape, _of_channels(parts)
     wide = [item for name, item in _named(arguments.inputs) if name not in vectors]
     indices = indices_for(build, wide, shape)
-    seen, views, values = inputs_of(build, arguments.inputs, parts, shape, indices)
+    *_, values = inputs_of(build, arguments.inputs, parts, shape, indices)
     statements = [statement(index, part, values) for index, part in enumerate(parts)]
     whole = [item for item in arguments.inputs if item.name not in indices.views]
     layout = _layout(build, whole, shape)
     results: list[Tensor] = []
-    places: list[Tensor] = []
-    written: list[Written] = []
     for index, name in enumerate(arguments.yields):
         made = layout._replace(dtype=_result_type(build, values[name].stored))
-        result = (
-            build.wholes.place(name, shape, dense(made, shape))
-            or _in_place(build, whole, made, results)
-            or build.result(index, made)
-        )
-        base, start = aligned(result)
-        results.append(result)
-        places.append(base)
-        strides = indices.strides(result.layout.strides(shape))
-        written.append(Written(values[name].text, View(result.dtype, strides, start)))
+        there = build.wholes.place(name, shape, dense(made, shape))
+        divides = there and divided(shape, {**indices.views, name: there})
+        if there is not None and divides is not None:
+            indices = divides
+            results.append(there.tensor)
+        else:
+            results.append(_in_place(build, whole, made, results) or build.result(index, made))
+    seen, views, _ = inputs_of(build, arguments.inputs, parts, shape, indices)
+    pairs = list(zip(arguments.yields, results, strict=True))
+    written = [_written(name, result, values[name].text, indices) for name, result in pairs]
     keeps = _keeps(build, arguments, parts, results)
     kernel = fused(statements, views, written, indices.sizes, keeps)
+    places = [aligned(result)[0] for result in results]
     build.kernel(kernel, seen, places, names=tuple(_names(arguments, parts)))
-    for index, result in enumerate(results):
-        build.define(index, result)
+    for index, (name, result) in enumerate(pairs):
+        if name in indices.views:
+            build.fold(indices.views[name], index)
+        else:
+            build.define(index, result)
+
+
+def _written(name: str, result: Tensor, text: str, indices: Indices) -> Written:
+    """Where the kernel stores a value; text: its name there."""
+    if name in indices.views:
+        strides = indices.strides_of(name)
+    else:
+        strides = indices.strides(result.layout.strides(result.shape))
+    return Written(text, View(result.dtype, strides, aligned(result)[1]))
 
 
 def _result_type(build: Builder, stored: str) -> str:
