@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

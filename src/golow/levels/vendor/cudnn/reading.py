@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from golow.levels.vendor.cudnn.current_node import Chain
-from golow.levels.vendor.cudnn.folding import Folded, Part, folded
+from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.steps import Tensor
-from golow.levels.vendor.folding import Axis
+from golow.levels.vendor.folding import Axis, Part
 from golow.lower.operators.permute import Permute
 from golow.lower.ranges import View, shape_after
 

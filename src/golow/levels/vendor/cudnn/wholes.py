@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.folding import Folded, Part, folded
+from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.reading import before_views, seen_first
-from golow.levels.vendor.folding import Axis, joined, rows_in_memory
+from golow.levels.vendor.folding import Axis, Part, joined, rows_in_memory
 from golow.lower.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
-from golow.levels.vendor.cudnn.folding import Folded, Part, of_rows
+from golow.levels.vendor.cudnn.folding import Folded, of_rows
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_in, pitch_of
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
-from golow.levels.vendor.folding import joined, rows_in_memory
+from golow.levels.vendor.folding import Part, joined, rows_in_memory
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
