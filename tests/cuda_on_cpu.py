@@ -30,7 +30,7 @@ Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
     "adaptive_average_pool", "copies", "elements", "fused", "fused_softmax", "layer_norm",
-    "reduction", "rms_norm", "roll",
+    "reduction", "rms_norm", "roll", "softmax",
 }  # fmt: skip
 
 
@@ -175,9 +175,9 @@ def follow(
         values |= _made(node, values)
     named = {name: tensor.detach().numpy() for name, tensor in values.items()}
     for loading in (True, False):
-        unnamed: list[bool] = []  # of a library's call whose result a later node turns and names
+        unnamed: set[str] = set()  # results of a library that a later node turns and names
         for position, node in enumerate(grouped.nodes):
-            done = unnamed
+            done = [name not in unnamed for name in node.references()]
             for step, call in steps[position]:
                 if step.once != loading:
                     continue
@@ -186,7 +186,8 @@ def follow(
                 done = [*done, machine.call(call)]
                 if isinstance(call, FlatCall):
                     _assert_gradients(machine, call, grouped, values)
-            unnamed = [] if builder.defined[position] else done
+            if not builder.defined[position] and not all(done):
+                unnamed |= {value.name for value in node.outputs if value is not None}
             for name, tensor in builder.defined[position]:
                 constant = builder.is_constant(Ref(name=name))
                 if loading > constant or (constant and _is_gone(machine, tensor, loading)):

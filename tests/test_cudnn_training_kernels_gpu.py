@@ -42,7 +42,7 @@ def test_softmax(gpu: Any, dtype: str, logarithm: bool, rows_columns: tuple[int,
     assert_close(found, y, slack=16)
     gradient = drawn(*rows_columns, seed=1)
     (dx,) = torch.autograd.grad(y, exact, gradient.double())
-    backward = softmax.backward_kernel(dtype, *rows_columns, logarithm)
+    backward = softmax.backward_kernel(("float32", "float32", dtype), *rows_columns, logarithm)
     assert_close(result(gpu, backward, [gradient, found], x, dtype), dx, slack=64)
 
 

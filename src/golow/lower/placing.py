@@ -5,21 +5,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from golow.lower.graph import Graph, Node
+from golow.lower.graph import Graph
+from golow.lower.operator import is_view, record_of
+from golow.lower.operators.attention import AttentionBackward
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.fused import Fused
+from golow.lower.operators.permute import Permute
+from golow.lower.operators.reshape import Reshape
+from golow.lower.ranges import View
 from golow.lower.rewriting import Links, result
 
 # Nodes between a part and the concatenation, whose whole memory the part would hold until then.
+# Views among them do not count.
 NEAR = 12
+# What writes its results with any strides.
+WRITERS = (Fused.op(), AttentionBackward.op())
 
 
 class Home(NamedTuple):
-    """A place in another value's memory: from this index on, along an axis."""
+    """A place in another value's memory: from this index on, along an axis. views: of the value,
+    one after the other, of which the last one lies there."""
 
     whole: str
     axis: int
     start: int
+    views: tuple[View, ...] = ()
 
 
 def homes(graph: Graph) -> dict[str, Home]:
@@ -60,16 +70,31 @@ def _range(operator: Concatenate, whole: str, later: Concatenate, links: Links) 
 def _give_parts(
     found: dict[str, Home], links: Links, position: int, name: str, operator: Concatenate
 ) -> None:
-    """Give every group of functions that is one of the parts its place."""
+    """Give every part its place, if it is a view of what may be written there."""
     outer = found.get(name, Home(name, operator.axis, 0))
     start = outer.start
     for part in operator.parts:
-        maker = links.maker.get(part.name)
-        if maker is not None and _may_lie(links, links.nodes[maker], part.name, position - maker):
-            found[part.name] = Home(outer.whole, operator.axis, start)
+        made, views = _made_from(links, part.name)
+        maker = links.maker.get(made)
+        if maker is not None and _may_lie(links, maker, made, position):
+            found[made] = Home(outer.whole, operator.axis, start, views)
         start += links.values[part.name].shape[operator.axis]
 
 
-def _may_lie(links: Links, maker: Node, name: str, distance: int) -> bool:
-    """Whether a part can be written where it will be joined."""
-    return Fused.of(maker) is not None and distance <= NEAR and name not in links.returned
+def _made_from(links: Links, name: str) -> tuple[str, tuple[View, ...]]:
+    """What a value is a view of, and the views."""
+    views: list[View] = []
+    while (maker := links.maker.get(name)) is not None:
+        view = record_of(links.nodes[maker])
+        if not isinstance(view, Reshape | Permute):
+            break
+        views.append(view)
+        name = view.x.name
+    return name, tuple(reversed(views))
+
+
+def _may_lie(links: Links, maker: int, name: str, joined: int) -> bool:
+    """Whether what a node makes can be written where it will be joined."""
+    between = sum(not is_view(node) for node in links.nodes[maker:joined])
+    near = links.nodes[maker].op in WRITERS and between <= NEAR
+    return near and name not in links.returned

@@ -17,7 +17,7 @@ from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reshape import Reshape
-from golow.lower.operators.softmax import Softmax
+from golow.lower.operators.softmax import Softmax, SoftmaxBackward
 from golow.lower.rewriting import Links, absorbing, result, rewritten, with_names
 
 MOST_COLUMNS = 1024  # a row that a warp holds in its registers
@@ -135,10 +135,14 @@ def compute_within_softmax(graph: Graph) -> Graph:
 
 
 def _is_read_by_products(links: Links, name: str) -> bool:
-    """Whether all that read the value, or a view of it, are matrix products."""
+    """Whether all that read the value, or a view of it, are matrix products, and perhaps the
+    gradient of softmax, which then has the weights that the products had."""
     readers = [links.nodes[reader] for reader in links.readers[name]]
-    return name not in links.returned and all(
-        node.op == MatrixProduct.op()
-        or (is_view(node) and _is_read_by_products(links, result(node)))
-        for node in readers
+    views = [node for node in readers if is_view(node)]
+    others = {node.op for node in readers if not is_view(node)}
+    products = name not in links.returned and others <= {MatrixProduct.op(), SoftmaxBackward.op()}
+    return (
+        products
+        and all(_is_read_by_products(links, result(view)) for view in views)
+        and (bool(views) or MatrixProduct.op() in others)
     )

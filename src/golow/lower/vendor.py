@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from golow.lower.canonical import canonicalise
+from golow.lower.cut_padding import cut_before_padding
 from golow.lower.decomposition import decompose
 from golow.lower.folding import fold_batch_norm, trim_kernels
 from golow.lower.functional import make_functional
@@ -16,7 +17,9 @@ from golow.lower.fusion import (
     fuse_padding,
     fuse_residual,
 )
+from golow.lower.joined_views import join_as_read
 from golow.lower.merging import merge_equal_nodes
+from golow.lower.padded_sums import join_padded_parts
 from golow.lower.passes import Pass, eliminate_dead_code
 from golow.lower.products import join_rows
 from golow.lower.recurrences import unfold_recurrences
@@ -24,6 +27,14 @@ from golow.lower.strided import stride_over_whole_memory
 from golow.lower.training import name_global_pooling, take_gradients_from_results
 from golow.lower.updating import append_update
 from golow.record import Mode, Optimizer
+
+# Padding that only a cut or a sum undoes again.
+PADDING: tuple[Pass, ...] = (
+    cut_before_padding,
+    eliminate_dead_code,
+    join_padded_parts,
+    join_as_read,
+)
 
 # From ATen's calls, which may change values in place, to the vocabulary, which does not.
 CANONICAL: tuple[Pass, ...] = (
@@ -49,6 +60,7 @@ def vendor_passes(
             recurrences,
             *CANONICAL,
             drop_conversions,
+            *PADDING,
             fuse_padding,
             fold_batch_norm,
             fuse_residual,
@@ -64,6 +76,7 @@ def vendor_passes(
         recurrences,
         *CANONICAL,
         drop_conversions,
+        *PADDING,
         fuse_padding,
         name_global_pooling,
         take_gradients_from_results,

@@ -39,13 +39,14 @@ from golow.levels.vendor.cudnn.steps import (
 )
 from golow.levels.vendor.cudnn.training_state import TrainingState, grouped
 from golow.levels.vendor.cudnn.updating import Updating
+from golow.levels.vendor.cudnn.wholes import Wholes
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
 from golow.lower.lifetimes import same_elements, share_memory, state_outputs
 from golow.lower.moving import SCRATCH
 from golow.lower.operator import Operator, record_of
-from golow.lower.placing import Home, homes
+from golow.lower.placing import homes
 from golow.lower.plan import Buffer, Place, make_plan
 
 if TYPE_CHECKING:
@@ -74,11 +75,10 @@ class Builder(StepList, CurrentNode):
         self.updating = Updating()
         self.counters, self.counted = counters(graph), set[int]()
         self._inputs: dict[tuple[str, str], Tensor] = {}
-        self._homes = homes(graph)
-        for name, home in self._homes.items():
+        joined = homes(graph)
+        for name, home in joined.items():
             share_memory(self._groups, self._last_reads, name, home.whole)
-        self._wholes: dict[str, Tensor] = {}
-        self._placed: set[tuple[Home, str]] = set()
+        self.wholes = Wholes(self, joined)
         self._state_of = state_outputs(graph)
         self._trained = {item.target for item in graph.outputs if item.kind == "gradient"}
         gradients = [item for item in graph.outputs if item.kind == "gradient"]
@@ -196,34 +196,6 @@ class Builder(StepList, CurrentNode):
         self._buffers.append(Buffer(name, layout.bytes(shape), place))
         return Tensor(len(self._buffers) - 1, tuple(shape), layout)
 
-    def slot(self, shape: Sequence[int], like: Layout, home: Home) -> Tensor:
-        """Return a place in the memory of a concatenation, which is allocated in that layout for
-        the first of its parts."""
-        if home.whole not in self._wholes:
-            whole = self._all_values[home.whole]
-            image = like.order == "channels_last"
-            order = Layout(like.dtype, "channels_last", whole.shape[1]) if image else Layout("")
-            layout = order._replace(dtype=like.dtype)
-            self._wholes[home.whole] = self.new(home.whole, whole.shape, layout)
-        tensor = self._wholes[home.whole]
-        strides = tensor.layout.strides(tensor.shape)
-        offset = home.start * strides[home.axis] * ITEM_BYTES[tensor.dtype]
-        seen = layout_of(tensor.dtype, shape, strides)
-        return Tensor(tensor.buffer, tuple(shape), seen, tensor.offset + offset)
-
-    def is_placed(self, place: Home, part: Ref) -> bool:
-        """Whether an earlier concatenation has copied this part there; from now on one has."""
-        known = (place, part.name) in self._placed
-        self._placed.add((place, part.name))
-        return known
-
-    def home(self, name: str) -> Home | None:
-        """Return the place of a value in the memory of a concatenation, if it has one."""
-        home = None if name in self._gradient_of else self._homes.get(name)
-        if home is not None and name in self._same and home.whole not in self._same:
-            return None  # that memory is free between iterations
-        return home
-
     def bytes_of(self, tensor: Tensor) -> int:
         """Return how much of the tensor a step reads or writes: of all batches, one."""
         batches = self._batches if self._buffers[tensor.buffer].place == "input" else 1
@@ -263,20 +235,24 @@ class Builder(StepList, CurrentNode):
         """Return a value as it was made, in the parts of its axes."""
         return self._folded.get(reference.name) or folded(self.view(reference))
 
-    def fold(self, view: Folded) -> None:
-        """Define the current node's value as a view. It is copied if a reader needs one stride for
-        each axis and it has none, and if training changes its memory."""
-        value, strides = self.output(), view.strides
+    def fold(self, view: Folded, index: int = 0) -> None:
+        """Define the current node's value of that index as a view. It is copied if a reader needs
+        one stride for each axis and it has none, and if training changes its memory."""
+        value, strides = self.output(index), view.strides
         tensor = view.tensor
         if strides is not None:
             layout = layout_of(tensor.dtype, value.shape, strides)
-            self.define(0, tensor._replace(shape=value.shape, layout=layout))
+            self.define(index, tensor._replace(shape=value.shape, layout=layout))
         else:
             self._folded[value.name] = view
         if self._buffers[tensor.buffer].place in ("state", "counter"):
             made = self.view(Ref(name=value.name))
             if made.buffer == tensor.buffer:
-                self.define(0, self.copied(made, dense(made.layout, made.shape)))
+                self.define(index, self.copied(made, dense(made.layout, made.shape)))
+
+    def replace(self, reference: Ref, copy: Folded) -> None:
+        """Let a view that was not copied so far be this copy from now on."""
+        self._folded[reference.name] = copy
 
     def _unfold(self, reference: Ref) -> None:
         view = self._folded.pop(reference.name, None)
@@ -321,6 +297,10 @@ class Builder(StepList, CurrentNode):
     def is_gradient(self, name: str) -> bool:
         """Whether the value, or a view of it, is the gradient of a parameter."""
         return name in self._gradients
+
+    def has_gradient(self, name: str) -> bool:
+        """Whether the value lies where the plan keeps the gradient of a parameter."""
+        return name in self._gradient_of
 
     def number(self, value: float) -> Tensor:
         """Return a float32 constant in GPU memory."""

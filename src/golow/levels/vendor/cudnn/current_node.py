@@ -3,19 +3,31 @@ given to them."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, Ref, Value
 from golow.lower.lifetimes import last_reads
 from golow.lower.operator import Operator, record_of
+from golow.lower.operators.permute import Permute
+from golow.lower.operators.reshape import Reshape
 from golow.lower.products import read_by
-from golow.lower.rewriting import Links
+from golow.lower.ranges import View
+from golow.lower.rewriting import Links, result
 from golow.record import Unsupported
 
 LEVEL = "cudnn"
 
 Note = TypeVar("Note")
+
+
+class Chain(NamedTuple):
+    """A value's shape, the views of which each alone reads the one before, and the last one's name
+    (the value's own, without views)."""
+
+    shape: tuple[int, ...]
+    views: tuple[View, ...]
+    last: str
 
 
 class CurrentNode:
@@ -69,6 +81,20 @@ class CurrentNode:
         """What alone reads the current node's value, through views; None if several do."""
         found = read_by(self._links, self.output().name)
         return None if found is None else record_of(self.graph.nodes[found])
+
+    def read_through(self, name: str) -> Chain:
+        """Return the reshapes and permutations after a value that leave its last axis the last one,
+        as long as one node alone reads each of them."""
+        shape, views = self._all_values[name].shape, list[View]()
+        while (reader := self._links.only_reader(name)) is not None:
+            view = record_of(self.graph.nodes[reader])
+            if isinstance(view, Permute) and view.order[-1:] != (len(view.order) - 1,):
+                break
+            if not isinstance(view, Reshape | Permute):
+                break
+            views.append(view)
+            name = result(self.graph.nodes[reader])
+        return Chain(shape, tuple(views), name)
 
     def is_input(self, reference: Ref) -> bool:
         """Whether the value is an input of the model."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.layouts import Layout, layout_of
@@ -20,12 +19,13 @@ ALIGNED = 8  # elements: a row of a head begins at a multiple of 16 bytes
 
 
 def attention(build: Builder, arguments: Attention) -> None:
-    """The result lies as [B, L, H, D], in the order in which the next layer joins the heads."""
+    """The result lies as [B, L, H, D] or [L, B, H, D], in the order in which the next layer joins
+    the heads, with its rows in the order of the query's."""
     query, key, value = (
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
     added = _added(build, arguments.added)
-    output = _joined(build, 0, (*query.shape[:3], value.shape[3]))
+    output = _joined(build, 0, query, value.shape[3])
     written, keeps = [output], build.is_read(1)
     if keeps:
         written.append(build.result(1, Layout("float32")))
@@ -46,13 +46,14 @@ def attention(build: Builder, arguments: Attention) -> None:
 
 
 def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
-    """All three gradients at once."""
+    """All three gradients at once, each with its rows in the order of what it is the gradient of.
+    They are written where they will be joined, as those of three slices of one layer's result."""
     query, key, value = (
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
     output, gradient = _heads(build, arguments.output), _heads(build, arguments.gradient)
     logarithm, added = build.rows(arguments.logarithm), _added(build, arguments.added)
-    made = [_joined(build, i, t.shape) for i, t in enumerate((query, key, value))]
+    made = [_joined(build, i, t, t.shape[3]) for i, t in enumerate((query, key, value))]
     problem = AttentionProblem(
         query=_placed(query),
         key=_placed(key),
@@ -85,19 +86,35 @@ def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
 def _heads(build: Builder, reference: Ref) -> Tensor:
     """The value as it lies, if a head's rows are contiguous and aligned, else a copy."""
     tensor, dtype = build.view(reference), build.types.computed
-    *outer, last = tensor.layout.strides(tensor.shape)
-    steps = [step for size, step in zip(tensor.shape, outer, strict=False) if size > 1]
-    fits = last == 1 and all(step and step % ALIGNED == 0 for step in steps)
-    if tensor.dtype == dtype and fits and tensor.offset % (2 * ALIGNED) == 0:
+    if tensor.dtype == dtype and _has_rows(tensor):
         return tensor
     return build.wanted(reference, Layout(dtype))
 
 
-def _joined(build: Builder, index: int, shape: Sequence[int]) -> Tensor:
-    """Memory for a result [B, H, L, D] in which each row's heads lie side by side."""
-    images, heads, length, width = shape
-    strides = (length * heads * width, width, heads * width, 1)
-    layout = layout_of(build.types.computed, (images, heads, length, width), strides)
+def _has_rows(tensor: Tensor) -> bool:
+    """Whether a head's rows are contiguous and aligned."""
+    *outer, last = tensor.layout.strides(tensor.shape)
+    steps = [step for size, step in zip(tensor.shape, outer, strict=False) if size > 1]
+    fits = last == 1 and all(step and step % ALIGNED == 0 for step in steps)
+    return fits and tensor.offset % (2 * ALIGNED) == 0
+
+
+def _joined(build: Builder, index: int, like: Tensor, width: int) -> Tensor:
+    """Memory for a result [B, H, L, width] in which each row's heads lie side by side, and rows in
+    the order of another tensor's: of one image together, or of one position."""
+    images, heads, length, _ = shape = (*like.shape[:3], width)
+    steps = like.layout.strides(like.shape)
+    apart = images > 1 and length > 1 and steps[0] < steps[2]
+    row, image = (images, 1) if apart else (1, length)
+    strides = (image * heads * width, width, row * heads * width, 1)
+    layout = layout_of(build.types.computed, shape, strides)
+    if build.is_read(index):
+        view = build.wholes.place(build.output(index).name, shape, layout)
+        if view is not None and view.strides is not None:
+            there = layout_of(view.tensor.dtype, shape, view.strides)
+            tensor = view.tensor._replace(shape=shape, layout=there)
+            if _has_rows(tensor):
+                return tensor
     return build.new(f"{build.node.name}.{index}", shape, layout)
 
 

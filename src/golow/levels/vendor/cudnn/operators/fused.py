@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from golow.levels.vendor.cudnn.folding import folded
 from golow.levels.vendor.cudnn.gathering import repeated
+from golow.levels.vendor.cudnn.indices import Indices, divided, indices_for
+from golow.levels.vendor.cudnn.indices import whole as whole_indices
 from golow.levels.vendor.cudnn.kernels.fused import Statement, Written, fused, input_name
 from golow.levels.vendor.cudnn.layouts import Layout, dense, fills_memory
 from golow.levels.vendor.cudnn.operators.pointwise import (
@@ -35,29 +38,44 @@ VECTOR = Layout("float32")
 def build_fused(build: Builder, arguments: Fused) -> None:
     """Add one kernel. It reads views as they are, and writes in the layout of what it reads."""
     parts = list(arguments.parts)
-    shape = build.output().shape
-    seen, views, values = inputs_of(build, arguments.inputs, parts, shape)
+    shape, vectors = build.output().shape, _of_channels(parts)
+    wide = [item for name, item in _named(arguments.inputs) if name not in vectors]
+    indices = indices_for(build, wide, shape)
+    *_, values = inputs_of(build, arguments.inputs, parts, shape, indices)
     statements = [statement(index, part, values) for index, part in enumerate(parts)]
-    layout = _layout(build, arguments, shape)
+    whole = [item for item in arguments.inputs if item.name not in indices.views]
+    layout = _layout(build, whole, shape)
     results: list[Tensor] = []
-    places: list[Tensor] = []
-    written: list[Written] = []
     for index, name in enumerate(arguments.yields):
         made = layout._replace(dtype=_result_type(build, values[name].stored))
-        home = build.home(name)
-        if home is not None:
-            result = build.slot(shape, made, home)
+        there = build.wholes.place(name, shape, dense(made, shape))
+        divides = there and divided(shape, {**indices.views, name: there})
+        if there is not None and divides is not None:
+            indices = divides
+            results.append(there.tensor)
         else:
-            result = _in_place(build, arguments, made, results) or build.result(index, made)
-        base, start = aligned(result)
-        results.append(result)
-        places.append(base)
-        strides = result.layout.strides(shape)
-        written.append(Written(values[name].text, View(result.dtype, strides, start)))
-    kernel = fused(statements, views, written, shape, _keeps(build, arguments, parts, results))
+            results.append(_in_place(build, whole, made, results) or build.result(index, made))
+    seen, views, _ = inputs_of(build, arguments.inputs, parts, shape, indices)
+    pairs = list(zip(arguments.yields, results, strict=True))
+    written = [_written(name, result, values[name].text, indices) for name, result in pairs]
+    keeps = _keeps(build, arguments, parts, results)
+    kernel = fused(statements, views, written, indices.sizes, keeps)
+    places = [aligned(result)[0] for result in results]
     build.kernel(kernel, seen, places, names=tuple(_names(arguments, parts)))
-    for index, result in enumerate(results):
-        build.define(index, result)
+    for index, (name, result) in enumerate(pairs):
+        if name in indices.views:
+            build.fold(indices.views[name], index)
+        else:
+            build.define(index, result)
+
+
+def _written(name: str, result: Tensor, text: str, indices: Indices) -> Written:
+    """Where the kernel stores a value; text: its name there."""
+    if name in indices.views:
+        strides = indices.strides_of(name)
+    else:
+        strides = indices.strides(result.layout.strides(result.shape))
+    return Written(text, View(result.dtype, strides, aligned(result)[1]))
 
 
 def _result_type(build: Builder, stored: str) -> str:
@@ -67,26 +85,40 @@ def _result_type(build: Builder, stored: str) -> str:
 
 
 def inputs_of(
-    build: Builder, inputs: Sequence[Ref], parts: Sequence[Node], shape: tuple[int, ...]
+    build: Builder,
+    inputs: Sequence[Ref],
+    parts: Sequence[Node],
+    shape: tuple[int, ...],
+    indices: Indices | None = None,
 ) -> tuple[list[Tensor], list[View], dict[str, Name]]:
     """What a kernel reads at the indices of this shape, as it lies: the tensors, how they are seen,
     and their names in the program."""
-    vectors = _of_channels(parts)
+    vectors, indices = _of_channels(parts), indices or whole_indices(shape)
     seen: list[Tensor] = []
     views: list[View] = []
     values: dict[str, Name] = {}
-    for index, reference in enumerate(inputs):
-        name = group.input_name(index)
-        tensor = (
-            build.wanted(reference, VECTOR) if name in vectors else _as_it_lies(build, reference)
-        )
+    for name, reference in _named(inputs):
+        if reference.name in indices.views:
+            tensor = indices.views[reference.name].tensor
+            strides = indices.strides_of(reference.name)
+        elif name in vectors:
+            tensor = build.wanted(reference, VECTOR)
+            strides = repeated(tensor, shape[:2]).strides
+            strides = indices.strides((*strides, *[0] * (len(shape) - len(strides))))
+        else:
+            tensor = _as_it_lies(build, reference)
+            strides = indices.strides(repeated(tensor, shape).strides)
         base, start = aligned(tensor)
-        strides = repeated(tensor, shape[:2] if name in vectors else shape).strides
-        strides = (*strides, *[0] * (len(shape) - len(strides)))
-        seen.append(base)
         views.append(View(tensor.dtype, strides, start))
-        values[name] = Name(input_name(index), build.value(reference).dtype, tensor.dtype)
+        values[name] = Name(input_name(len(seen)), build.value(reference).dtype, tensor.dtype)
+        seen.append(base)
     return seen, views, values
+
+
+def _named(inputs: Sequence[Ref]) -> Iterator[tuple[str, Ref]]:
+    """What a kernel reads, with its names in the program."""
+    for index, reference in enumerate(inputs):
+        yield group.input_name(index), reference
 
 
 def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
@@ -124,13 +156,13 @@ def _of_channels(parts: Sequence[Node]) -> set[str]:
     return {reference.name for reference in found if reference is not None}
 
 
-def _layout(build: Builder, arguments: Fused, shape: tuple[int, ...]) -> Layout:
+def _layout(build: Builder, inputs: Sequence[Ref], shape: tuple[int, ...]) -> Layout:
     """The layout of most inputs of the results' shape, so that they are read side by side."""
 
     def order(layout: Layout) -> Layout:
         return layout if fills_memory(layout, shape) else dense(layout, shape)
 
-    made = [build.view(reference) for reference in arguments.inputs]
+    made = [build.view(reference) for reference in inputs]
     wide = [order(t.layout) for t in made if t.shape == shape and t.dtype in FLOATING]
     wide = wide or [order(t.layout) for t in made if t.shape == shape]
     orders = [layout._replace(dtype="", channels=0) for layout in wide]
@@ -141,10 +173,10 @@ def _layout(build: Builder, arguments: Fused, shape: tuple[int, ...]) -> Layout:
 
 
 def _in_place(
-    build: Builder, arguments: Fused, layout: Layout, taken: Sequence[Tensor]
+    build: Builder, inputs: Sequence[Ref], layout: Layout, taken: Sequence[Tensor]
 ) -> Tensor | None:
     """The memory of an input that nothing reads afterwards, if it is seen as the result is."""
-    for reference in arguments.inputs:
+    for reference in inputs:
         tensor = build.view(reference)
         alike = tensor.shape == build.output().shape and tensor.layout == layout
         alike = alike and fills_memory(tensor.layout, tensor.shape) and tensor.offset == 0
@@ -166,7 +198,7 @@ def _keeps(
     condition, kept = (
         names.index(item.name) if isinstance(item, Ref) else None for item in function.operands[:2]
     )
-    stays = kept is not None and build.view(arguments.inputs[kept]) == results[0]
+    stays = kept is not None and build.folded(arguments.inputs[kept]) == folded(results[0])
     return condition if stays else None
 
 

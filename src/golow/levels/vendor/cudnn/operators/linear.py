@@ -10,15 +10,19 @@ from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.vendor.cudnn.elementwise import activated
 from golow.levels.vendor.cudnn.epilogue import activating
 from golow.levels.vendor.cudnn.folding import Folded, folded, of_rows
+from golow.levels.vendor.cudnn.gathering import copy
+from golow.levels.vendor.cudnn.indices import divided
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
 from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.reading import seen_first
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.folding import rows_in_memory
 from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
+from golow.levels.vendor.views import View
 from golow.lower.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
@@ -32,7 +36,8 @@ EACH = 8  # outputs of a product are a multiple of it where they can be
 
 def linear(build: Builder, arguments: Linear) -> None:
     """Add one product with bias, residual and relu; leading dimensions of x count as rows. It does
-    not depend on their order: rows that lie one after the other are taken as they lie."""
+    not depend on their order: rows that lie one after the other are taken as they lie, and what is
+    copied in any case is copied in the order in which the result is read."""
     shape, layout = build.output().shape, Layout(build.types.computed)
     outputs, features = build.value(arguments.weight).shape
     clip = clip_of(arguments.activation)
@@ -51,7 +56,10 @@ def linear(build: Builder, arguments: Linear) -> None:
         alignment=TENSOR_ALIGNMENT,
         d=CONTIGUOUS if pitch == outputs else Strides(row=pitch),
     )
-    view = None if problem.residual else _as_it_lies(build, arguments.x, layout)
+    view = None
+    if not problem.residual:
+        _copy_in_order(build, arguments.x, layout)
+        view = _as_it_lies(build, arguments.x, layout)
     if view is None and pitch != outputs:
         view = folded(build.wanted(arguments.x, layout))
     x = build.wanted(arguments.x, layout) if view is None else view.tensor
@@ -116,6 +124,27 @@ def _as_it_lies(build: Builder, x: Ref, layout: Layout) -> Folded | None:
     tensor, features = view.tensor, build.value(x).shape[-1]
     fits = tensor.dtype == layout.dtype and is_aligned(tensor)
     return view if fits and rows_in_memory(view) == features else None
+
+
+def _copy_in_order(build: Builder, x: Ref, layout: Layout) -> None:
+    """Copy an operand whose rows do not lie one after the other, with its rows in the order in
+    which the result is read through views, if that is another one than theirs."""
+    view, shape, output = build.folded(x), build.value(x).shape, build.output()
+    copied = view.strides is None and rows_in_memory(view) is None
+    if not copied or view.tensor.dtype != layout.dtype or 1 in (shape[-1], output.shape[-1]):
+        return
+    chain = build.read_through(output.name)
+    wanted = seen_first(Tensor(view.tensor.buffer, output.shape, layout), chain)
+    if wanted is None or wanted.strides is not None or rows_in_memory(wanted) != output.shape[-1]:
+        return
+    there = of_rows(wanted, wanted.tensor._replace(shape=shape), output.shape[-1], shape[-1])
+    indices = divided(shape, {"from": view, "to": there})
+    if indices is not None:
+        made = build.new(x.name, shape, layout)
+        source = View(view.tensor.dtype, indices.strides_of("from"))
+        target = View(layout.dtype, indices.strides_of("to"))
+        copy(build, view.tensor, source, made, target, indices.sizes, "reshape")
+        build.replace(x, there._replace(tensor=made))
 
 
 def _divided(

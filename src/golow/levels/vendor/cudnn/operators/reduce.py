@@ -10,9 +10,12 @@ from golow.levels.vendor.cudnn.kernels.lines import fold
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.refusing import beyond_kernel
+from golow.levels.vendor.cudnn.steps import is_aligned
 from golow.levels.vendor.cudnn.sums import add_up
+from golow.levels.vendor.folding import rows_in_memory
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
+from golow.lower.graph import Ref
 from golow.lower.operators.reduce import Reduce
 
 if TYPE_CHECKING:
@@ -23,11 +26,17 @@ PIXELS, ALL_BUT_CHANNELS = (2, 3), (0, 2, 3)  # of an image
 
 
 def reduce(build: Builder, arguments: Reduce) -> None:
-    """Over adjacent axes in memory order; for images also over all axes except the channels."""
-    tensor, shape = build.tensor(arguments.x), build.value(arguments.x).shape
+    """Over adjacent axes in memory order; for images also over all axes except the channels. Over
+    all axes but the last one as rows lie, whose order does not matter."""
+    shape = build.value(arguments.x).shape
     if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
         _folded(build, arguments)
         return
+    if arguments.axes == tuple(range(len(shape) - 1)) and _lie_as_rows(build, arguments.x):
+        tensor, sizes = build.folded(arguments.x).tensor, (1, math.prod(shape[:-1]), shape[-1])
+        add_up(build, tensor, sizes, 0, 1 / sizes[1] if arguments.function == "mean" else 1.0)
+        return
+    tensor = build.tensor(arguments.x)
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
         tensor = build.image(arguments.x)
         sizes = (1, math.prod(shape) // shape[1], shape[1])
@@ -41,6 +50,12 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         tensor = build.rows(arguments.x)
         sizes = _around(shape, arguments.axes)
     add_up(build, tensor, sizes, 0, 1 / sizes[1] if arguments.function == "mean" else 1.0)
+
+
+def _lie_as_rows(build: Builder, x: Ref) -> bool:
+    """Whether the rows of the last axis lie one after the other, in any order."""
+    view = build.folded(x)
+    return is_aligned(view.tensor) and rows_in_memory(view) == build.value(x).shape[-1]
 
 
 def _folded(build: Builder, arguments: Reduce) -> None:

@@ -32,14 +32,35 @@ __global__ void softmax_held(const T* x, float* y, int rows, int columns) {
 }
 
 // softmax: dx = y * (g - sum g y);  log softmax: dx = g - exp(y) * sum g
-template <typename T, int THREADS, bool LOGARITHM>
-__global__ void softmax_backward(const float* gradient, const float* result, T* dx, int columns) {
+template <bool LOGARITHM>
+__device__ float of_argument(float g, float y, float sum) {
+  return LOGARITHM ? g - expf(y) * sum : y * (g - sum);
+}
+
+template <typename G, typename Y, typename T, int THREADS, bool LOGARITHM>
+__global__ void softmax_backward(const G* gradient, const Y* result, T* dx, int columns) {
   const size_t start = static_cast<size_t>(blockIdx.x) * columns;
-  const float *g = gradient + start, *y = result + start;
+  const auto g = [=](int i) { return static_cast<float>(gradient[start + i]); };
+  const auto y = [=](int i) { return static_cast<float>(result[start + i]); };
   float sum = 0;
-  for (int i = threadIdx.x; i < columns; i += THREADS) sum += LOGARITHM ? g[i] : g[i] * y[i];
+  for (int i = threadIdx.x; i < columns; i += THREADS) sum += LOGARITHM ? g(i) : g(i) * y(i);
   sum = reduce<THREADS>(sum, Sum());
-  for (int i = threadIdx.x; i < columns; i += THREADS) {
-    dx[start + i] = static_cast<T>(LOGARITHM ? g[i] - expf(y[i]) * sum : y[i] * (g[i] - sum));
-  }
+  for (int i = threadIdx.x; i < columns; i += THREADS)
+    dx[start + i] = static_cast<T>(of_argument<LOGARITHM>(g(i), y(i), sum));
+}
+
+template <typename G, typename Y, typename T, int V, int LANES, int ITEMS, bool LOGARITHM>
+__global__ void softmax_backward_held(const G* gradient, const Y* result, T* dx, int rows,
+                                      int columns) {
+  Held<V, LANES, ITEMS> g, y;
+  const size_t start = static_cast<size_t>(g.row(rows)) * columns;
+  g.read(gradient + start, columns);
+  y.read(result + start, columns);
+  const float sum = g.combined(columns, 0.0f, Sum(), [&](float value, int k, int v) {
+    return LOGARITHM ? value : value * y.item[k][v];
+  });
+  g.apply(columns, [&](float value, int k, int v, int) {
+    return of_argument<LOGARITHM>(value, y.item[k][v], sum);
+  });
+  g.write(dx + start, columns);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,26 +43,24 @@ def softmax(build: Builder, arguments: Softmax) -> None:
 
 
 def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
-    """The gradient of the argument, in the type of activations."""
+    """The gradient of the argument, in the type of activations; both operands in their own."""
     shape, axis = build.value(arguments.result).shape, arguments.axis
+    rows, columns, dtype = math.prod(shape) // shape[axis], shape[axis], build.types.computed
     if not _is_contiguous(shape, axis):
-        given = [
-            axis_last(build, build.wanted(item, Layout("float32")), axis)
+        outer, y = (
+            axis_last(build, build.rows(item), axis)
             for item in (arguments.gradient, arguments.result)
-        ]
-        rows, columns = math.prod(shape) // shape[axis], shape[axis]
-        dtype = build.types.computed
-        turned = build.new(f"{build.node.name}.gradient", given[0].shape, Layout(dtype))
-        build.kernel(backward_kernel(dtype, rows, columns, arguments.log), given, [turned])
+        )
+        turned = build.new(f"{build.node.name}.gradient", outer.shape, Layout(dtype))
+    else:
+        outer, y = (_lines(build, item, axis)[0] for item in (arguments.gradient, arguments.result))
+        turned = build.new(build.output().name, y.shape, y.layout._replace(dtype=dtype))
+    types = (outer.dtype, y.dtype, dtype)
+    build.kernel(backward_kernel(types, rows, columns, arguments.log), [outer, y], [turned])
+    if _is_contiguous(shape, axis):
+        build.define(0, turned)
+    else:
         _turn_back(build, turned, axis)
-        return
-    y, rows, columns = _lines(build, arguments.result, arguments.axis)
-    outer = build.wanted(arguments.gradient, y.layout)
-    layout = y.layout._replace(dtype=build.types.computed)
-    result = build.new(build.output().name, y.shape, layout)
-    kernel = backward_kernel(result.dtype, rows, columns, arguments.log)
-    build.kernel(kernel, [outer, y], [result])
-    build.define(0, result)
 
 
 def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]:
@@ -94,28 +93,39 @@ def forward_kernel(source: str, rows: int, columns: int, logarithm: bool) -> Ker
     """Pointers: x [rows, columns] of ``source`` -> y of float32; ``logarithm``: log softmax."""
     group = group_for(columns, source)
     if group is None:
-        return _of_rows("softmax", source, rows, columns, logarithm)
-    _require(source, rows, columns)
+        return _of_rows("softmax", [source], rows, columns, logarithm)
+    _require([source], rows, columns)
     expression = f"softmax_held<{C_TYPES[source]}, {group}, {str(logarithm).lower()}>"
     grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
     return Kernel(FILE, expression, grid, block, (np.int32(rows), np.int32(columns)), code=ROWS)
 
 
-def backward_kernel(dtype: str, rows: int, columns: int, logarithm: bool) -> Kernel:
-    """Pointers: gradient and result [rows, columns] (float32) -> dx of ``dtype``."""
-    return _of_rows("softmax_backward", dtype, rows, columns, logarithm)
+def backward_kernel(
+    types: tuple[str, str, str], rows: int, columns: int, logarithm: bool
+) -> Kernel:
+    """Pointers: gradient and result [rows, columns] -> dx. types: of all three, in this order."""
+    group = group_for(columns, *types)
+    if group is None:
+        return _of_rows("softmax_backward", types, rows, columns, logarithm)
+    _require(types, rows, columns)
+    arguments = ", ".join((*(C_TYPES[dtype] for dtype in types), str(group)))
+    expression = f"softmax_backward_held<{arguments}, {str(logarithm).lower()}>"
+    grid, block = (group.blocks(rows), 1, 1), (GROUPED_THREADS, 1, 1)
+    return Kernel(FILE, expression, grid, block, (np.int32(rows), np.int32(columns)), code=ROWS)
 
 
-def _of_rows(name: str, dtype: str, rows: int, columns: int, logarithm: bool) -> Kernel:
-    _require(dtype, rows, columns)
+def _of_rows(name: str, types: Sequence[str], rows: int, columns: int, logarithm: bool) -> Kernel:
+    _require(types, rows, columns)
     threads = threads_for(columns)
-    expression = f"{name}<{C_TYPES[dtype]}, {threads}, {str(logarithm).lower()}>"
+    arguments = ", ".join(C_TYPES[dtype] for dtype in types)
+    expression = f"{name}<{arguments}, {threads}, {str(logarithm).lower()}>"
     scalars = (np.int32(columns),)
     return Kernel(FILE, expression, (rows, 1, 1), (threads, 1, 1), scalars, code=ROWS)
 
 
-def _require(dtype: str, rows: int, columns: int) -> None:
-    require_floating(dtype=dtype)
+def _require(types: Sequence[str], rows: int, columns: int) -> None:
+    for dtype in types:
+        require_floating(dtype=dtype)
     require_positive(rows=rows, columns=columns)
 
 
