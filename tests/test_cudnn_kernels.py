@@ -23,6 +23,7 @@ from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
 from golow.levels.vendor.cudnn.operators import (
     adaptive_average_pool,
     average_pool,
+    cross_entropy,
     dropout,
     max_pool,
     nll_loss,
@@ -106,6 +107,10 @@ def training() -> Iterator[Kernel]:
         yield softmax.forward_kernel(dtype, 32, columns, flag)
         yield softmax.backward_kernel(dtype, 32, columns, flag)
         yield nll_loss.backward_kernel(32, columns, flag)
+        yield cross_entropy.rows_kernel(dtype, 32, columns, columns)
+        yield cross_entropy.loss_kernel(dtype, 32, columns, columns, flag)
+        for other in FLOATING:
+            yield cross_entropy.backward_kernel((dtype, other), 32, columns, (columns,) * 2, flag)
     yield nll_loss.forward_kernel(32, 10, mean=True)
     for dtype in FLOATING:
         yield dropout.forward_kernel(dtype, 4096)

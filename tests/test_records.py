@@ -104,6 +104,11 @@ def examples() -> dict[str, Node]:
             "dilation": pair, "groups": 1, "wanted": (True, True, False),
         },
         "copy": {"x": x},
+        "cross_entropy": {"x": x, "target": x, "reduction": "mean", "ignored": -100},
+        "cross_entropy_backward": {
+            "gradient": x, "x": x, "target": x, "largest": x, "logarithm": x, "total_weight": x,
+            "reduction": "sum", "ignored": 1,
+        },
         "cumulative_sum": {"x": x, "axis": 0, "dtype": "int64"},
         "dropout": {"x": x, "probability": 0.5},
         "dropout_backward": {"gradient": x, "mask": x, "scale": 2.0},

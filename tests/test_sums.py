@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from cuda_host import run
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.kernels.reduction import Reduction, reduction
+from golow.levels.vendor.cudnn.layouts import pitch_of
 from golow.record import Mode
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type
@@ -57,6 +58,30 @@ def test_sums_against_float64(outer: int, reduced: int, inner: int, dtype: str, 
     added(reduction(dtype, dtype, outer, reduced, inner, 1 / reduced), x, y)
     limit = 4 * ROUNDING[dtype]
     torch.testing.assert_close(y.double(), x.double().mean(1), rtol=limit, atol=0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    reduced=st.sampled_from([1, 7, 300, 2500]), inner=st.sampled_from([1, 5, 37, 130, 515]),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_rows_with_gaps_against_float64(reduced: int, inner: int, dtype: str, seed: int) -> None:
+    """What is in the gaps, here NaN, is no part of any sum, and nothing is written behind the
+    last."""
+    torch.manual_seed(seed)
+    pitch = pitch_of(inner, dtype)
+    held = torch.full((reduced, pitch), torch.nan).to(torch_type(dtype))
+    held[:, :inner] = torch.rand(reduced, inner) + 0.5
+    y = torch.full((inner + 8,), torch.nan)
+    added(reduction(dtype, "float32", 1, reduced, inner, 0.5, pitch), held, y)
+    wanted = 0.5 * held[:, :inner].double().sum(0)
+    torch.testing.assert_close(y[:inner].double(), wanted, rtol=2.0**-20, atol=0)
+    assert y[inner:].isnan().all()
+
+
+def test_rows_with_gaps_are_read_as_vectors() -> None:
+    kernel = reduction("bfloat16", "float32", 1, 4096, 30522, pitch=30528).first
+    assert kernel.expression == "sum_columns<__nv_bfloat16, float, 8>"
 
 
 def test_long_sums_fill_the_gpu() -> None:

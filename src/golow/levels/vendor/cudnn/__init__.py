@@ -63,6 +63,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     have kernels only on a GPU."""
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
+    from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.fusion import fuse_residual
     from golow.lower.joining import join_linear_layers
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
@@ -80,6 +81,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         fuse_gradient_sum,
         name_rms_norm,
         name_rolls,
+        name_cross_entropy,
     )
     if workload.mode == "infer":
         further = (

@@ -9,7 +9,7 @@ from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, Ref, Value
 from golow.lower.lifetimes import last_reads
 from golow.lower.operator import Operator, record_of
-from golow.lower.products import read_by
+from golow.lower.products import read_through_views
 from golow.lower.rewriting import Links
 from golow.record import Unsupported
 
@@ -65,10 +65,13 @@ class CurrentNode:
         alone = self._links.only_reader(weight.name) == self.position
         return alone and self.is_constant(weight)
 
-    def reader(self) -> Operator | None:
-        """What alone reads the current node's value, through views; None if several do."""
-        found = read_by(self._links, self.output().name)
-        return None if found is None else record_of(self.graph.nodes[found])
+    def is_read_by(self, kinds: tuple[type[Operator], ...], returned: bool = False) -> bool:
+        """Whether only these operators read the current node's value, through views. returned: it
+        may be an output of the model, too."""
+        names, readers = read_through_views(self._links, self.output().name)
+        ends = {item.kind for item in self.graph.outputs if item.name in names}
+        known = all(isinstance(record_of(self.graph.nodes[reader]), kinds) for reader in readers)
+        return bool(readers) and known and ends <= ({"output"} if returned else set())
 
     def is_input(self, reference: Ref) -> bool:
         """Whether the value is an input of the model."""

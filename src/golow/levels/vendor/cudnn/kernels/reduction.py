@@ -28,8 +28,8 @@ class Reduction(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What a block takes of rows of ``inner`` elements: elements of a vector, vectors, rows at
-    once; tiles: blocks for a row."""
+    """What a block takes of rows: elements of a vector, vectors, rows at once; tiles: blocks for a
+    row."""
 
     width: int
     vectors: int
@@ -37,47 +37,57 @@ class Tile(NamedTuple):
     tiles: int
 
     @classmethod
-    def of(cls, inner: int, dtype: str) -> Tile:
-        """Tiles of the same size, so that few threads are idle."""
-        width = math.gcd(inner, 16 // ITEM_BYTES[dtype])
-        groups = inner // width
+    def of(cls, inner: int, pitch: int, dtype: str) -> Tile:
+        """Tiles of the same size, so that few threads are idle, for rows of ``inner`` elements with
+        ``pitch`` elements from one to the next."""
+        width = math.gcd(pitch, 16 // ITEM_BYTES[dtype])
+        groups = -(-inner // width)
         tiles = -(-groups // MOST_VECTORS)
         vectors = -(-groups // tiles)
         return cls(width, vectors, THREADS // vectors, tiles)
 
 
 def reduction(
-    source: str, dtype: str, outer: int, reduced: int, inner: int, factor: float = 1.0
+    source: str,
+    dtype: str,
+    outer: int,
+    reduced: int,
+    inner: int,
+    factor: float = 1.0,
+    pitch: int | None = None,
 ) -> Reduction:
-    """y [outer, inner] = factor * the sum of x [outer, reduced, inner] over its middle axis.
+    """y [outer, inner] = factor * the sum of x [outer, reduced, inner] over its middle axis. pitch:
+    elements from one row of x to the next, where there are gaps; x begins at a multiple of 16 bytes
+    and has memory up to the end of its last vector.
 
     Raises ValueError if there are more blocks than a grid takes.
     """
-    tile = Tile.of(inner, source)
+    pitch = inner if pitch is None else pitch
+    tile = Tile.of(inner, pitch, source)
     if outer * tile.tiles > LARGEST_INT:
         raise ValueError(f"a sum for {outer} rows; the limit is {LARGEST_INT // tile.tiles}")
-    if inner == 1:
+    if inner == pitch == 1:
         return Reduction(_rows(source, dtype, outer, reduced, factor))
     parts = min(reduced // (tile.rows * LEAST_EACH), -(-ENOUGH_BLOCKS // (tile.tiles * outer)))
     if parts <= 1:
-        return Reduction(_columns(source, dtype, (outer, reduced, inner), 1, factor))
-    first = _columns(source, "float32", (outer, reduced, inner), parts, 1.0)
-    second = _columns("float32", dtype, (outer, parts, inner), 1, factor)
+        return Reduction(_columns(source, dtype, (outer, reduced, inner), pitch, 1, factor))
+    first = _columns(source, "float32", (outer, reduced, inner), pitch, parts, 1.0)
+    second = _columns("float32", dtype, (outer, parts, inner), inner, 1, factor)
     return Reduction(first, second, outer * parts * inner)
 
 
 def _columns(
-    source: str, dtype: str, shape: tuple[int, int, int], parts: int, factor: float
+    source: str, dtype: str, shape: tuple[int, int, int], pitch: int, parts: int, factor: float
 ) -> Kernel:
     outer, reduced, inner = shape
-    tile = Tile.of(inner, source)
+    tile = Tile.of(inner, pitch, source)
     return Kernel(
         FILE,
         f"sum_columns<{C_TYPES[source]}, {C_TYPES[dtype]}, {tile.width}>",
         (outer * tile.tiles, parts, 1),
         (tile.vectors, tile.rows, 1),
         (
-            *(np.int64(reduced), np.int64(inner)),
+            *(np.int64(reduced), np.int64(inner), np.int64(pitch)),
             *(np.int32(tile.tiles), np.int32(parts)),
             np.float32(factor),
         ),

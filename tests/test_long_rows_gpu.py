@@ -1,0 +1,93 @@
+"""Language models with long odd vocabularies on a GPU: the loss's kernels and the sums of rows at
+their real sizes, and whole training steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from golow.levels.vendor.cudnn import probe
+from golow.levels.vendor.cudnn.operators import cross_entropy
+from golow.record import Precision
+from kernel_launches import assert_close, drawn, gpu, run, torch_type
+from test_long_rows import HEADS, TOKENS
+
+if not probe().available:
+    pytest.skip(probe().missing, allow_module_level=True)
+
+from cudnn_in_process import OnGpu, compute, lowered
+from in_process import assert_right
+
+__all__ = ["gpu"]  # a fixture
+
+pytestmark = pytest.mark.gpu
+
+ROWS, COLUMNS, PITCH = 64, 50257, 50264
+
+
+def with_gaps(x: Tensor) -> Tensor:
+    held = torch.full((ROWS, PITCH), torch.nan, dtype=x.dtype)
+    held[:, :COLUMNS] = x
+    return held
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_cross_entropy_of_a_large_vocabulary(gpu: Any, dtype: str) -> None:
+    x = (drawn(ROWS, COLUMNS) * 4).to(torch_type(dtype))
+    target = torch.randint(COLUMNS, (ROWS,), generator=torch.Generator().manual_seed(0))
+    target[::7] = -100
+    largest, logarithm, loss, total = (torch.empty(n) for n in (ROWS, ROWS, 1, 1))
+    held = with_gaps(x)
+    kernel = cross_entropy.rows_kernel(dtype, ROWS, COLUMNS, PITCH)
+    run(gpu, kernel, [held], [largest, logarithm])
+    kernel = cross_entropy.loss_kernel(dtype, ROWS, COLUMNS, PITCH, mean=True)
+    run(gpu, kernel, [held, target, largest, logarithm], [loss, total])
+    exact = x.double().requires_grad_()
+    expected = functional.cross_entropy(exact, target)
+    assert_close(loss, expected.reshape(1), slack=16)
+    assert total.item() == (target != -100).sum()
+    (wanted,) = torch.autograd.grad(expected * 1000, exact)
+    dx = torch.empty(ROWS, PITCH, dtype=torch_type(dtype))
+    kernel = cross_entropy.backward_kernel((dtype, dtype), ROWS, COLUMNS, (PITCH, PITCH), mean=True)
+    share = torch.tensor([1000.0])
+    run(gpu, kernel, [share, held, target, largest, logarithm, total], [dx])
+    assert_close(dx[:, :COLUMNS], wanted, slack=64)
+    assert dx[:, COLUMNS:].isnan().all()
+
+
+LIMITS: dict[Precision, float] = {"default": 2.0**-8, "tf32": 2.0**-8, "bf16": 2.0**-5,
+                                  "fp16": 2.0**-8}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def on(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
+    return OnGpu(tmp_path_factory.mktemp("long-rows"))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_language_model_is_right(on: OnGpu, name: str) -> None:
+    torch.manual_seed(0)
+    network = lowered(HEADS[name](), TOKENS, "train", loss="token_cross_entropy")
+    assert_right(network, compute(network, on))
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("name", HEADS)
+def test_a_language_model_in_another_precision(on: OnGpu, name: str, precision: Precision) -> None:
+    torch.manual_seed(0)
+    network = lowered(
+        HEADS[name](), TOKENS, "train", loss="token_cross_entropy", precision=precision
+    )
+    wanted, _, _ = network.references
+    found = compute(network, on, precision)
+    for key, right in wanted.items():
+        if key.startswith("1/gradient/"):  # read in the first step alone
+            continue
+        distance = float(np.linalg.norm(found[key] - right))
+        size = float(np.linalg.norm(right)) + 1e-3 * right.size**0.5
+        assert distance <= LIMITS[precision] * size, key
