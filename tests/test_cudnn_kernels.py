@@ -28,6 +28,7 @@ from golow.levels.vendor.cudnn.operators import (
     max_pool,
     nll_loss,
     softmax,
+    take,
 )
 from golow.levels.vendor.formulas import derivative, value
 from golow.levels.vendor.literals import number
@@ -111,6 +112,7 @@ def training() -> Iterator[Kernel]:
         yield cross_entropy.loss_kernel(dtype, 32, columns, columns, flag)
         for other in FLOATING:
             yield cross_entropy.backward_kernel((dtype, other), 32, columns, (columns,) * 2, flag)
+        yield take.rows_kernel((dtype, "int64", "bfloat16"), 32, (1, 10, columns))
     yield nll_loss.forward_kernel(32, 10, mean=True)
     for dtype in FLOATING:
         yield dropout.forward_kernel(dtype, 4096)
@@ -145,7 +147,7 @@ def test_every_instantiation_compiles(family: str) -> None:
 def test_launches_are_within_the_limits_of_the_device(family: str) -> None:
     for kernel in ALL[family]():
         x, y, z = kernel.grid
-        assert 1 <= x < 2**31 and 1 <= y < 2**16 and z == 1, kernel.expression
+        assert 1 <= x < 2**31 and min(y, z) >= 1 and max(y, z) < 2**16, kernel.expression
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         assert 1 <= threads <= MOST_THREADS, kernel.expression
         assert kernel.shared <= MOST_SHARED, kernel.expression

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from golow.levels.vendor.cudnn import probe
-from golow.levels.vendor.cudnn.operators import cross_entropy
+from golow.levels.vendor.cudnn.operators import cross_entropy, take
 from golow.record import Precision
 from kernel_launches import assert_close, drawn, gpu, run, torch_type
 from test_long_rows import HEADS, TOKENS
@@ -58,6 +58,24 @@ def test_cross_entropy_of_a_large_vocabulary(gpu: Any, dtype: str) -> None:
     run(gpu, kernel, [share, held, target, largest, logarithm, total], [dx])
     assert_close(dx[:, :COLUMNS], wanted, slack=64)
     assert dx[:, COLUMNS:].isnan().all()
+
+
+def test_rows_are_added_alike_in_every_run(gpu: Any) -> None:
+    """Tokens of which some occur often; into float32, so that every bit counts."""
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(3000, (1024,), generator=generator)
+    index[::3] = 17
+    gradient = drawn(1024, 768, dtype="bfloat16")
+    kernel = take.rows_kernel(("bfloat16", "int64", "float32"), 1024, (1, 3000, 768))
+    found = []
+    for _ in range(3):
+        place = torch.zeros(3000, 768)
+        # It is read and written: given as an input, whose content the launch brings back.
+        run(gpu, kernel, [gradient, index, place], [])
+        found.append(place)
+    exact = torch.zeros(3000, 768).double().index_add_(0, index, gradient.double())
+    assert_close(found[0], exact, slack=64)
+    assert all(torch.equal(found[0], other) for other in found[1:])
 
 
 LIMITS: dict[Precision, float] = {"default": 2.0**-8, "tf32": 2.0**-8, "bf16": 2.0**-5,

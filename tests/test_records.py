@@ -169,6 +169,7 @@ def examples() -> dict[str, Node]:
         "softmax": {"x": x, "axis": 1, "log": True},
         "softmax_backward": {"gradient": x, "result": x, "axis": 0, "log": False},
         "sort": {"x": x, "axis": 0, "descending": True},
+        "add_rows": {"x": x, "gradient": x, "index": x, "axis": 0, "skipped": 1},
         "take": {"x": x, "index": x, "axis": 0},
         "take_backward": {"gradient": x, "index": x, "axis": 0, "size": 5, "skipped": 1},
         "fused_softmax": {

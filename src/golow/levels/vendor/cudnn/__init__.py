@@ -74,6 +74,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.rolls import name_rolls
     from golow.lower.row_order import order_rows_first
     from golow.lower.stem import block_first_convolution
+    from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.vendor import vendor_passes
 
     further: tuple[Callable[[Graph], Graph], ...] = (
@@ -82,6 +83,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         name_rms_norm,
         name_rolls,
         name_cross_entropy,
+        add_rows_to_gradients,
     )
     if workload.mode == "infer":
         further = (

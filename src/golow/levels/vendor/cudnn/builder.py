@@ -40,7 +40,7 @@ from golow.levels.vendor.cudnn.updating import Updating
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
-from golow.lower.lifetimes import same_elements, share_memory, state_outputs
+from golow.lower.lifetimes import gradient_places, share_memory, state_outputs
 from golow.lower.moving import SCRATCH
 from golow.lower.operator import Operator, record_of
 from golow.lower.placing import Home, homes
@@ -81,8 +81,7 @@ class Builder(StepList, CurrentNode):
         self._trained = {item.target for item in graph.outputs if item.kind == "gradient"}
         gradients = [item for item in graph.outputs if item.kind == "gradient"]
         self._gradients = {self._groups.get(item.name, item.name) for item in gradients}
-        first = same_elements(graph)
-        self._gradient_of = {first(item.name): item.target for item in gradients}
+        self._gradient_of = gradient_places(graph)
         kinds = {item.kind for item in graph.inputs}
         self.training = TrainingState(types, self.new, kinds, grouped(graph))
         self._ended: dict[tuple[str, str], Tensor] = {}
