@@ -75,6 +75,22 @@ template <typename T> inline T __shfl_down_sync(unsigned, T value, int distance)
   return of_lane(value, lane + distance < 32 ? lane + distance : lane);
 }
 
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline unsigned __ballot_sync(unsigned mask, bool given) {
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) bits |= of_lane<unsigned>(given, lane) << lane;
+  return bits & mask;
+}
+inline int __syncthreads_or(int value) {
+  static int given[1024];
+  given[running] = value;
+  wait_for(BLOCK);
+  int any = 0;
+  for (unsigned t = 0; t < blockDim.x * blockDim.y * blockDim.z; ++t) any |= given[t];
+  wait_for(BLOCK);
+  return any;
+}
+
 // ------------------------------------------------------------ the launch
 
 extern void (*kernel)(void**);

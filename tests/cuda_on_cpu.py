@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
-    "adaptive_average_pool", "copies", "elements", "fused", "fused_softmax", "layer_norm",
-    "reduction", "rms_norm", "roll", "softmax",
+    "adaptive_average_pool", "copies", "cross_entropy", "elements", "fused", "fused_softmax",
+    "layer_norm", "reduction", "rms_norm", "roll", "softmax", "take",
 }  # fmt: skip
 
 

@@ -19,19 +19,30 @@ from golow.lower.verify import interpret
 from golow.record import KEPT, Mode, Optimizer
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
-from golow.workload.request import Request
+from golow.workload.request import Loss, Request
 
 OPTIMIZER = Optimizer(learning_rate=0.05, momentum=0.9, weight_decay=0.01)
 VendorLevel = Literal["onednn", "cudnn"]
 
 
 class Case:
-    """A captured module with a tensor for every input of its graph."""
+    """A captured module with a tensor for every input of its graph. loss, targets: of a training
+    step; by default cross-entropy, and class 0 or 1 for each row."""
 
-    def __init__(self, module: nn.Module, *inputs: Tensor, mode: Mode = "infer") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *inputs: Tensor,
+        mode: Mode = "infer",
+        loss: str | Loss | None = None,
+        targets: Tensor | None = None,
+    ) -> None:
         seed_statistics(module)
-        targets = torch.arange(len(inputs[0])) % 2 if mode == "train" else None
-        request = Request(module, inputs, mode=mode, targets=targets, optimizer=OPTIMIZER)
+        if mode == "train" and targets is None:
+            targets = torch.arange(len(inputs[0])) % 2
+        request = Request(
+            module, inputs, mode=mode, targets=targets, loss=loss, optimizer=OPTIMIZER
+        )
         prepared = prepare(request)
         self.workload = prepared.workload
         self.captured: Captured = capture(prepared)

@@ -31,6 +31,7 @@ from golow.lower.operators.average_pool import AveragePool
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.concatenate import Concatenate
+from golow.lower.operators.cross_entropy import CrossEntropy
 from golow.lower.operators.dropout import DropoutBackward
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.loss_gradient import LossGradient
@@ -153,6 +154,10 @@ REFUSED: dict[str, tuple[Operator, tuple[Value | None, ...], tuple[int, ...], st
     "a loss's targets": (
         NllLoss(logs=X, target=Ref(name="mean"), reduction="mean", ignored=-100),
         (value("y"), None), (2, 8), "targets of float32",
+    ),
+    "the targets of a loss of scores": (
+        CrossEntropy(x=X, target=Ref(name="mean"), reduction="mean", ignored=-100),
+        (value("y"), None, None, None), (2, 8), "targets of float32",
     ),
 }  # fmt: skip
 

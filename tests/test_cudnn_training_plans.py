@@ -88,7 +88,7 @@ def test_a_captured_loss_has_its_scale_where_backward_begins() -> None:
         for step in made.plan.steps
         if buffer in {operand.buffer for operand in step.reads}
     ]
-    assert readers == ["nll_loss_backward"]
+    assert readers == ["cross_entropy_backward"]
 
 
 # ---------------------------------------------------------------- what steps share

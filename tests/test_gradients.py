@@ -21,6 +21,7 @@ from golow.lower.operators.attention import AttentionBackward
 from golow.lower.operators.average_pool import AveragePoolBackward
 from golow.lower.operators.batch_norm import BatchNormBackward
 from golow.lower.operators.convolution import ConvolutionBackward
+from golow.lower.operators.cross_entropy import CrossEntropyBackward
 from golow.lower.operators.dropout import DropoutBackward
 from golow.lower.operators.layer_norm import LayerNormBackward
 from golow.lower.operators.max_pool import MaxPoolBackward
@@ -176,6 +177,23 @@ def losses(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def entropies(draw: st.DrawFn) -> Case:
+    ignored = draw(st.sampled_from([-100, 1]))
+    target = torch.tensor([draw(st.sampled_from([0, 2, ignored])) for _ in range(3)] + [2])
+    kept = {
+        "x": tensor(4, 3), "target": target,
+        "reduction": draw(st.sampled_from(["mean", "sum"])), "ignored": ignored,
+    }  # fmt: skip
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        _, total, largest, logarithm = results
+        rows = {"largest": largest, "logarithm": logarithm, "total_weight": total}
+        return {"gradient": gradient, **kept, **rows}
+
+    return Case(kept, ("x",), backward)
+
+
+@st.composite
 def dropouts(draw: st.DrawFn) -> Case:
     probability = draw(st.sampled_from([0.0, 0.25, 0.5]))
 
@@ -279,6 +297,7 @@ GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     AveragePoolBackward: pools(maximum=False),
     BatchNormBackward: norms(),
     ConvolutionBackward: convolutions(),
+    CrossEntropyBackward: entropies(),
     DropoutBackward: dropouts(),
     LayerNormBackward: layer_norms(),
     MaxPoolBackward: pools(maximum=True),

@@ -104,6 +104,11 @@ def examples() -> dict[str, Node]:
             "dilation": pair, "groups": 1, "wanted": (True, True, False),
         },
         "copy": {"x": x},
+        "cross_entropy": {"x": x, "target": x, "reduction": "mean", "ignored": -100},
+        "cross_entropy_backward": {
+            "gradient": x, "x": x, "target": x, "largest": x, "logarithm": x, "total_weight": x,
+            "reduction": "sum", "ignored": 1,
+        },
         "cumulative_sum": {"x": x, "axis": 0, "dtype": "int64"},
         "dropout": {"x": x, "probability": 0.5},
         "dropout_backward": {"gradient": x, "mask": x, "scale": 2.0},
@@ -164,6 +169,7 @@ def examples() -> dict[str, Node]:
         "softmax": {"x": x, "axis": 1, "log": True},
         "softmax_backward": {"gradient": x, "result": x, "axis": 0, "log": False},
         "sort": {"x": x, "axis": 0, "descending": True},
+        "add_rows": {"x": x, "gradient": x, "index": x, "axis": 0, "skipped": 1},
         "take": {"x": x, "index": x, "axis": 0},
         "take_backward": {"gradient": x, "index": x, "axis": 0, "size": 5, "skipped": 1},
         "fused_softmax": {

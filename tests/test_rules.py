@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import torch
 
 import golow.lower
-from golow.lower import folding, fusion, normalization, pooling, training
+from golow.lower import folding, fusion, normalization, pooling, tied_weights, training
 from golow.lower.graph import Activation, Graph, GraphOutput
 from golow.lower.operator import Operator, modules_in
 from golow.lower.operators.activation import ActivateBackward
@@ -21,6 +22,7 @@ from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.take import AddRows, TakeBackward
 from golow.lower.patterns import Rule
 from lowering import count, record, records
 from written_graphs import RELU, TANH, Written, activate, add, numbers, one, ref
@@ -209,6 +211,35 @@ def test_the_sum_of_two_gradients() -> None:
     assert record(graph, BatchNormBackward).second is None
 
 
+def test_rows_that_are_added_to_a_gradient() -> None:
+    given = {"g": numbers(2, 3, 4), "other": numbers(5, 4), "index": torch.tensor([[0, 4, 0]] * 2)}
+    rows = TakeBackward(gradient=ref("g"), index=ref("index"), axis=0, size=5, skipped=4)
+    for operands in (("r", "other"), ("other", "r")):
+        nodes = [one("r", rows), one("s", add(*operands))]
+        found = record(Written(given, nodes, "s").after(tied_weights.TIED), AddRows)
+        assert (found.x, found.skipped) == (ref("other"), 4)
+        assert not count(Written(given, nodes, "s", "r").after(tied_weights.TIED), AddRows)
+    for other in (
+        add("r", 1.0),
+        add("r", "r"),
+        msgspec.structs.replace(add("r", "other"), activation=RELU),
+    ):
+        graph = Written(given, [one("r", rows), one("s", other)], "s").after(tied_weights.TIED)
+        assert not count(graph, AddRows)
+    wide = Written(
+        given | {"other": numbers(4)}, [one("r", rows), one("s", add("r", "other"))], "s"
+    )
+    assert not count(wide.after(tied_weights.TIED), AddRows)
+
+
+def test_three_layers_share_a_weight() -> None:
+    given = {"g": numbers(3, 4), "other": numbers(5, 4), "index": torch.tensor([0, 4, 0])}
+    rows = TakeBackward(gradient=ref("g"), index=ref("index"), axis=0, size=5)
+    nodes = [one("r", rows), one("s", add("other", "r")), one("t", rows), one("u", add("s", "t"))]
+    graph = Written(given, nodes, "u").after(tied_weights.TIED)
+    assert count(graph, AddRows) == 2 and not count(graph, Binary)
+
+
 def test_every_declared_rule_has_a_test() -> None:
     declared = {
         name: item
@@ -218,5 +249,5 @@ def test_every_declared_rule_has_a_test() -> None:
     }
     assert set(declared) == {
         "PADDING", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING", "SPREAD_GRADIENT",
-        "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU",
+        "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU", "TIED",
     }  # fmt: skip

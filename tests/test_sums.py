@@ -18,6 +18,7 @@ from cuda_host import run_sums
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.kernels.columns import Sums, tiling
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
+from golow.levels.vendor.cudnn.layouts import pitch_of
 from golow.levels.vendor.cudnn.steps import ARRIVALS
 from golow.record import Mode
 from kernel_compilation import assert_compile
@@ -78,6 +79,30 @@ def test_a_grid_takes_all_rows_and_columns(
         assert shared <= 48 << 10
         if found.parts > 1:  # a thread of the last block takes four sums at once
             assert each * tile <= 4 * found.lanes * found.walkers
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    reduced=st.sampled_from([1, 7, 300, 2500]), inner=st.sampled_from([1, 5, 37, 130, 515]),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_rows_with_gaps_against_float64(reduced: int, inner: int, dtype: str, seed: int) -> None:
+    """What is in the gaps, here NaN, is no part of any sum, and nothing is written behind the
+    last."""
+    torch.manual_seed(seed)
+    pitch = pitch_of(inner, dtype)
+    held = torch.full((reduced, pitch), torch.nan).to(torch_type(dtype))
+    held[:, :inner] = torch.rand(reduced, inner) + 0.5
+    y = torch.full((inner + 8,), torch.nan)
+    added(reduction(dtype, "float32", 1, reduced, inner, 0.5, pitch), held, y)
+    wanted = 0.5 * held[:, :inner].double().sum(0)
+    torch.testing.assert_close(y[:inner].double(), wanted, rtol=2.0**-20, atol=0)
+    assert y[inner:].isnan().all()
+
+
+def test_rows_with_gaps_are_read_as_vectors() -> None:
+    kernel = reduction("bfloat16", "float32", 1, 4096, 30522, pitch=30528).kernel
+    assert kernel.expression == "sum_columns<__nv_bfloat16, float, 8>"
 
 
 def test_long_sums_fill_the_gpu() -> None:

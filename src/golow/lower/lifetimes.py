@@ -10,6 +10,7 @@ from golow.lower.operator import vocabulary
 from golow.lower.operators.copy import Copy
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.take import AddRows
 
 
 def state_outputs(graph: Graph) -> dict[str, str]:
@@ -76,4 +77,33 @@ def same_elements(graph: Graph) -> Callable[[str], str]:
         first, order = origin(values[name])
         return first if list(order) == sorted(order) else name
 
+    return found
+
+
+def gradient_places(graph: Graph) -> dict[str, str]:
+    """Maps each value that may lie where a parameter's gradient is kept to that parameter: the
+    first with the gradient's elements, and what rows are added to in place on the way to it."""
+    first = same_elements(graph)
+    groups, last = last_reads(graph)
+    ends = {groups.get(item.name, item.name) for item in graph.outputs}
+    added = {
+        value.name: (position, operator.x.name)
+        for position, node in enumerate(graph.nodes)
+        if (operator := AddRows.of(node)) is not None
+        for value in node.outputs
+        if value is not None
+    }
+    found: dict[str, str] = {}
+    for item in graph.outputs:
+        if item.kind != "gradient":
+            continue
+        name = first(item.name)
+        found[name] = item.target
+        while name in added:
+            position, x = added[name]
+            group = groups.get(x, x)
+            if group in ends or last[group] > position:
+                break
+            name = first(x)
+            found[name] = item.target
     return found

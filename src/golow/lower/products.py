@@ -110,6 +110,20 @@ def read_by(links: Links, name: str) -> int | None:
     return reader
 
 
+def read_through_views(links: Links, name: str) -> tuple[set[str], set[int]]:
+    """The value with all its views, and the positions of the other nodes that read one of them."""
+    names, readers, waiting = {name}, set[int](), [name]
+    while waiting:
+        for position in links.readers[waiting.pop()]:
+            node = links.nodes[position]
+            if isinstance(record_of(node), Reshape | Permute | Expand):
+                names.add(result(node))
+                waiting.append(result(node))
+            else:
+                readers.add(position)
+    return names, readers
+
+
 def _made_by(links: Links, reference: Ref) -> int | None:
     """The position of the node that makes the value, or what it is a view of; None if something
     else reads one of them."""

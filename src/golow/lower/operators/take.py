@@ -48,6 +48,21 @@ class TakeBackward(Operator, frozen=True, kw_only=True):
         return result if skipped < 0 else result.index_fill(axis, places.new_full((), skipped), 0)
 
 
+class AddRows(Operator, frozen=True, kw_only=True):
+    """x with a gradient of `Take` added: for each row the sum of the gradients of those that were
+    taken from it. skipped: an index that gets none, or -1."""
+
+    x: Ref
+    gradient: Ref
+    index: Ref
+    axis: int
+    skipped: int = -1
+
+    @staticmethod
+    def meaning(x: Tensor, gradient: Tensor, index: Tensor, axis: int, skipped: int) -> Tensor:
+        return x + TakeBackward.meaning(gradient, index, axis, x.shape[axis], skipped)
+
+
 def embedding(call: Call) -> Take:
     """``embedding(weight, indices)``; a padding index matters only to the gradient."""
     return Take(x=call.ref("weight"), index=call.ref("indices"), axis=0)

@@ -63,6 +63,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     have kernels only on a GPU."""
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
+    from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.fusion import fuse_residual
     from golow.lower.joining import join_linear_layers
     from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
@@ -73,6 +74,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.rolls import name_rolls
     from golow.lower.row_order import order_rows_first
     from golow.lower.stem import block_first_convolution
+    from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.vendor import vendor_passes
 
     further: tuple[Callable[[Graph], Graph], ...] = (
@@ -80,6 +82,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         fuse_gradient_sum,
         name_rms_norm,
         name_rolls,
+        name_cross_entropy,
+        add_rows_to_gradients,
     )
     if workload.mode == "infer":
         further = (

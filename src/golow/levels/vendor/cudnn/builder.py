@@ -22,9 +22,7 @@ from golow.levels.vendor.cudnn.layouts import (
     dense,
     is_rows_with_gaps,
     layout_of,
-    pitch_of,
     same_memory,
-    with_pitch,
 )
 from golow.levels.vendor.cudnn.precision import Types
 from golow.levels.vendor.cudnn.step_list import StepList
@@ -43,7 +41,7 @@ from golow.levels.vendor.cudnn.wholes import Wholes
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
 from golow.lower.graph import Graph, GraphInput, GraphOutput, Ref, Value
-from golow.lower.lifetimes import same_elements, share_memory, state_outputs
+from golow.lower.lifetimes import gradient_places, share_memory, state_outputs
 from golow.lower.moving import SCRATCH
 from golow.lower.operator import Operator, record_of
 from golow.lower.placing import homes
@@ -83,8 +81,7 @@ class Builder(StepList, CurrentNode):
         self._trained = {item.target for item in graph.outputs if item.kind == "gradient"}
         gradients = [item for item in graph.outputs if item.kind == "gradient"]
         self._gradients = {self._groups.get(item.name, item.name) for item in gradients}
-        first = same_elements(graph)
-        self._gradient_of = {first(item.name): item.target for item in gradients}
+        self._gradient_of = gradient_places(graph)
         kinds = {item.kind for item in graph.inputs}
         self.training = TrainingState(types, self.new, kinds, grouped(graph))
         self._ended: dict[tuple[str, str], Tensor] = {}
@@ -208,16 +205,21 @@ class Builder(StepList, CurrentNode):
     def result(self, index: int, layout: Layout) -> Tensor:
         """Return memory for the current node's value of that index. For the gradient of a
         parameter this is the place that the plan keeps for it."""
-        value = self.output(index)
-        shape, target = value.shape, self._gradient_of.get(value.name)
-        if target is not None:
-            gradient = self._gradient(target)
+        value, gradient = self.output(index), self.place(index)
+        shape = value.shape
+        if gradient is not None:
             flat = gradient.layout == layout and layout.order == "rows"
             if flat and math.prod(gradient.shape) == math.prod(shape):
                 return gradient._replace(shape=shape)
             if gradient.shape == shape and same_memory(shape, gradient.layout, layout):
                 return gradient._replace(layout=layout)
         return self.new(value.name, shape, layout)
+
+    def place(self, index: int = 0) -> Tensor | None:
+        """Return the place that the plan keeps for the current node's value of that index, if it is
+        the gradient of a parameter."""
+        target = self._gradient_of.get(self.output(index).name)
+        return None if target is None else self._gradient(target)
 
     def look(self, reference: Ref, strides: Sequence[int], start: int = 0) -> None:
         """Define the current node's value as a view of another one: its elements, with these
@@ -275,18 +277,6 @@ class Builder(StepList, CurrentNode):
             return False
         in_arena = self._buffers[self.view(reference).buffer].place == "arena"
         return in_arena and self._last_reads.get(group, -1) <= self.position
-
-    def rows_for(self, reader: type[Operator], dtype: str) -> Tensor:
-        """Return memory for the current node's value in PyTorch's order. In inference, what only
-        this operator reads has rows that begin at multiples of 16 bytes, unless the gaps would be
-        more than a fifth."""
-        value = self.output()
-        pitch = pitch_of(value.shape[-1], dtype)
-        if self.trains or 5 * pitch > 6 * value.shape[-1] or not isinstance(self.reader(), reader):
-            return self.result(0, Layout(dtype))
-        whole = self.new(value.name, (*value.shape[:-1], pitch), Layout(dtype))
-        layout = with_pitch(dtype, value.shape, pitch)
-        return whole._replace(shape=value.shape, layout=layout)
 
     def cell(self, cell: Cell) -> Tensor:
         """Return the memory of a small structure that steps share."""

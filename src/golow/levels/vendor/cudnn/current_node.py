@@ -11,7 +11,7 @@ from golow.lower.lifetimes import last_reads
 from golow.lower.operator import Operator, record_of
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
-from golow.lower.products import read_by
+from golow.lower.products import read_through_views
 from golow.lower.ranges import View
 from golow.lower.rewriting import Links, result
 from golow.record import Unsupported
@@ -77,10 +77,13 @@ class CurrentNode:
         alone = self._links.only_reader(weight.name) == self.position
         return alone and self.is_constant(weight)
 
-    def reader(self) -> Operator | None:
-        """What alone reads the current node's value, through views; None if several do."""
-        found = read_by(self._links, self.output().name)
-        return None if found is None else record_of(self.graph.nodes[found])
+    def is_read_by(self, kinds: tuple[type[Operator], ...], returned: bool = False) -> bool:
+        """Whether only these operators read the current node's value, through views. returned: it
+        may be an output of the model, too."""
+        names, readers = read_through_views(self._links, self.output().name)
+        ends = {item.kind for item in self.graph.outputs if item.name in names}
+        known = all(isinstance(record_of(self.graph.nodes[reader]), kinds) for reader in readers)
+        return bool(readers) and known and ends <= ({"output"} if returned else set())
 
     def read_through(self, name: str) -> Chain:
         """Return the reshapes and permutations after a value that leave its last axis the last one,

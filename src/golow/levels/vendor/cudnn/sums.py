@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 
 
 def add_up(
-    build: Builder, tensor: Tensor, sizes: tuple[int, int, int], index: int, factor: float = 1.0
+    build: Builder,
+    tensor: Tensor,
+    sizes: tuple[int, int, int],
+    index: int,
+    factor: float = 1.0,
+    pitch: int | None = None,
 ) -> None:
     """Define the current node's value of that index: sums of the tensor, seen as [outer, reduced,
-    inner], over its middle axis. The gradient of a bias is float32 for any type of activations."""
+    inner], over its middle axis. The gradient of a bias is float32 for any type of activations.
+    pitch: elements from one row to the next, if there are gaps."""
     value = build.output(index)
     exact = build.is_gradient(value.name) or not value.shape
     dtype = "float32" if exact else tensor.dtype
     result = build.result(index, Layout(dtype))
-    launch(build, reduction(tensor.dtype, dtype, *sizes, factor), [tensor], [result])
+    launch(build, reduction(tensor.dtype, dtype, *sizes, factor, pitch), [tensor], [result])
     build.define(index, result)
 
 

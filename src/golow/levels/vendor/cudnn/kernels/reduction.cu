@@ -2,23 +2,26 @@
 //
 //     y[o, i] = factor * sum_r x[o, r, i]
 //
-// in float32, every sum in a fixed order; columns.cuh says how.
+// in float32, every sum in a fixed order; columns.cuh says how. Rows of x may have gaps between
+// them: they lie `pitch` elements apart. What is in the gaps is read and added up, but not stored.
 
 template <typename X, typename Y, int V, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     sum_columns(const X* x, Y* y, float* partial, unsigned* arrivals, long long reduced,
-                long long inner, int tiles, float factor) {
+                long long inner, long long pitch, int tiles, float factor) {
   const Share share = share_of<V>(reduced, tiles);
-  const X* column = x + share.outer * reduced * inner + share.column;
+  const X* column = x + share.outer * reduced * pitch + share.column;
   Y* result = y + share.outer * inner;
   sum_over_rows<1, V, THREADS>(
-      share, inner, partial, arrivals,
-      [=](long long row) { return load<V>(column + row * inner); },
+      share, pitch, partial, arrivals,
+      [=](long long row) { return load<V>(column + row * pitch); },
       [](const Vector<X, V>& values, float (&sums)[1][V]) {
 #pragma unroll
         for (int v = 0; v < V; ++v) sums[0][v] += static_cast<float>(values.item[v]);
       },
-      [=](int, long long i, float sum) { result[i] = static_cast<Y>(factor * sum); });
+      [=](int, long long i, float sum) {
+        if (i < inner) result[i] = static_cast<Y>(factor * sum);
+      });
 }
 
 // If inner is 1, two kernels; reduced: vectors of V adjacent elements. The blocks of this one share a

@@ -22,17 +22,26 @@ SHORT, MANY = 2 * AT_ONCE * 32, 8 * ENOUGH_BLOCKS
 
 
 def reduction(
-    source: str, dtype: str, outer: int, reduced: int, inner: int, factor: float = 1.0
+    source: str,
+    dtype: str,
+    outer: int,
+    reduced: int,
+    inner: int,
+    factor: float = 1.0,
+    pitch: int | None = None,
 ) -> Sums:
-    """y [outer, inner] = factor * the sum of x [outer, reduced, inner] over its middle axis.
+    """y [outer, inner] = factor * the sum of x [outer, reduced, inner] over its middle axis. pitch:
+    elements from one row of x to the next, where there are gaps.
 
     Pointers: x, y. Raises ValueError if there are more blocks than a grid takes.
     """
+    pitch = inner if pitch is None else pitch
     types = f"{C_TYPES[source]}, {C_TYPES[dtype]}"
-    if inner == 1:
+    if inner == pitch == 1:
         return _rows(types, outer, reduced, source, factor)
-    tiles = tiling(outer, reduced, inner, source)
-    scalars = (np.int64(reduced), np.int64(inner), np.int32(tiles.tiles), np.float32(factor))
+    tiles = tiling(outer, reduced, pitch, source)
+    sizes = (np.int64(reduced), np.int64(inner), np.int64(pitch), np.int32(tiles.tiles))
+    scalars = (*sizes, np.float32(factor))
     name = f"sum_columns<{types}, {tiles.width}, {tiles.threads}>"
     return tiles.sums(FILE, name, scalars, outer=outer)
 

@@ -27,6 +27,7 @@ from golow.levels.vendor.cudnn.kernels.fused import (
 )
 from golow.levels.vendor.cudnn.kernels.rows import GROUPED_THREADS, ROWS, group_for
 from golow.levels.vendor.cudnn.layouts import pitch_in
+from golow.levels.vendor.cudnn.long_rows import rows_for
 from golow.levels.vendor.cudnn.operators.fused import inputs_of, names_of, statement
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import Axes, View, merged_axes
@@ -45,7 +46,7 @@ def fused_softmax(build: Builder, arguments: FusedSoftmax) -> None:
     seen, views, values = inputs_of(build, arguments.inputs, parts, output.shape)
     statements = [statement(index, part, values) for index, part in enumerate(parts)]
     dtype = build.types.computed if arguments.rounded else "float32"
-    result = build.rows_for(MatrixProduct, dtype)
+    result = rows_for(build, dtype, MatrixProduct)
     pitch = pitch_in(result.layout, output.shape)
     assert pitch is not None  # noqa: S101 - rows, with gaps or without
     kernel = kernel_of(statements, views, result.dtype, output.shape, pitch, arguments.log)

@@ -12,8 +12,8 @@ from golow.levels.vendor.cudnn.epilogue import activating
 from golow.levels.vendor.cudnn.folding import Folded, folded, of_rows
 from golow.levels.vendor.cudnn.gathering import copy
 from golow.levels.vendor.cudnn.indices import divided
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
+from golow.levels.vendor.cudnn.long_rows import LONG, Product, in_parts
 from golow.levels.vendor.cudnn.products import Convolution
 from golow.levels.vendor.cudnn.reading import seen_first
 from golow.levels.vendor.cudnn.refusing import without_formula
@@ -29,9 +29,6 @@ from golow.lower.operators.linear import Linear
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
     from golow.levels.vendor.cudnn.engines import Engine
-
-LONG = 1024  # elements
-EACH = 8  # outputs of a product are a multiple of it where they can be
 
 
 def linear(build: Builder, arguments: Linear) -> None:
@@ -76,8 +73,8 @@ def linear(build: Builder, arguments: Linear) -> None:
     if engine is not None:
         build.engine(engine, [x, *reads], [result])
     else:
-        for product, others, written in _divided(problem, reads, result):
-            build.engine(build.engine_for(product), [x, *others], [written])
+        for product in in_parts(Product(problem, [x, *reads], result)):
+            build.engine(build.engine_for(product.problem), product.reads, [product.result])
         if clip not in (NO_CLIP, RELU):
             activated(build, [result], result, arguments.activation)
     if view is not None:
@@ -147,32 +144,8 @@ def _copy_in_order(build: Builder, x: Ref, layout: Layout) -> None:
         build.replace(x, there._replace(tensor=made))
 
 
-def _divided(
-    problem: Problem, reads: list[Tensor], result: Tensor
-) -> list[tuple[Problem, list[Tensor], Tensor]]:
-    """The product, or two of them with what each reads and writes, of which the first has a number
-    of outputs that tensor cores like."""
-    rest = problem.n % EACH
-    if problem.d == CONTIGUOUS or not rest:
-        return [(problem, reads, result)]
-    first, alignment = problem.n - rest, EACH * ITEM_BYTES[problem.result]
-
-    def beyond(tensor: Tensor, elements: int) -> Tensor:
-        offset = tensor.offset + elements * ITEM_BYTES[tensor.dtype]
-        return tensor._replace(offset=offset)
-
-    weight, *bias = reads
-    others = [beyond(weight, first * problem.k), *(beyond(item, first) for item in bias)]
-    last = replace(problem, n=rest, alignment=min(alignment, TENSOR_ALIGNMENT))
-    return [
-        (replace(problem, n=first), reads, result),
-        (last, others, beyond(result, first)),
-    ]
-
-
 def _pitch(outputs: int, layout: Layout, residual: bool) -> int:
-    """Elements from one row of the result to the next. The libraries are several times slower where
-    long rows do not begin at multiples of 16 bytes, as with a vocabulary of 50,257."""
+    """Elements from one row of the result to the next."""
     return outputs if outputs < LONG or residual else pitch_of(outputs, layout.dtype)
 
 

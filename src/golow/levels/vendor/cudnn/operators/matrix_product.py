@@ -3,66 +3,77 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.vendor.cudnn.folding import Folded, of_rows
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_in, pitch_of
+from golow.levels.vendor.cudnn.long_rows import Product, in_parts, rows_for
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.folding import Part, joined, rows_in_memory
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.graph import Ref
+from golow.lower.operators.cross_entropy import CrossEntropy, CrossEntropyBackward
 from golow.lower.operators.fused_softmax import FusedSoftmax
 from golow.lower.operators.matrix_product import MatrixProduct
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
+TAKE_GAPS = (FusedSoftmax, CrossEntropy, CrossEntropyBackward)
+
+
+class Matrix(NamedTuple):
+    """A matrix, whether its columns are adjacent in memory instead of its rows' elements, and the
+    gaps of what is stored."""
+
+    tensor: Tensor
+    turned: bool
+    strides: Strides
+
 
 class Operands(NamedTuple):
     """Both matrices; rows: how the graph sees the rows of ``a``, where that is not how they lie."""
 
-    a: Tensor
-    b: Tensor
+    a: Matrix
+    b: Matrix
     rows: Folded | None = None
 
 
 def product(build: Builder, arguments: MatrixProduct) -> None:
-    """factor a b. Rows may have gaps between them; scores have some where softmax alone reads them,
-    and its result, since the libraries load and store 16 bytes at a time."""
+    """factor a b. Rows may have gaps between them; scores have some where only softmax or a loss
+    reads them, and their softmax and gradient, since the libraries load and store 16 bytes at a
+    time."""
     a, b, rows = _as_they_lie(build, arguments) or Operands(
         _matrix(build, arguments.a), _matrix(build, arguments.b)
     )
-    shape, dtype = build.output().shape, build.types.computed
-    *batch, m, n = shape
+    *batch, m, n = build.output().shape
+    dtype = build.types.computed
+    result = rows_for(build, dtype, *TAKE_GAPS)
     problem = Problem(
         m=m,
         n=n,
-        k=a.shape[-1],
+        k=a.tensor.shape[-1],
         dtype=dtype,
         result=dtype,
         arithmetic=build.types.products,
-        transpose_a=a.layout.order == "transposed",
-        transpose_b=b.layout.order == "transposed",
+        transpose_a=a.turned,
+        transpose_b=b.turned,
         factor=arguments.factor,
         batch=math.prod(batch),
         alignment=TENSOR_ALIGNMENT,
+        a=a.strides,
+        b=b.strides,
+        d=_strides(result, turned=False) or CONTIGUOUS,
     )
-    result = build.rows_for(FusedSoftmax, dtype)
-    problem = replace(
-        problem,
-        a=_strides(a),
-        b=_strides(b),
-        d=_strides(result),
-    )
-    build.engine(build.engine_for(problem), [a, b], [result])
+    for part in in_parts(Product(problem, [a.tensor, b.tensor], result)):
+        build.engine(build.engine_for(part.problem), part.reads, [part.result])
     if rows is None:
         build.define(0, result)
     else:
         whole = result._replace(shape=(m, problem.d.row or n))
-        build.fold(of_rows(rows, whole, a.shape[-1], n))
+        build.fold(of_rows(rows, whole, a.tensor.shape[-1], n))
 
 
 def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
@@ -75,10 +86,11 @@ def _as_they_lie(build: Builder, arguments: MatrixProduct) -> Operands | None:
     turned, layout = a.permuted((1, 0)), Layout(build.types.computed)
     if _is_reordered(turned, layout) and _is_reordered(b, layout) and _order(turned) == _order(b):
         first = a.tensor._replace(shape=_shape(a), layout=layout._replace(order="transposed"))
-        return Operands(first, b.tensor._replace(shape=_shape(b), layout=layout))
+        second = b.tensor._replace(shape=_shape(b), layout=layout)
+        return Operands(Matrix(first, True, CONTIGUOUS), Matrix(second, False, CONTIGUOUS))
     if _is_reordered(a, layout) and not build.is_gradient(build.output().name):
         first = a.tensor._replace(shape=_shape(a), layout=layout)
-        return Operands(first, _matrix(build, arguments.b), a)
+        return Operands(Matrix(first, False, CONTIGUOUS), _matrix(build, arguments.b), a)
     return None
 
 
@@ -98,26 +110,31 @@ def _shape(matrix: Folded) -> tuple[int, ...]:
     return tuple(math.prod(part.size for part in axis) for axis in matrix.axes)
 
 
-def _matrix(build: Builder, reference: Ref) -> Tensor:
-    """Return a matrix in the type of products, row-major or transposed."""
+def _matrix(build: Builder, reference: Ref) -> Matrix:
+    """Return a matrix in the type of products, as it lies if it can be read so."""
     tensor, dtype = build.view(reference), build.types.computed
-    if tensor.dtype == dtype and is_aligned(tensor) and _pitch(tensor) is not None:
-        return tensor
+    if tensor.dtype == dtype and is_aligned(tensor):
+        for turned in (False, True):
+            strides = _strides(tensor, turned)
+            if strides is not None:
+                return Matrix(tensor, turned, strides)
     tensor = build.tensor(reference)
     order = tensor.layout.order if tensor.layout.order != "channels_last" else "rows"
-    return build.wanted(reference, Layout(dtype, order))
+    tensor = build.wanted(reference, Layout(dtype, order))
+    return Matrix(tensor, order == "transposed", CONTIGUOUS)
 
 
-def _pitch(tensor: Tensor) -> int | None:
-    """Elements between the rows of a matrix with gaps that keep them aligned; None for others."""
-    pitch = pitch_in(tensor.layout, tensor.shape)
-    return pitch if pitch and pitch == pitch_of(pitch, tensor.dtype) else None
-
-
-def _strides(matrix: Tensor) -> Strides:
-    """The gaps of a matrix, if it has any."""
-    pitch = _pitch(matrix) if matrix.layout.order == "strided" else None
-    return CONTIGUOUS if pitch is None else Strides(pitch, matrix.shape[-2] * pitch)
+def _strides(tensor: Tensor, turned: bool) -> Strides | None:
+    """The gaps of a matrix whose rows, or columns if it is turned, lie as far from one another
+    throughout; None for another one, and for gaps after which rows are not aligned."""
+    shape, steps = tensor.shape, tensor.layout.strides(tensor.shape)
+    if turned:
+        shape, steps = ((*order[:-2], order[-1], order[-2]) for order in (shape, steps))
+    pitch = pitch_in(Layout(tensor.dtype, "strided", steps=steps), shape)
+    if pitch is None or pitch == shape[-1]:
+        return None if pitch is None else CONTIGUOUS
+    aligned = pitch == pitch_of(pitch, tensor.dtype)
+    return Strides(pitch, shape[-2] * pitch) if aligned else None
 
 
 IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)

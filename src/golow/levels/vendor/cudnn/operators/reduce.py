@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from golow.levels.vendor.cudnn.gathering import axes_last
 from golow.levels.vendor.cudnn.kernels.lines import fold
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.layouts import Layout, pitch_in, pitch_of
 from golow.levels.vendor.cudnn.refusing import beyond_kernel
 from golow.levels.vendor.cudnn.steps import is_aligned
 from golow.levels.vendor.cudnn.sums import add_up
@@ -36,6 +36,8 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         tensor, sizes = build.folded(arguments.x).tensor, (1, math.prod(shape[:-1]), shape[-1])
         add_up(build, tensor, sizes, 0, 1 / sizes[1] if arguments.function == "mean" else 1.0)
         return
+    if _of_rows_with_gaps(build, arguments):
+        return
     tensor = build.tensor(arguments.x)
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
         tensor = build.image(arguments.x)
@@ -49,7 +51,24 @@ def reduce(build: Builder, arguments: Reduce) -> None:
     else:
         tensor = build.rows(arguments.x)
         sizes = _around(shape, arguments.axes)
-    add_up(build, tensor, sizes, 0, 1 / sizes[1] if arguments.function == "mean" else 1.0)
+    add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]))
+
+
+def _of_rows_with_gaps(build: Builder, arguments: Reduce) -> bool:
+    """Add rows of the last axis as they lie, if they have gaps and are all that is added."""
+    tensor, shape = build.view(arguments.x), build.value(arguments.x).shape
+    if tensor.layout.order != "strided" or arguments.axes != tuple(range(len(shape) - 1)):
+        return False
+    pitch = pitch_in(tensor.layout, shape)
+    if not is_aligned(tensor) or pitch != pitch_of(shape[-1], tensor.dtype):
+        return False
+    sizes = (1, math.prod(shape[:-1]), shape[-1])
+    add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]), pitch)
+    return True
+
+
+def _factor(arguments: Reduce, count: int) -> float:
+    return 1 / count if arguments.function == "mean" else 1.0
 
 
 def _lie_as_rows(build: Builder, x: Ref) -> bool:

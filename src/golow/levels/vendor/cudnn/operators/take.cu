@@ -1,6 +1,6 @@
-// For each row that the indices name, the sum of its gradients, in their order:
+// For each row that the indices name, the sum of its gradients, in their order, is added to it:
 //
-//   y[o, r, i] = sum over k with index[k] = r of g[o, k, i]
+//   y[o, r, i] += sum over k with index[k] = r of g[o, k, i]
 //
 // However many indices name a row, its sum is spread over many blocks, and always has the same
 // order: first `order_rows` sorts the places k by their row, then `sum_chunks` adds the gradients of
@@ -50,8 +50,8 @@ struct Chunk {
 // Columns are the threads of a block. partial[o, 2 c, i]: the sum of chunk c's first places, if
 // their row began before it; partial[o, 2 c + 1, i]: of its last ones, if their row begins in it and
 // goes on behind it. All other sums are whole.
-template <typename T, typename Place, int CHUNK, int AT_ONCE = 8>
-__global__ void sum_chunks(const T* gradient, const Place* index, const int* sorted, float* y,
+template <typename T, typename Place, typename Y, int CHUNK, int AT_ONCE = 8>
+__global__ void sum_chunks(const T* gradient, const Place* index, const int* sorted, Y* y,
                            float* partial, int count, int inner, long long size,
                            long long skipped) {
   const Chunk<Place> chunk{index, sorted, count};
@@ -64,7 +64,7 @@ __global__ void sum_chunks(const T* gradient, const Place* index, const int* sor
   const int i = blockIdx.y * blockDim.x + threadIdx.x;
   if (i >= inner) return;
   const T* from = gradient + static_cast<size_t>(blockIdx.z) * count * inner + i;
-  float* to = y + static_cast<size_t>(blockIdx.z) * size * inner + i;
+  Y* to = y + static_cast<size_t>(blockIdx.z) * size * inner + i;
   float* part = partial + static_cast<size_t>(blockIdx.z) * 2 * gridDim.x * inner + i;
   bool began_before = row[0] == row[1];
   float sum = 0;
@@ -90,7 +90,8 @@ __global__ void sum_chunks(const T* gradient, const Place* index, const int* sor
       } else if (goes_on) {
         part[static_cast<size_t>(2 * blockIdx.x + 1) * inner] = sum;
       } else if (own != skipped) {
-        to[static_cast<size_t>(own) * inner] = sum;
+        Y* at = to + static_cast<size_t>(own) * inner;
+        *at = static_cast<Y>(static_cast<float>(*at) + sum);
       }
       began_before = false;
       sum = 0;
@@ -99,8 +100,8 @@ __global__ void sum_chunks(const T* gradient, const Place* index, const int* sor
 }
 
 // A block looks at one chunk. If a row begins in it and goes on behind it, the block adds its sums.
-template <typename Place, int CHUNK>
-__global__ void join_chunks(const Place* index, const int* sorted, const float* partial, float* y,
+template <typename Place, typename Y, int CHUNK>
+__global__ void join_chunks(const Place* index, const int* sorted, const float* partial, Y* y,
                             int count, int inner, long long size, long long skipped) {
   const Chunk<Place> chunk{index, sorted, count};
   const int first = blockIdx.x * CHUNK, end = first + CHUNK;
@@ -125,5 +126,6 @@ __global__ void join_chunks(const Place* index, const int* sorted, const float* 
   float sum = part[static_cast<size_t>(2 * blockIdx.x + 1) * inner];
 #pragma unroll 8
   for (int c = blockIdx.x + 1; c <= last; ++c) sum += part[static_cast<size_t>(2 * c) * inner];
-  y[(static_cast<size_t>(blockIdx.z) * size + row) * inner + i] = sum;
+  Y* at = y + (static_cast<size_t>(blockIdx.z) * size + row) * inner + i;
+  *at = static_cast<Y>(static_cast<float>(*at) + sum);
 }

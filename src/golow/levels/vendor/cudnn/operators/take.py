@@ -12,10 +12,11 @@ from golow.levels.vendor.cudnn.gathering import new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
 from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
 from golow.levels.vendor.views import View
-from golow.lower.operators.take import Take, TakeBackward
+from golow.lower.operators.take import AddRows, Take, TakeBackward
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
@@ -49,30 +50,49 @@ def _kind(dtype: str) -> str:
 
 
 def take_backward(build: Builder, arguments: TakeBackward) -> None:
-    """Zeros, then for each row that occurs the sum of its gradients in their order."""
-    axis = arguments.axis
-    gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
-    problem = Rows(
-        places=math.prod(index.shape),
-        outer=math.prod(gradient.shape[:axis]),
-        inner=math.prod(gradient.shape[axis + len(index.shape) :]),
-        size=arguments.size,
-        skipped=arguments.skipped,
-    )
-    order = build.scratch(problem.places, "int32")
-    build.kernel(order_kernel(index.dtype, problem.places), [index], [order], "order")
-    result = build.result(0, Layout("float32"))
-    zero = elements("0.0f", [], View("float32", (1,)), (result.elements,))
+    """Zeros, in the type of the parameter's gradient, to which the rows are added."""
+    place = build.place()
+    result = build.result(0, Layout("float32" if place is None else place.dtype))
+    zero = elements("0.0f", [], View(result.dtype, (1,)), (result.elements,))
     build.kernel(zero, [], [result], "zero")
-    partial = build.scratch(problem.partial)
-    kernel = sum_kernel(gradient.dtype, index.dtype, problem)
-    build.kernel(kernel, [gradient, index, order], [result, partial])
-    if problem.chunks > 1:
-        build.kernel(join_kernel(index.dtype, problem), [index, order, partial], [result])
+    _add(build, result, arguments)
     build.define(0, result)
 
 
-def _refuse_backward(arguments: TakeBackward, question: Question) -> str:
+def add_to_rows(build: Builder, arguments: AddRows) -> None:
+    """In place where nothing else reads x, or where it lies is where the sum is wanted."""
+    x, place = build.view(arguments.x), build.place()
+    at_place = place is not None and place.buffer == x.buffer
+    in_order = x.layout.order == "rows" and is_aligned(x)
+    if not (in_order and (at_place or build.dies(arguments.x))):
+        given, x = x, build.result(0, Layout(x.dtype if place is None else place.dtype))
+        build.copy(given, x)
+    _add(build, x, arguments)
+    build.define(0, x)
+
+
+def _add(build: Builder, result: Tensor, arguments: TakeBackward | AddRows) -> None:
+    """Add the rows that occur, each the sum of its gradients."""
+    gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
+    axis, shape = arguments.axis, result.shape
+    rows = Rows(
+        places=math.prod(index.shape),
+        outer=math.prod(shape[:axis]),
+        inner=math.prod(shape[axis + 1 :]),
+        size=shape[axis],
+        skipped=arguments.skipped,
+    )
+    order = build.scratch(rows.places, "int32")
+    build.kernel(order_kernel(index.dtype, rows.places), [index], [order], "order")
+    partial = build.scratch(rows.partial)
+    kernel = sum_kernel((gradient.dtype, index.dtype, result.dtype), rows)
+    build.kernel(kernel, [gradient, index, order], [result, partial])
+    if rows.chunks > 1:
+        kernel = join_kernel((index.dtype, result.dtype), rows)
+        build.kernel(kernel, [index, order, partial], [result])
+
+
+def _refuse_backward(arguments: TakeBackward | AddRows, question: Question) -> str:
     return not_floating(question, arguments.gradient)
 
 
@@ -123,21 +143,23 @@ def order_kernel(index: str, count: int) -> Kernel:
     return Kernel(FILE, expression, (blocks, 1, 1), (ORDERING, 1, 1), (np.int32(count),))
 
 
-def sum_kernel(dtype: str, index: str, rows: Rows) -> Kernel:
+def sum_kernel(dtypes: tuple[str, str, str], rows: Rows) -> Kernel:
     """Pointers: gradient [outer, places, inner], index and order [places] -> y [outer, size,
-    inner], partial [outer, 2 chunks, inner] (float32)."""
-    expression = f"sum_chunks<{C_TYPES[dtype]}, {C_TYPES[index]}, {CHUNK}>"
+    inner], to whose rows is added; partial [outer, 2 chunks, inner] (float32). dtypes: of gradient,
+    index and y."""
+    expression = f"sum_chunks<{', '.join(C_TYPES[dtype] for dtype in dtypes)}, {CHUNK}>"
     return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars)
 
 
-def join_kernel(index: str, rows: Rows) -> Kernel:
+def join_kernel(dtypes: tuple[str, str], rows: Rows) -> Kernel:
     """Pointers: index and order [places], partial [outer, 2 chunks, inner] -> y [outer, size,
-    inner]."""
-    expression = f"join_chunks<{C_TYPES[index]}, {CHUNK}>"
+    inner], to whose rows is added. dtypes: of index and y."""
+    expression = f"join_chunks<{', '.join(C_TYPES[dtype] for dtype in dtypes)}, {CHUNK}>"
     return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars)
 
 
 IMPLEMENTATIONS = (
     Implementation(Take, take),
     Implementation(TakeBackward, take_backward, _refuse_backward),
+    Implementation(AddRows, add_to_rows, _refuse_backward),
 )
