@@ -102,7 +102,7 @@ def test_rows_with_gaps_against_float64(reduced: int, inner: int, dtype: str, se
 
 def test_rows_with_gaps_are_read_as_vectors() -> None:
     kernel = reduction("bfloat16", "float32", 1, 4096, 30522, pitch=30528).kernel
-    assert kernel.expression == "sum_columns<__nv_bfloat16, float, 8>"
+    assert kernel.expression == "sum_columns<__nv_bfloat16, float, 8, 256>"
 
 
 def test_long_sums_fill_the_gpu() -> None:
