@@ -8,13 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cuda_host import run_sums
+from cuda_host import run, run_sums
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.kernels.columns import Sums, tiling
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
@@ -195,6 +196,20 @@ def test_kernels_compile() -> None:
     kernels.append(reduction("float16", "float32", 2, 50, 1).kernel)
     for architecture in ("sm_75", "sm_90"):
         assert_compile(kernels, architecture)
+
+
+def test_only_the_block_that_arrives_last_adds_all_parts() -> None:
+    """A counter that begins at one makes the last but one of them add, and reset the counter, which
+    then has counted the last one."""
+    sums = reduction("float32", "float32", 1, 3024, 24)
+    x, y = np.ones((3024, 24), np.float32), np.zeros(24, np.float32)
+    partial = np.zeros(sums.partial, np.float32)
+    arrivals = np.ones(sums.arrivals, np.uint32)
+    run(sums.kernel, [x, y, partial, arrivals], FOLDER)
+    parts = sums.kernel.grid[1]
+    assert parts > 2
+    np.testing.assert_array_equal(y, 3024 - 3024 / parts)
+    np.testing.assert_array_equal(arrivals, 1)
 
 
 class Squeezed(nn.Module):
