@@ -169,6 +169,8 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
     noise = torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype) * 2 - 1
     return tensor * (1 + 8 * ROUNDING * noise)
 
