@@ -10,8 +10,9 @@ samples in float32, small images and texts of 128 tokens. In each race every lev
 first, then all are timed in turn. A finished point is a folder in --out and one line of JSON on
 standard output; a point that has its folder is not run again, one that failed is tried again. With
 --budget no point begins after so many seconds; with --turns several runs share one GPU: they
-prepare side by side, and each race has the GPU to itself while it is timed. --show prints the table of all records in --out, the
-geometric means and every point that misses the bar; --page writes them to a file.
+prepare side by side, and each race has the GPU to itself while it is timed. --show prints the table
+of all records in --out, the geometric means and every point that misses the bar; --page writes them
+to a file.
 """
 
 from __future__ import annotations

@@ -136,7 +136,8 @@ class _Sums:
             return {}
         taken = [item for group in chosen.values() for item in group]
         gone = {position for item in taken for position in item.made_by}
-        others = [n for n, item in zip(terms, padded, strict=True) if item not in taken]
+        stay = (item is None or item.made_by[0] not in gone for item in padded)
+        others = [name for name, stays in zip(terms, stay, strict=True) if stays]
         new = _Nodes(self._links, self._names, root)
         absorbed = absorbing(*(self._links.nodes[p] for p in (root, *sorted(gone))))
         new.join(chosen, others, absorbed)
