@@ -296,6 +296,19 @@ def test_padding_that_is_cut_again_goes() -> None:
     assert [node.op for node in eliminate_dead_code(graph).nodes] == [Activate.op()]
 
 
+def test_several_ranges_without_padding_are_taken_before_it() -> None:
+    """Two with padding stay as they are, since each needs the padded tensor."""
+    nodes = [
+        one("p", Pad(x=ref("x"), before=(1,), after=(2,), value=0.0)),
+        one("a", Slice(x=ref("p"), axis=0, start=1, stop=3, step=1)),
+        one("b", Slice(x=ref("p"), axis=0, start=3, stop=5, step=1)),
+        one("c", Slice(x=ref("p"), axis=0, start=4, stop=7, step=1)),
+        one("d", Slice(x=ref("p"), axis=0, start=0, stop=2, step=1)),
+    ]
+    graph = after(Written({"x": whole_numbers(4)}, nodes, *"abcd"), cut_before_padding)
+    assert [layer.x.name for layer in records(graph, Slice)] == ["x", "x", "p", "p"]
+
+
 # ---------------------------------------------------------------- views of what was joined
 
 

@@ -47,8 +47,8 @@ def _layout(build: Builder, parts: Sequence[Ref]) -> Layout:
 
 def _lies_in(view: Folded, slot: Folded) -> bool:
     """Whether a part was written where it is joined."""
-    here = (view.tensor.buffer, view.tensor.offset) == (slot.tensor.buffer, slot.tensor.offset)
-    return here and view.axes == slot.axes
+    here, there = view.tensor, slot.tensor
+    return (here.buffer, here.offset) == (there.buffer, there.offset)
 
 
 def _copy(build: Builder, part: Ref, slot: Folded) -> None:
