@@ -15,6 +15,7 @@ from forked_workers import ForkServer
 from golow.levels.level import python_worker
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
+from processes import mentioning, soon
 
 SAYS = """
 import os, sys
@@ -56,13 +57,36 @@ def test_a_worker_is_new_each_time_and_how_it_ended_is_known(fork_server: ForkSe
         assert first.pid != second.pid
         assert os.getpgid(first.pid) == first.pid  # so that it and its compilers end together
         assert psutil.Process(first.pid).ppid() == os.getpid()
-        # The process that forks has imported torch, so the command it shows is another one.
-        assert "forked_workers" in " ".join(psutil.Process(first.pid).cmdline())
+        assert "libtorch" in Path(f"/proc/{first.pid}/maps").read_text()  # from its beginning
         assert first.import_all("train") < 60
         os.kill(second.pid, signal.SIGKILL)
         assert second._process.wait(10) == -signal.SIGKILL
         assert fork_server.can_fork(list(EAGER), worker_environment(sys.executable, 1, {}))
     assert first._process.returncode == 0
+
+
+@pytest.mark.usefixtures("forked")
+def test_the_system_shows_its_command_and_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests look by them for processes that should have ended."""
+    monkeypatch.setenv("GOLOW_TEST", "of this test alone")
+    with Worker("worker", EAGER, threads=1) as worker:
+        assert soon(lambda: mentioning("of this test alone") == [worker.pid])
+        shown = psutil.Process(worker.pid)
+        assert [word for word in shown.cmdline() if word] == [*EAGER]
+        given = worker_environment(sys.executable, 1, {})
+        assert {name: shown.environ().get(name) for name in given} == given
+    assert mentioning("of this test alone") == []
+
+
+@pytest.mark.usefixtures("forked")
+def test_what_runs_in_the_tests_own_environment_is_forked_too(tmp_path: Path) -> None:
+    """Its streams are those of the test where none are given."""
+    command = [sys.executable, "-m", "golow.measure.peak", "nowhere", "default", "1"]
+    with (tmp_path / "log").open("w+b") as log:
+        done = subprocess.run(command, stderr=log, check=False)
+    assert done.returncode == 1
+    said = (tmp_path / "log").read_text()
+    assert "become" in said and said.endswith("KeyError: 'nowhere'\n")
 
 
 @pytest.mark.parametrize(
