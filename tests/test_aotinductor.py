@@ -29,9 +29,10 @@ from golow.workload.request import Request
 from one_run import one_at_a_time, program_cache
 from workers_kept import kept_loaded, require_threads
 
-pytestmark = pytest.mark.skipif(
-    not aotinductor.probe().available, reason="there is no C++ compiler"
-)
+pytestmark = [
+    pytest.mark.skipif(not aotinductor.probe().available, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("forked"),
+]
 REQUEST = Request("lenet5", batch=4, threads=1)
 
 

@@ -13,6 +13,8 @@ from golow import cli
 from golow.levels.ladder import LADDER
 from golow.models import ZOO
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str

@@ -29,6 +29,8 @@ from golow.worker.limits import Limits
 from golow.workload.bundle import Bundle
 from processes import all_gone, family, mentioning, soon
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FAULTY = Path(__file__).parent / "workers" / "faulty.py"
 
 

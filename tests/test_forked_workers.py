@@ -11,10 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from forked_workers import ForkServer
+from forked_workers import ForkServer, fork_commands
 from golow.levels.level import python_worker
 from golow.worker.client import Worker
 from golow.worker.process import worker_environment
+from processes import all_gone, family, mentioning, soon
 
 SAYS = """
 import os, sys
@@ -56,13 +57,69 @@ def test_a_worker_is_new_each_time_and_how_it_ended_is_known(fork_server: ForkSe
         assert first.pid != second.pid
         assert os.getpgid(first.pid) == first.pid  # so that it and its compilers end together
         assert psutil.Process(first.pid).ppid() == os.getpid()
-        # The process that forks has imported torch, so the command it shows is another one.
-        assert "forked_workers" in " ".join(psutil.Process(first.pid).cmdline())
+        assert "libtorch" in Path(f"/proc/{first.pid}/maps").read_text()  # from its beginning
         assert first.import_all("train") < 60
         os.kill(second.pid, signal.SIGKILL)
         assert second._process.wait(10) == -signal.SIGKILL
         assert fork_server.can_fork(list(EAGER), worker_environment(sys.executable, 1, {}))
     assert first._process.returncode == 0
+
+
+@pytest.mark.usefixtures("forked")
+def test_the_system_shows_its_command_and_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests look by them for processes that should have ended."""
+    monkeypatch.setenv("GOLOW_TEST", "of this test alone")
+    with Worker("worker", EAGER, threads=1) as worker:
+        assert soon(lambda: mentioning("of this test alone") == [worker.pid])
+        shown = psutil.Process(worker.pid)
+        assert [word for word in shown.cmdline() if word] == [*EAGER]
+        given = worker_environment(sys.executable, 1, {})
+        assert {name: shown.environ().get(name) for name in given} == given
+    assert mentioning("of this test alone") == []
+
+
+COMMAND = """
+import os, sys, torch
+from golow.levels.level import python_worker
+from golow.worker.client import Worker
+print(torch is sys.modules["torch"], __name__, sys.argv, os.getppid(), flush=True)
+for level in ("eager", "torchscript"):
+    with Worker(level, python_worker(f"golow.levels.torch.{level}", ""), threads=1) as worker:
+        print("libtorch" in open(f"/proc/{worker.pid}/maps").read(), worker.import_all("infer") > 0)
+sys.stdin.read()
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("only", ["", "eager", "nothing"])
+def test_a_command_is_forked_and_its_own_workers_are(
+    monkeypatch: pytest.MonkeyPatch, only: str
+) -> None:
+    """It ends as it would, and so do they, and what forks them."""
+    fork_commands(monkeypatch, only)
+    before = set(family(os.getpid()))
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "7"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as command:
+        assert command.stdout is not None and command.stdin is not None
+        said = [command.stdout.readline().decode().rstrip() for _ in range(3)]
+        assert said[0] == f"True __main__ ['-c', '7'] {os.getpid()}"
+        forked = [only in name for name in ("eager", "torchscript")]
+        assert said[1:] == [f"{one} True" for one in forked]
+        own = set(family(command.pid))
+        command.stdin.close()
+        assert command.wait() == 7
+    assert all_gone(*own, *(set(family(os.getpid())) - before))
+
+
+@pytest.mark.usefixtures("forked")
+def test_streams_that_are_not_given_are_the_tests(capfd: pytest.CaptureFixture[str]) -> None:
+    environment = worker_environment(sys.executable, 1, {})
+    command = [sys.executable, "-m", "golow.measure.peak", "nowhere", "default", "1"]
+    assert subprocess.run(command, env=environment, check=False).returncode == 1
+    said = capfd.readouterr().err
+    assert "become" in said and said.endswith("KeyError: 'nowhere'\n")
 
 
 @pytest.mark.parametrize(

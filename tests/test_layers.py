@@ -258,8 +258,8 @@ def test_libtorch_times_every_node(mode: Mode, tmp_path_factory: pytest.TempPath
 
 
 def answering(answer: str) -> Worker:
-    """A worker that answers every request with this line."""
-    script = f"while read line; do echo '{answer}'; done"
+    """A worker that answers every request but the last with this line."""
+    script = f"while read line; do case $line in *quit*) exit;; esac; echo '{answer}'; done"
     return Worker("shell", ["/bin/sh", "-c", script], threads=1)
 
 

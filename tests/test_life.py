@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import golow
+from forked_workers import fork_commands
 from golow import api
 from golow.life.record import LevelLife, LifeCycle
 from golow.record import GolowError
@@ -91,8 +92,9 @@ def nobody_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What `golow compare --life` prints, and the folder of its record."""
+def done(forked: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What `golow compare --life` prints, and the folder of its record. All but eager's workers are
+    new interpreters, whose import of PyTorch is part of their lives."""
     folder = tmp_path_factory.mktemp("life")
     command = [sys.executable, "-m", "golow", "compare", "mlp", "--levels", LEVELS]
     options = [
@@ -106,14 +108,16 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
         "--threads",
         "1",
     ]
-    ended = subprocess.run(
-        [*command, *options, "--out", str(folder / "runs")],
-        env={**os.environ, "GOLOW_CACHE": str(folder / "cache"), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        fork_commands(patch, "torch.eager")
+        ended = subprocess.run(
+            [*command, *options, "--out", str(folder / "runs")],
+            env={**os.environ, "GOLOW_CACHE": str(folder / "cache"), "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
     assert ended.returncode == 0, ended.stderr
     assert "other batch size (9 of 9, about" in ended.stderr
     [record] = (folder / "runs").iterdir()
@@ -216,7 +220,7 @@ def test_what_is_wrong_or_ends_badly_is_a_row_with_its_reason(tmp_path: Path) ->
     assert (levels["deaf"].failed, levels["deaf"].lives) == (expected, ())
 
 
-@pytest.mark.usefixtures("nobody_left")
+@pytest.mark.usefixtures("nobody_left", "forked")
 def test_ctrl_c_keeps_the_lives_before_it(tmp_path: Path) -> None:
     watch = Until("warm life")
     with pytest.raises(golow.Interrupted) as raised:

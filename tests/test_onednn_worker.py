@@ -40,6 +40,8 @@ from workers_kept import kept_loaded, require_threads
 needs_package = pytest.mark.skipif(
     not onednn.probe().available, reason="the package of oneDNN is not installed"
 )
+pytestmark = pytest.mark.usefixtures("forked")
+
 MODES = ("infer", "train")
 both_modes = pytest.mark.parametrize("mode", MODES)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from command import golow
+from forked_workers import fork_commands
 from golow.levels import ladder
 from golow.lower.work import LayerWork
 from golow.measure.peak import Peak
@@ -121,13 +122,15 @@ def run(*arguments: str, folder: Path, without: str = "") -> subprocess.Complete
     code += f"util.find_spec = lambda name, *more: None if name == {without!r} else "
     code += "found(name, *more); from golow.__main__ import main; main()"
     start = ["-c", code] if without else ["-m", "golow"]
-    return subprocess.run(
-        [sys.executable, *start, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        fork_commands(patch)
+        return subprocess.run(
+            [sys.executable, *start, *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 # ---------------------------------------------------------------- the record

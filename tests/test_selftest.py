@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from golow.comparison import selftest as testing
 from golow.comparison.selftest import Finding, SelftestResult, selftest
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
-from golow.record import Check, Unsupported
-from golow.worker.client import Worker
+from golow.record import Check
 from golow.worker.scheduling import run_queue_wait_ns
-from golow.workload.bundle import write_bundle
-from golow.workload.prepare import prepare
-from golow.workload.request import Request
 from noise import SyntheticMachine, VirtualWorker
 from processes import all_gone, family
+
+pytestmark = pytest.mark.usefixtures("forked")
 
 MATCH = Check(verdict="match")
 CHECKS = {"plain": MATCH, "twin": MATCH}
@@ -125,30 +119,3 @@ def test_one_finding_that_fails_is_enough() -> None:
     bad = Finding(name="a", expected="b", found="c", passed=False, explanation="c")
     assert SelftestResult(findings=(good, good)).trusted
     assert not SelftestResult(findings=(good, bad)).trusted
-
-
-# ---------------------------------------------------------------- the plant
-
-
-def test_the_plant_runs_without_a_framework(tmp_path: Path) -> None:
-    """What costs a second to start would hide what is planted in it."""
-    prepared = prepare(Request(nn.Linear(8, 8, bias=False), torch.randn(4, 8)))
-    bundle, _ = write_bundle(prepared, tmp_path / "bundle")
-    command = (sys.executable, "-m", "golow.worker.plant", "--products", "0")
-    with Worker("plant", command, threads=1) as worker:
-        worker.load(bundle.folder)
-        worker.time(10, 0)
-        assert "libtorch" not in Path(f"/proc/{worker.pid}/maps").read_text()
-
-
-@pytest.mark.parametrize("mode", ["infer", "train"])
-def test_the_plant_serves_its_own_workload_only(tmp_path: Path, mode: str) -> None:
-    module = nn.Linear(8, 8, bias=mode == "infer")
-    prepared = prepare(Request(module, torch.randn(4, 8), mode=mode))  # type: ignore[arg-type]
-    bundle, _ = write_bundle(prepared, tmp_path / "bundle")
-    command = (sys.executable, "-m", "golow.worker.plant")
-    with (
-        Worker("plant", command, threads=1) as worker,
-        pytest.raises(Unsupported, match="only x W"),
-    ):
-        worker.load(bundle.folder)

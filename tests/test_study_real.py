@@ -12,6 +12,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from forked_workers import fork_commands
 from golow.api import load_study
 from golow.commands.study import study_app
 from golow.measure.words import LEAST_ROUNDS
@@ -39,9 +40,11 @@ STARTING = 120.0  # seconds that a cell's process may take until its workers are
 COMMAND = "from golow.commands.study import study_app; study_app()"
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_study_is_killed_resumed_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fork_commands(monkeypatch)
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(NET)
     Path("mine.toml").write_text(STUDY)
@@ -56,9 +59,9 @@ def test_a_study_is_killed_resumed_and_shown(
     # The first cell has a size that the network does not take, the second has workers.
     assert soon(lambda: len(list(folder.glob("cells/*/*/cell.json"))) == 1, STARTING)
     assert soon(lambda: len(mentioning(drafts)) > 1, STARTING)
-    [cell] = psutil.Process(study.pid).children()
-    workers = set(mentioning(drafts)) - {cell.pid}
-    os.kill(cell.pid, signal.SIGKILL)
+    [cell] = set(mentioning(drafts)) & {one.pid for one in psutil.Process(study.pid).children()}
+    workers = set(mentioning(drafts)) - {cell}
+    os.kill(cell, signal.SIGKILL)
     assert soon(lambda: not workers & set(mentioning(drafts)))
     assert soon(lambda: len(mentioning(drafts)) > 1, STARTING)  # it is measured again
     study.kill()

@@ -1,9 +1,9 @@
 """What this machine can do at most, in arithmetic and in moving bytes: measured once, and kept in
 the cache.
 
-``python -m golow.measure.peak DEVICE PRECISION THREADS`` prints it. It is that of products of
-matrices and of copies of large arrays, the fastest of many. On a CPU some products are so small
-that one ends before the system gives the core to another process: of large ones, none is
+``python -m golow.measure.peak DEVICE PRECISION THREADS [SECONDS]`` prints it. It is that of
+products of matrices and of copies of large arrays, the fastest of many. On a CPU some products are
+so small that one ends before the system gives the core to another process: of large ones, none is
 undisturbed where the cores are busy.
 """
 
@@ -26,7 +26,7 @@ from golow.record import Device, Precision, Record, Workload
 
 SIZES = {"cpu": (192, 384, 1024), "cuda": (8192,)}  # rows of the matrices
 COPIED = {"cpu": 256 << 20, "cuda": 2 << 30}  # bytes, several times the last cache
-SECONDS, LIMIT = 0.5, 120.0  # of measuring, and for the whole process
+SECONDS, LIMIT = 0.5, 120.0  # of measuring one kind of work, and for the whole process
 SLACK = 2.0
 """By how much a level may be faster than the measured peak allows: a measurement on a busy machine
 is too low, and other code may be better than the library's."""
@@ -86,7 +86,8 @@ def measured_peak(
     known = None if kept is None else msgspec.json.decode(kept, type=Peak)
     if known is not None and known.operations >= seen:
         return known
-    command = [sys.executable, "-m", "golow.measure.peak", device, precision, str(threads)]
+    wanted = (device, precision, str(threads), str(SECONDS))
+    command = [sys.executable, "-m", "golow.measure.peak", *wanted]
     try:
         done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
         peak = msgspec.json.decode(done.stdout, type=Peak)
@@ -100,9 +101,9 @@ def measured_peak(
     return peak
 
 
-def measure(device: str, precision: str, threads: int) -> Peak:
+def measure(device: str, precision: str, threads: int, seconds: float = SECONDS) -> Peak:
     """The fastest of many products of square matrices, in the fastest arithmetic that the precision
-    permits anywhere."""
+    permits anywhere. seconds: for each size and type of the matrices, and for copies."""
     import torch
 
     torch.set_num_threads(threads)
@@ -113,20 +114,20 @@ def measure(device: str, precision: str, threads: int) -> Peak:
     operations = 0.0
     for size, dtype in itertools.product(SIZES[device], dtypes):
         matrix = torch.randn(size, size, device=device).to(dtype)
-        seconds = _shortest(lambda m=matrix: m @ m, device)  # type: ignore[misc]
-        operations = max(operations, 2.0 * size**3 / seconds)
+        product = _shortest(lambda m=matrix: m @ m, device, seconds)  # type: ignore[misc]
+        operations = max(operations, 2.0 * size**3 / product)
     del matrix
     source = torch.zeros(COPIED[device], dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
-    copy = _shortest(lambda: target.copy_(source), device)
+    copy = _shortest(lambda: target.copy_(source), device, seconds)
     return Peak(operations=operations, bytes=2.0 * COPIED[device] / copy)
 
 
-def _shortest(run: Callable[[], object], device: str) -> float:
-    """Seconds of the fastest run."""
+def _shortest(run: Callable[[], object], device: str, seconds: float) -> float:
+    """Seconds of the fastest run, within so many."""
     import torch
 
-    best, end = math.inf, time.perf_counter() + SECONDS
+    best, end = math.inf, time.perf_counter() + seconds
     while time.perf_counter() < end:
         start = time.perf_counter()
         run()
@@ -137,5 +138,6 @@ def _shortest(run: Callable[[], object], device: str) -> float:
 
 
 if __name__ == "__main__":
-    name, wanted, count = sys.argv[1:]
-    print(msgspec.json.encode(measure(name, wanted, int(count))).decode())
+    on, wanted_precision, count, *given = sys.argv[1:]
+    found = measure(on, wanted_precision, int(count), *map(float, given))
+    print(msgspec.json.encode(found).decode())
