@@ -29,8 +29,8 @@ from golow.lower.operators.pad import Pad
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from in_process import assert_right
-from lowering import Case, count
 from libraries_on_cpu import Multiplying, SolvingEngines
+from lowering import Case, count
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound
 
