@@ -75,7 +75,8 @@ class Scores(nn.Module):
         return self.last((weights @ value).mean(1))
 
 
-def test_the_gradient_of_scores_is_not_converted() -> None:
+def test_neither_scores_nor_their_gradient_are_converted() -> None:
+    """Softmax is computed in float32 and rounded once, for both products and for its gradient."""
     made = build_plan(
         lowered(Scores(), "train", (3, 9, 16)), cast("Engines", AskedEngines()), TYPES["bf16"], 1
     )
@@ -85,4 +86,6 @@ def test_the_gradient_of_scores_is_not_converted() -> None:
         for step in made.plan.steps
         if step.operation == "softmax_backward" and step.reads[0].shape == (3, 9, 9)
     ]
-    assert [operand.layout for operand in backward.reads] == ["bfloat16", "float32"]
+    assert [operand.layout for operand in backward.reads] == ["bfloat16", "bfloat16"]
+    copied = [step.reads[0].shape for step in made.plan.steps if step.operation == "copy"]
+    assert (3, 9, 9) not in copied
