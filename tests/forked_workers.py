@@ -71,26 +71,28 @@ class ForkServer:
 
     def fork(self, streams: list[int], **request: Any) -> int:
         """The process id of a new child of this process."""
-        if self._process is None:
-            self._process = self._start()
-            self._far.close()
+        self.start()
         request |= {"parent": os.getpid(), "affinity": [*os.sched_getaffinity(0)]}
         socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
         return int(self._socket.recv(32))
+
+    def start(self) -> None:
+        """Start its process, if it does not run."""
+        if self._process is not None:
+            return
+        number = self._far.fileno()
+        self._process = _UNPATCHED(
+            [sys.executable, __file__, str(number), "-" * ROOM],
+            env={**self.environment, "GOLOW_ROOM": "-" * ROOM},
+            pass_fds=[number],
+        )
+        self._far.close()
 
     def end(self) -> None:
         """End it; what it forked goes on."""
         self._socket.close()
         if self._process is not None:
             self._process.wait()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        number = self._far.fileno()
-        return _UNPATCHED(
-            [sys.executable, __file__, str(number), "-" * ROOM],
-            env={**self.environment, "GOLOW_ROOM": "-" * ROOM},
-            pass_fds=[number],
-        )
 
 
 class OwnForkServer(ForkServer):
@@ -113,7 +115,7 @@ class OwnForkServer(ForkServer):
         """Whether it is to fork that command."""
         return self._only in " ".join(command) and super().can_fork(command, environment)
 
-    def _start(self) -> None:  # type: ignore[override]
+    def start(self) -> None:
         """It runs already."""
 
 

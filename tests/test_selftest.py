@@ -6,8 +6,10 @@ import os
 
 import pytest
 
+from forked_workers import ForkServer
 from golow.comparison import selftest as testing
 from golow.comparison.selftest import Finding, SelftestResult, selftest
+from golow.measure import race as race_of
 from golow.measure.race import run_race
 from golow.measure.rounds import Race
 from golow.record import Check
@@ -33,8 +35,13 @@ class Watch:
         self.rounds += 1
 
 
-def test_the_selftest_finds_what_it_planted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_selftest_finds_what_it_planted(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer
+) -> None:
     """A real run, too short for the times; what needs no calm machine is certain all the same."""
+    # Who reports a nanosecond an iteration gets the most of them: a thousand take half a minute.
+    monkeypatch.setattr(race_of, "MOST_ITERATIONS", 100)
+    fork_server.start()
     watch, before = Watch(), set(family(os.getpid()))
     result = selftest(watch, time_limit=8)
     findings = {finding.name: finding for finding in result.findings}
