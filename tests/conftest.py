@@ -18,8 +18,8 @@ torch.set_num_threads(1)
 # began last would keep the other process waiting, and processes that share a module build its
 # fixtures twice.
 LONGEST = frozenset(
-    "test_life test_selftest test_aotinductor test_study_real test_cheats test_draws "
-    "test_profile_outputs test_compare test_outputs_and_inputs test_peers".split()
+    "test_life test_aotinductor test_cheats test_draws test_compare test_outputs_and_inputs "
+    "test_peers".split()
 )
 
 
