@@ -49,17 +49,17 @@ def onednn_program(fault: str, cache: Path) -> Any:
             return super().load(bundle)
 
         def run_batch(self, index: int) -> None:
-            calls = self.execution._calls
+            joined, calls = self.execution._joined, self.execution._calls
             kept = list(calls)
             if fault == "last-step-missing":
                 kept = calls[:-1]
             if fault == "skipped-update" and self._position % 2 == 0:
                 steps = (self.built.plan.steps[i] for i in self.execution._main)
                 kept = [c for c, s in zip(calls, steps, strict=True) if s.phase != "update"]
-            self.execution._calls = kept
+            self.execution._joined = kept
             _point(self.execution, self._batches[0 if fault == "stale-input" else index])
             self.execution.run()
-            self.execution._calls = calls
+            self.execution._joined = joined
 
     return Planted
 
