@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from golow.lower.canonical import canonicalise
 from golow.lower.graph import Graph, Node
 from golow.lower.merging import merge_equal_nodes
 from golow.lower.operators.dropout import Dropout
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.vendor import CANONICAL
 from golow.lower.verify import interpret, verify
 from golow.record import Mode
 from lowering import Case, count
@@ -51,7 +51,7 @@ class Branches(nn.Module):
 
 def canonical(module: nn.Module, mode: Mode = "infer", shape: tuple[int, ...] = (3, 6, 6)) -> Graph:
     case = Case(module, torch.randn(shape), mode=mode)
-    return apply(apply(case.graph, CLEAN_UP), (canonicalise,))
+    return apply(apply(case.graph, CLEAN_UP), CANONICAL)
 
 
 def work(node: Node) -> str:

@@ -237,7 +237,7 @@ def test_a_mean_over_an_image_is_a_pooling(channels: int) -> None:
     torch.manual_seed(0)
     network = lower(Means(), torch.randn(2, channels, 9, 5), "infer")
     found = [step.operation for step in steps(Running(network))]
-    assert found.count("adaptive_average_pool") == 3
+    assert found.count("adaptive_average_pool") == 2  # two of the three means are one
     assert "reduce" not in found
     assert_right(network, compute(network))
 
