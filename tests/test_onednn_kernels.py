@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from golow.levels.compiler import Compiler, find_compiler
 from golow.levels.vendor.onednn import probe
-from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, Kernel, rows
+from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, Kernel, columns, rows
 from golow.levels.vendor.onednn.kernels.elements import Statement, Written, elements
 from golow.levels.vendor.views import View
 from golow.record import GolowError, Mode
@@ -149,6 +149,19 @@ def test_rows_are_reduced(function: str, dtype: str) -> None:
     run(rows.reduction(function, dtype, dtype, 9, 33), x, y)
     name = {"maximum": "max", "minimum": "min"}.get(function, function)
     np.testing.assert_allclose(y, getattr(x.astype(np.float64), name)(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 2), (3, 9, 33), (1, 1000, 64), (2, 257, 200), (1, 3, 20_000), (32, 2, 1000)]
+)
+@pytest.mark.parametrize("mean", [False, True])
+def test_columns_are_added(shape: tuple[int, int, int], mean: bool) -> None:
+    """Less than a block of columns, whole ones, and a rest; by one thread and by several."""
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) + 1
+    y = np.full((shape[0], shape[2]), np.nan, np.float32)
+    run(columns.column_sums(*shape, mean), x, y)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(y, exact.mean(1) if mean else exact.sum(1), rtol=2e-6, atol=1e-6)
 
 
 def test_rows_of_truth_values() -> None:

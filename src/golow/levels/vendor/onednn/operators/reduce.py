@@ -12,6 +12,7 @@ from golow.levels.vendor.onednn.arrays import of_arrays, result
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, REDUCTION_MEAN, REDUCTION_SUM, SRC
 from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, rows
+from golow.levels.vendor.onednn.kernels.columns import column_sums
 from golow.levels.vendor.onednn.library import Descriptor, number
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.refusing import refuse_integers
@@ -30,7 +31,8 @@ UFUNCS: dict[str, Any] = {
 def reduce(build: Builder, arguments: Reduce) -> None:
     """oneDNN keeps the reduced axes with size 1; the result is row-major."""
     plain = build.tensor(arguments.x).descriptor
-    if build.generates and (plain is None or plain.is_plain) and _over_rows(build, arguments):
+    generated = build.generates and (plain is None or plain.is_plain)
+    if generated and (_over_rows(build, arguments) or _over_columns(build, arguments)):
         return
     if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
         _with_numpy(build, arguments)
@@ -66,6 +68,25 @@ def _over_rows(build: Builder, arguments: Reduce) -> bool:
     if count:
         kernel = rows.reduction(arguments.function, x.dtype, made.dtype, count, columns)
         build.kernel(kernel, [x], [made])
+    build.define(0, made)
+    return True
+
+
+def _over_columns(build: Builder, arguments: Reduce) -> bool:
+    """Add a kernel if adjacent axes before the last one are reduced; otherwise return False."""
+    value, axes = build.value(arguments.x), arguments.axes
+    known = arguments.function in ("sum", "mean") and value.dtype == build.output().dtype
+    if not axes or not known or value.dtype != "float32":
+        return False
+    first, last = axes[0], axes[-1] + 1
+    outer, count, columns = map(
+        math.prod, (value.shape[:first], value.shape[first:last], value.shape[last:])
+    )
+    if axes != tuple(range(first, last)) or count < 2 or columns < 2 or not outer:
+        return False
+    x, made = build.plain(arguments.x), result(build)
+    mean = arguments.function == "mean"
+    build.kernel(column_sums(outer, count, columns, mean), [x], [made])
     build.define(0, made)
     return True
 
