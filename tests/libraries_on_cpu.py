@@ -1,76 +1,67 @@
-"""Products of matrices and attention of `cudnn` without a GPU, in float32: PyTorch stands in for
-the libraries, on the memory that the plan gives them, with the strides that they are told."""
+"""Plans of `cudnn` whose matrix products and attention run on this processor, too: NumPy and
+PyTorch stand in for the libraries, on the memory that the plan gives them, with the strides that
+they are told."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from cublaslt_cases import places, read, stored
 from cuda_on_cpu import Machine
-from golow.levels.vendor.cudnn.cublaslt import Matrix, Problem
-from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution, Placed
+from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES
+from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
 from golow.levels.vendor.cudnn.steps import Call, EngineCall
 from golow.levels.vendor.cudnn.steps import Tensor as Lying
 from golow.lower.operators.attention import Attention, AttentionBackward
 from test_cudnn_plans import Asked, AskedEngines
 
 
-class Solving(Asked):
-    """An engine that knows what it computes."""
+class Known(Asked):
+    """Stands for an engine, and knows its operation."""
 
-    def __init__(self, operation: Convolution | Problem | AttentionProblem) -> None:
+    def __init__(self, operation: Any) -> None:
         self.operation = operation
 
 
-class SolvingEngines(AskedEngines):
-    """Engines for a `Multiplying` machine."""
+class KnownEngines(AskedEngines):
+    """Engines that know their operations."""
 
-    def choose(self, operation: Convolution | Problem | AttentionProblem) -> Solving:
-        super().choose(operation)  # type: ignore[arg-type]
-        return Solving(operation)
+    def choose(self, operation: Any) -> Known:
+        super().choose(operation)
+        return Known(operation)
 
 
-class Multiplying(Machine):
-    """Also runs products and attention."""
+class LibrariesMachine(Machine):
+    """Runs products of matrices in float64, and attention of float32. Gaps hold NaN, so that a
+    product that reads one gives NaN."""
 
     def call(self, call: Call) -> bool:
-        operation = getattr(getattr(call, "engine", None), "operation", None)
+        engine = call.engine if isinstance(call, EngineCall) else None
+        operation = engine.operation if isinstance(engine, Known) else None
         if isinstance(call, EngineCall) and isinstance(operation, Problem):
-            self._multiply(operation, list(call.arguments))
+            assert all(tensor.offset % operation.alignment == 0 for tensor in call.arguments)
+            multiply(operation, [self._elements(tensor) for tensor in call.arguments])
             return True
         if isinstance(call, EngineCall) and isinstance(operation, AttentionProblem):
             self._attend(operation, list(call.arguments))
             return True
         return super().call(call)
 
+    def _elements(self, tensor: Lying) -> np.ndarray:
+        memory, item = self.seen(tensor), ITEM_BYTES[tensor.dtype]
+        return memory[: len(memory) // item * item].view(NUMPY_TYPES[tensor.dtype])
+
     def _at(self, tensor: Lying, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
         """Memory from the tensor's first element on."""
-        memory = self.seen(tensor)
-        flat = torch.from_numpy(memory[: len(memory) // 4 * 4]).view(torch.float32)
+        flat = torch.from_numpy(self._elements(tensor))
         return flat.as_strided(tuple(shape), tuple(strides))
-
-    def _matrix(self, tensor: Lying, matrix: Matrix, batch: int) -> Tensor:
-        shape, strides = (batch, matrix.rows, matrix.columns), (matrix.batch, matrix.row, 1)
-        return self._at(tensor, shape, strides)
-
-    def _multiply(self, problem: Problem, tensors: list[Lying]) -> None:
-        stored = problem.matrices
-        a = self._matrix(tensors.pop(0), stored["a"], problem.batch)
-        b = self._matrix(tensors.pop(0), stored["b"], problem.batch)
-        a = a.transpose(1, 2) if problem.transpose_a else a
-        result = problem.factor * (a @ (b.transpose(1, 2) if problem.transpose_b else b))
-        if problem.bias_gradient:
-            self._at(tensors.pop(0), (problem.m,), (1,))[...] = a.sum((0, 2))
-        if problem.bias:
-            result += self._at(tensors.pop(0), (problem.n,), (1,))
-        if problem.residual:
-            result += self._matrix(tensors.pop(0), stored["c"], problem.batch)
-        [made] = tensors
-        self._matrix(made, stored["d"], problem.batch)[...] = (
-            result.relu() if problem.relu else result
-        )
 
     def _attend(self, problem: AttentionProblem, tensors: list[Lying]) -> None:
         def taken(*places: Placed | None) -> list[Tensor | None]:
@@ -93,3 +84,27 @@ class Multiplying(Machine):
         for place, tensor in zip(wanted, found, strict=True):
             if place is not None:
                 place[...] = tensor
+
+
+def multiply(problem: Problem, memory: Sequence[np.ndarray]) -> None:
+    """Compute the product. memory: of each operand, in the problem's order, from its first element
+    on; bfloat16 as its bits."""
+    a, b, *others, d = memory
+    rest, batch, matrices = iter(others), problem.batch, problem.matrices
+    bias = next(rest) if problem.bias else None
+    added = next(rest) if problem.residual else None
+
+    def matrix(name: str, held: np.ndarray, turned: bool = False) -> np.ndarray:
+        dtype = problem.dtype if name in "ab" else problem.result
+        found = read(held[places(matrices[name], batch)], dtype)
+        return found.swapaxes(1, 2) if turned else found
+
+    product = matrix("a", a, problem.transpose_a) @ matrix("b", b, problem.transpose_b)
+    result = problem.factor * product
+    if bias is not None:
+        result = result + read(bias[: problem.n], problem.result)
+    if added is not None:
+        result = result + matrix("c", added)
+    if problem.relu:
+        result = np.maximum(result, 0)
+    d[places(matrices["d"], batch)] = stored(result, problem.result)

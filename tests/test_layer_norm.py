@@ -110,6 +110,8 @@ def test_vectors_against_float64(
 
 
 class Normed(nn.Module):
+    """Layers whose vectors have gradients that are sums over rows."""
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(8, 24), nn.LayerNorm(24), nn.Linear(24, 2)

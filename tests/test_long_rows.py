@@ -36,7 +36,7 @@ from golow.workload.captured import capture
 from golow.workload.losses import token_cross_entropy
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
-from products_on_cpu import Known, KnownEngines, ProductMachine, multiply
+from libraries_on_cpu import Known, KnownEngines, LibrariesMachine, multiply
 from test_cudnn_plans import assert_sound
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def test_short_rows_have_no_gaps_in_training() -> None:
 def test_every_value_is_where_its_plan_says(name: str) -> None:
     graph, prepared = lowered(HEADS[name]())
     follow(
-        graph, cast("Engines", KnownEngines()), given_to(graph, prepared), FOLDER, ProductMachine
+        graph, cast("Engines", KnownEngines()), given_to(graph, prepared), FOLDER, LibrariesMachine
     )
 
 
@@ -246,7 +246,7 @@ def stepped(
 ) -> dict[str, Tensor]:
     """The loss and the gradients by parameter, each when it is about to be used, without the scale
     of the loss. Everything but the update runs on this processor."""
-    machine = ProductMachine(made, FOLDER)
+    machine = LibrariesMachine(made, FOLDER)
     named = {name: tensor.numpy() for name, tensor in tensors.items()}
     given = {(item.kind, item.target): named[item.value.name] for item in graph.inputs}
     machine.begin(given, named)

@@ -29,7 +29,7 @@ from golow.lower.operators.pad import Pad
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode
 from in_process import assert_right
-from libraries_on_cpu import Multiplying, SolvingEngines
+from libraries_on_cpu import KnownEngines, LibrariesMachine
 from lowering import Case, count
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound
@@ -239,7 +239,7 @@ def test_every_value_is_where_the_plan_says(name: str, mode: Mode) -> None:
     torch.manual_seed(0)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     small = {name: 0.3 * t.sub(0.6) if t.is_floating_point() else t for name, t in tensors.items()}
-    follow(graph, cast("Engines", SolvingEngines()), small, FOLDER, Multiplying)
+    follow(graph, cast("Engines", KnownEngines()), small, FOLDER, LibrariesMachine)
 
 
 @needs_onednn

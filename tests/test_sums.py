@@ -26,6 +26,7 @@ from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, built, lowered
+from test_layer_norm import Normed
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -245,17 +246,6 @@ def test_means_of_efficientnet_are_vectors_of_many_blocks() -> None:
     assert len(means) == 17
     for mean in means:
         assert mean.startswith("sum_columns<__nv_bfloat16, __nv_bfloat16, 8, ")
-
-
-class Normed(nn.Module):
-    """Layers whose vectors have gradients that are sums over rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(8, 24), nn.LayerNorm(24), nn.Linear(24, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(self.norm(torch.tanh(self.first(x)))))
 
 
 def test_each_sum_over_rows_is_one_launch() -> None:

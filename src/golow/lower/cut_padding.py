@@ -62,8 +62,10 @@ def _cut(links: Links, node: Node) -> _Cut | None:
     if isinstance(operator, Pad) and not any((*operator.before, *operator.after)):
         shape = links.values[operator.x.name].shape
         return _Cut(operator.x, shape, tuple((0, n) for n in shape), ((0, 0),) * len(shape), 0.0)
+    if not isinstance(operator, Slice | Pad):
+        return None
     limits = _limits(links, operator)
-    maker = links.made_by(operator.x, Pad.op()) if isinstance(operator, Slice | Pad) else None
+    maker = links.made_by(operator.x, Pad.op())
     pad = None if maker is None else Pad.of(links.nodes[maker])
     if limits is None or pad is None or min((*pad.before, *pad.after)) < 0:
         return None
@@ -79,13 +81,13 @@ def _cut(links: Links, node: Node) -> _Cut | None:
         for (start, stop), before, size in sizes
     )
     full = all(start < stop for start, stop in kept)
-    alone = links.only_reader(result(links.nodes[maker or 0])) is not None
+    alone = links.only_reader(operator.x.name) is not None
     if full and any(map(any, around)) and not alone:
         return None
     return _Cut(pad.x, shape, kept if full else None, around, pad.value)
 
 
-def _limits(links: Links, operator: Operator | None) -> Sides | None:
+def _limits(links: Links, operator: Slice | Pad) -> Sides | None:
     """Where the range that a node takes begins and ends on each axis."""
     if isinstance(operator, Slice) and operator.step == 1:
         shape = links.values[operator.x.name].shape

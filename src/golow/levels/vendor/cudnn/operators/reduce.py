@@ -10,7 +10,7 @@ from golow.levels.vendor.cudnn.kernels.lines import fold
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
 from golow.levels.vendor.cudnn.layouts import Layout, pitch_in, pitch_of
 from golow.levels.vendor.cudnn.refusing import beyond_kernel
-from golow.levels.vendor.cudnn.steps import is_aligned
+from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.cudnn.sums import add_up
 from golow.levels.vendor.folding import rows_in_memory
 from golow.levels.vendor.implementation import Implementation, Question
@@ -32,11 +32,11 @@ def reduce(build: Builder, arguments: Reduce) -> None:
     if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
         _folded(build, arguments)
         return
-    if arguments.axes == tuple(range(len(shape) - 1)) and _lie_as_rows(build, arguments.x):
-        tensor, sizes = build.folded(arguments.x).tensor, (1, math.prod(shape[:-1]), shape[-1])
-        add_up(build, tensor, sizes, 0, 1 / sizes[1] if arguments.function == "mean" else 1.0)
-        return
-    if _of_rows_with_gaps(build, arguments):
+    rows = _as_rows_lie(build, arguments.x)
+    if arguments.axes == tuple(range(len(shape) - 1)) and rows is not None:
+        tensor, pitch = rows
+        sizes = (1, math.prod(shape[:-1]), shape[-1])
+        add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]), pitch)
         return
     tensor = build.tensor(arguments.x)
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
@@ -54,27 +54,23 @@ def reduce(build: Builder, arguments: Reduce) -> None:
     add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]))
 
 
-def _of_rows_with_gaps(build: Builder, arguments: Reduce) -> bool:
-    """Add rows of the last axis as they lie, if they have gaps and are all that is added."""
-    tensor, shape = build.view(arguments.x), build.value(arguments.x).shape
-    if tensor.layout.order != "strided" or arguments.axes != tuple(range(len(shape) - 1)):
-        return False
-    pitch = pitch_in(tensor.layout, shape)
-    if not is_aligned(tensor) or pitch != pitch_of(shape[-1], tensor.dtype):
-        return False
-    sizes = (1, math.prod(shape[:-1]), shape[-1])
-    add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]), pitch)
-    return True
-
-
 def _factor(arguments: Reduce, count: int) -> float:
     return 1 / count if arguments.function == "mean" else 1.0
 
 
-def _lie_as_rows(build: Builder, x: Ref) -> bool:
-    """Whether the rows of the last axis lie one after the other, in any order."""
-    view = build.folded(x)
-    return is_aligned(view.tensor) and rows_in_memory(view) == build.value(x).shape[-1]
+def _as_rows_lie(build: Builder, x: Ref) -> tuple[Tensor, int] | None:
+    """The rows of the last axis as they lie, and the elements from one to the next: one after the
+    other in any order, or with gaps that keep them aligned. None for others."""
+    view, width = build.folded(x), build.value(x).shape[-1:]
+    if not width or not is_aligned(view.tensor):
+        return None
+    if rows_in_memory(view) == width[0]:
+        return view.tensor, width[0]
+    if view.strides is None:
+        return None
+    tensor = build.view(x)
+    pitch = pitch_in(tensor.layout, tensor.shape) if tensor.layout.order == "strided" else None
+    return (tensor, pitch) if pitch and pitch == pitch_of(width[0], tensor.dtype) else None
 
 
 def _folded(build: Builder, arguments: Reduce) -> None:

@@ -46,21 +46,19 @@ def softmax_backward(build: Builder, arguments: SoftmaxBackward) -> None:
     """The gradient of the argument, in the type of activations; both operands in their own."""
     shape, axis = build.value(arguments.result).shape, arguments.axis
     rows, columns, dtype = math.prod(shape) // shape[axis], shape[axis], build.types.computed
-    if not _is_contiguous(shape, axis):
-        outer, y = (
-            axis_last(build, build.rows(item), axis)
-            for item in (arguments.gradient, arguments.result)
-        )
-        turned = build.new(f"{build.node.name}.gradient", outer.shape, Layout(dtype))
+    contiguous, given = _is_contiguous(shape, axis), (arguments.gradient, arguments.result)
+    if contiguous:
+        outer, y = (_lines(build, item, axis)[0] for item in given)
     else:
-        outer, y = (_lines(build, item, axis)[0] for item in (arguments.gradient, arguments.result))
-        turned = build.new(build.output().name, y.shape, y.layout._replace(dtype=dtype))
+        outer, y = (axis_last(build, build.rows(item), axis) for item in given)
+    name = build.output().name if contiguous else f"{build.node.name}.gradient"
+    made = build.new(name, y.shape, y.layout._replace(dtype=dtype))
     types = (outer.dtype, y.dtype, dtype)
-    build.kernel(backward_kernel(types, rows, columns, arguments.log), [outer, y], [turned])
-    if _is_contiguous(shape, axis):
-        build.define(0, turned)
+    build.kernel(backward_kernel(types, rows, columns, arguments.log), [outer, y], [made])
+    if contiguous:
+        build.define(0, made)
     else:
-        _turn_back(build, turned, axis)
+        _turn_back(build, made, axis)
 
 
 def _lines(build: Builder, reference: Ref, axis: int) -> tuple[Tensor, int, int]:

@@ -26,8 +26,8 @@ CODE = f"""static void body(void* const* pointers, const long* n, long begin, lo
 
 
 def column_sums(outer: int, rows: int, columns: int, mean: bool) -> Kernel:
-    """Pointers: x [outer, rows, columns] -> sums or means over its rows [outer, columns], added in
-    float64. float32."""
+    """Pointers: x [outer, rows, columns] -> sums or means over its rows [outer, columns], both
+    float32; they are added in float64."""
     blocks = -(-columns // BLOCK)
     shared = parts(outer * blocks, outer * rows * columns)
     return Kernel(CODE, (*shared, rows, columns, rows if mean else 1, blocks))
