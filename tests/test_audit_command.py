@@ -14,7 +14,7 @@ import pytest
 import golow
 from command import Ended
 from command import golow as command_here
-from forked_workers import ForkServer, fork_commands, forked_workers
+from forked_workers import ForkServer, forked_workers
 from golow import cli
 from golow.auditing import candidates, store
 from golow.auditing.record import AuditedLevel, Price
@@ -184,12 +184,8 @@ def test_a_mistake_is_explained(
 # ---------------------------------------------------------------- Ctrl-C
 
 
-@pytest.mark.usefixtures("forked")
-def test_an_interrupt_shows_and_saves_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It comes at the second level, when the first one is done."""
-    fork_commands(monkeypatch)
+def test_an_interrupt_shows_and_saves_what_is_there(tmp_path: Path) -> None:
+    """It comes at the second level, when the first one is done. Started as users start it."""
     arguments = command("audit", *SMALL, "--quick", "--seconds", "0.2")
     with subprocess.Popen(
         arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
