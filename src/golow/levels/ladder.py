@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from golow.levels import aotinductor, jax, libtorch, tensorflow
 from golow.levels.chosen import ChosenLevel
 from golow.levels.level import Launch, Level, Variant
-from golow.levels.peers import onnxruntime, openvino, tensorrt
+from golow.levels.peers import executorch, onnxruntime, openvino, tensorrt, tvm
 from golow.levels.probe import Probe
 from golow.levels.torch import compile as compile_level
 from golow.levels.torch import cudagraph, eager, torchscript
@@ -39,6 +39,8 @@ LADDER: tuple[Level, ...] = (
     onnxruntime.LEVEL,
     openvino.LEVEL,
     tensorrt.LEVEL,
+    executorch.LEVEL,
+    tvm.LEVEL,
     jax.LEVEL,
     tensorflow.LEVEL,
     aotinductor.LEVEL,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 from pathlib import Path
 
@@ -69,11 +68,11 @@ def cuda_headers() -> Path | None:
 
 def machine(workload: Workload) -> str:
     """What the compiled code depends on here: threads, the instruction sets of the CPU, the GPU."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    flags = next((line for line in lines if line.startswith("flags")), platform.machine())
     gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     models = {line for gpu in gpus for line in gpu.read_text().splitlines() if "Model" in line}
-    return "\n".join((str(workload.threads), flags, *sorted(models)))
+    return "\n".join(
+        (str(workload.threads), exported_program.instruction_sets(), *sorted(models))
+    )
 
 
 LEVEL = Level(

@@ -16,6 +16,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from golow.levels.peers.captured_module import captured
 from golow.levels.torch.device import arithmetic
 from golow.levels.torch.habits import Habits
 from golow.levels.torch.placing import place
@@ -37,7 +38,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
     place(module, device, dtype)
     given = tuple(_placed(tensor, device, dtype) for tensor in inputs)
     updated = _updated(module, given)
-    program = _captured(module, given)
+    program = captured("aotinductor", module, given)
     _require_updates(program, updated)
     package = folder / "model.pt2"
     torch._inductor.aoti_compile_and_package(
@@ -64,14 +65,6 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
 
 def _placed(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
-
-
-def _captured(module: nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
-    try:
-        return torch.export.export(module, inputs, strict=False)
-    except Exception as error:  # the tracer's errors have no common class
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise Unsupported("aotinductor", f"torch.export cannot capture it: {first}") from error
 
 
 def _updated(module: nn.Module, inputs: tuple[Tensor, ...]) -> list[str]:

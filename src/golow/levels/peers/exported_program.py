@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -82,10 +83,12 @@ class Exported(NamedTuple):
     notes: tuple[str, ...]
 
 
-def prepare(bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path) -> Launch:
+def prepare(
+    bundle: Bundle, level: str, packages: tuple[str, ...], cache: Path, machine: str = ""
+) -> Launch:
     """The launch of the level's worker on its exported model; see `exported`."""
     module = f"golow.levels.peers.{level}"
-    found = exported(bundle, level, module, packages, cache)
+    found = exported(bundle, level, module, packages, cache, machine)
     return Launch(
         python_worker(module, ""),
         environment={VARIABLE: str(found.folder), **IDLE_NUMPY},
@@ -119,6 +122,12 @@ def exported(
         report = _export(bundle, level, exporter, folder)
     size = sum(f.stat().st_size for f in folder.iterdir() if f.name not in OF_GOLOW)
     return Exported(folder, report.seconds, cached, size, tuple(notes))
+
+
+def instruction_sets() -> str:
+    """What compiled code depends on of this machine's CPU, as text."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line for line in lines if line.startswith("flags")), platform.machine())
 
 
 def read_report(folder: Path) -> ExportReport | None:

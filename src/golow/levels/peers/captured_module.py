@@ -1,0 +1,36 @@
+"""torch.export for the levels that start from its program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golow.record import Unsupported
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.export import ExportedProgram
+
+
+def captured(level: str, module: nn.Module, inputs: tuple[Tensor, ...]) -> ExportedProgram:
+    """The module as torch.export captures it, with fixed shapes. Raises `Unsupported` if it cannot,
+    in the words of its error."""
+    import torch
+
+    try:
+        return torch.export.export(module, inputs, strict=False)
+    except Exception as error:  # the tracer's errors have no common class
+        raise Unsupported(level, f"torch.export cannot capture it: {first_line(error)}") from error
+
+
+def require_no_updates(level: str, program: ExportedProgram) -> None:
+    """Raise `Unsupported` if a pass changes a buffer: the runtime could not go back to the value
+    that it had at first."""
+    updated = program.run_decompositions({}).graph_signature.buffers_to_mutate.values()
+    for name in sorted(updated):
+        buffer = name.removeprefix("module.")  # of FlatOutputs
+        raise Unsupported(level, f"a pass changes the buffer {buffer}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its class if there is none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

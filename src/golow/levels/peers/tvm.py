@@ -1,0 +1,102 @@
+"""TVM: the module compiled for this CPU by Apache TVM, without tuning, run without PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golow.levels import compiler
+from golow.levels.level import Launch, Level
+from golow.levels.probe import Probe
+from golow.record import Unsupported, Workload
+from golow.workload.bundle import Bundle
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from golow.levels.peers.array_program import Array, ArrayProgram
+
+PACKAGES = ("tvm",)
+MODEL = "model.so"
+
+
+def probe() -> Probe:
+    """The package must be installed, and a compiler, which links the library."""
+    from golow.levels.peers import exported_program
+
+    if compiler.compiler_command() is None:
+        return Probe(False, compiler.NO_COMPILER, compiler.INSTALL_COMPILER)
+    return exported_program.probe(PACKAGES, "tvm")
+
+
+def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
+    """Compile the model for this machine, unless the cache has it."""
+    from golow.levels.peers import exported_program
+
+    machine = exported_program.instruction_sets()
+    return exported_program.prepare(bundle, "tvm", ("apache-tvm",), cache, machine)
+
+
+def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
+    """Compile the module, inside the exporting process."""
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.torch import from_exported_program
+
+    from golow.levels.peers.captured_module import captured, require_no_updates
+
+    program = captured("tvm", module, inputs)
+    require_no_updates("tvm", program)
+    translated = from_exported_program(program)
+    host = tvm.target.Target.from_device("cpu")
+    target = tvm.target.Target({**host.export(), "num-cores": workload.threads})
+    fused = relax.get_pipeline("static_shape_tuning", target=target, total_trials=0, work_dir=str(folder/"t"))(translated)
+    compiled = tvm.compile(fused, target=target)
+    compiled.export_library(str(folder / MODEL))
+
+
+def program(variant: str) -> ArrayProgram:
+    """The worker's side."""
+    # It imports PyTorch where that is installed, for tensors that are shared with it.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    import numpy as np
+    import tvm
+    from tvm import relax
+
+    from golow.levels.peers.array_program import ArrayProgram
+
+    class Tvm(ArrayProgram):
+        def open(self, folder: Path, workload: Workload) -> None:
+            self.bound: dict[int, Any] = {}
+            self.found: dict[int, Any] = {}
+            library = tvm.runtime.load_module(str(folder / MODEL))
+            self.machine = relax.VirtualMachine(library, tvm.cpu())
+            if workload.threads > 1:
+                self.notes.append("TVM's default schedules use one thread")
+
+        def bind(self, index: int, inputs: list[Array]) -> None:
+            # Its memory takes the place of NumPy's, which is not aligned to 64 bytes.
+            tensors = [tvm.runtime.tensor(array) for array in inputs]
+            inputs[:] = [np.from_dlpack(tensor) for tensor in tensors]
+            self.machine.save_function("main", f"batch_{index}", *tensors)
+            self.bound[index] = self.machine[f"batch_{index}"]
+
+        def run(self, index: int) -> None:
+            self.found[index] = self.bound[index]()
+
+        def results(self, index: int) -> list[Array]:
+            return [np.from_dlpack(tensor) for tensor in self.found[index]]
+
+    return Tvm()
+
+
+LEVEL = Level(
+    name="tvm",
+    summary="the module compiled for this CPU by TVM, without tuning",
+    needs="tvm, C++ compiler",
+    probe=probe,
+    prepare=prepare,
+    modes=("infer",),
+    exports=True,
+)
