@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import shlex
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,16 @@ def test_the_lines_to_paste_run_and_compute_the_same(
         torch.testing.assert_close(names["model"](names["batch"]), expected)
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "onnxruntime": lambda names: names["result"][0],
+    "openvino": lambda names: names["model"]((names["batch"].numpy(),))[0],
+    "executorch": lambda names: names["result"],
+    "tvm": lambda names: names["result"].numpy(),
+}
+"""The output, after the lines for a runtime."""
+
+
+@pytest.mark.parametrize("name", FOUND)
 def test_the_lines_for_other_runtimes_run_and_compute_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,8 +166,8 @@ def test_the_lines_for_other_runtimes_run_and_compute_the_same(
     with torch.no_grad(), redirect_stdout(io.StringIO()):
         expected = model(batch)
         exec(lines_of(name), names)  # noqa: S102
-    found = names["result"] if name == "onnxruntime" else names["model"]((batch.numpy(),))
-    torch.testing.assert_close(torch.as_tensor(found[0]), expected, rtol=1e-4, atol=1e-5)
+    found = torch.as_tensor(FOUND[name](names))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_every_level_of_the_ladder_is_got_somehow() -> None:

@@ -50,7 +50,8 @@ LADDER: tuple[Level, ...] = (
 )
 
 # The default levels on a CPU. max-autotune is left out: its build takes minutes. aotinductor is,
-# too: it compiles the kernels of compile a second time, and would double the longest build.
+# too: it compiles the kernels of compile a second time, and would double the longest build. So is
+# tvm: without tuning one of its iterations takes as long as many of the others.
 DEFAULT = (
     "eager",
     "eager:channels_last",
@@ -75,7 +76,9 @@ DEFAULT_ON_CUDA = (
 )
 
 # Levels that need an extra; they run by default only if it is installed.
-OPTIONAL = ("onnxruntime", "openvino", "tensorrt", "jax", "tensorflow", "onednn", "cudnn")
+OPTIONAL = (
+    "onnxruntime", "openvino", "tensorrt", "executorch", "jax", "tensorflow", "onednn", "cudnn",
+)  # fmt: skip
 
 # The vendor's library, called directly; it depends on the device.
 ALIASES: dict[str, dict[Device, str]] = {"vendor": {"cpu": "onednn", "cuda": "cudnn"}}

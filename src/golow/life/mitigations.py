@@ -19,6 +19,8 @@ KEPT = {
     "onnxruntime": "the exported model is kept",
     "openvino": "the exported model is kept",
     "tensorrt": "the engine is kept",
+    "executorch": "the lowered program is kept",
+    "tvm": "the compiled library is kept",
     "aotinductor": "the compiled package is kept",
     "libtorch": "the linked program is kept",
     "onednn": "lowered graph and layouts are kept",

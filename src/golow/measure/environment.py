@@ -29,7 +29,17 @@ KERNEL_FLAGS = re.compile(
 )
 """The CPU flags by which vector libraries choose their kernels (x86 and ARM names)."""
 
-THREAD_SETTINGS = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_")
+THREAD_SETTINGS = (
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "ATEN_",
+    "ONEDNN_",
+    "DNNL_",
+    "TVM_",
+)
 """Beginnings of the environment variables that set threads or choose the CPU libraries' kernels."""
 
 PACKAGES = (
@@ -41,6 +51,8 @@ PACKAGES = (
     "onnxruntime",
     "onnxscript",
     "openvino",
+    "executorch",
+    "apache-tvm",
     "jax",
     "jaxlib",
     "tensorflow-cpu",

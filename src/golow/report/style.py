@@ -44,6 +44,8 @@ LEVELS = {
     "onnxruntime": ("#009E73", "P"),
     "openvino": ("#882255", "*"),
     "tensorrt": ("#000077", "p"),
+    "executorch": ("#BB55FF", "D"),
+    "tvm": ("#886633", "v"),
     "jax": ("#999933", "H"),
     "tensorflow": ("#7700DD", "p"),
 }

@@ -70,9 +70,7 @@ def machine(workload: Workload) -> str:
     """What the compiled code depends on here: threads, the instruction sets of the CPU, the GPU."""
     gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
     models = {line for gpu in gpus for line in gpu.read_text().splitlines() if "Model" in line}
-    return "\n".join(
-        (str(workload.threads), exported_program.instruction_sets(), *sorted(models))
-    )
+    return "\n".join((str(workload.threads), exported_program.instruction_sets(), *sorted(models)))
 
 
 LEVEL = Level(

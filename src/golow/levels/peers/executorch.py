@@ -38,14 +38,44 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, fo
     for; ExecuTorch's own operators run what is left."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
+    from torch._export.verifier import SpecViolationError
 
-    from golow.levels.peers.captured_module import captured, require_no_updates
+    from golow.levels.peers.captured_module import captured, first_line, require_no_updates
 
     program = captured("executorch", module, inputs)
     require_no_updates("executorch", program)
-    edge = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    try:
+        edge = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    except SpecViolationError as error:
+        what = first_line(error).partition(" (")[0]  # before the address of a page
+        raise Unsupported("executorch", f"its exporter refuses it: {what}") from error
+    lowered = edge.to_executorch()
     with (folder / MODEL).open("wb") as file:
-        edge.to_executorch().write_to_file(file)
+        lowered.write_to_file(file)
+    _require_kernels(lowered)
+    _try(folder / MODEL, inputs)
+
+
+def _require_kernels(lowered: Any) -> None:
+    """Refuse a program with operators that the runtime does not have, by their names."""
+    from executorch.runtime import Runtime
+
+    [plan] = lowered.executorch_program.execution_plan
+    called = {f"{one.name}.{one.overload}".rstrip(".") for one in plan.operators}
+    missing = sorted(called - Runtime.get().operator_registry.operator_names)
+    if missing:
+        raise Unsupported("executorch", f"its runtime has no {', '.join(missing)}")
+
+
+def _try(file: Path, inputs: tuple[Tensor, ...]) -> None:
+    """Run the program once: kernels tell only then that they do not take their arguments, as the
+    convolution that takes no volumes."""
+    from executorch.runtime import Runtime
+
+    try:
+        Runtime.get().load_program(file).load_method("forward").execute(inputs)
+    except RuntimeError as error:
+        raise Unsupported("executorch", f"its runtime refuses it: {error}") from error
 
 
 def program(variant: str) -> ArrayProgram:

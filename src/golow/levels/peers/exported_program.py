@@ -148,7 +148,7 @@ def _key(bundle: Bundle, exporter: str, packages: tuple[str, ...], machine: str)
     spec = find_spec(exporter)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(exporter)
-    for file in (Path(spec.origin), HERE / "export_process.py"):
+    for file in (Path(spec.origin), HERE / "captured_module.py", HERE / "export_process.py"):
         digest.update(b"\0" + file.read_bytes())
     return digest.hexdigest()[:32]
 

@@ -1,9 +1,10 @@
-"""TVM: the module compiled for this CPU by Apache TVM, without tuning, run without PyTorch."""
+"""TVM: the module compiled for this CPU by Apache TVM, without tuning, and run without PyTorch."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from golow.levels import compiler
@@ -39,20 +40,27 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 
 
 def export(module: nn.Module, inputs: tuple[Tensor, ...], workload: Workload, folder: Path) -> None:
-    """Compile the module, inside the exporting process."""
+    """Compile the module, inside the exporting process: TVM's pipeline for fixed shapes, without
+    the trials that would choose schedules."""
     import tvm
     from tvm import relax
     from tvm.relax.frontend.torch import from_exported_program
 
-    from golow.levels.peers.captured_module import captured, require_no_updates
+    from golow.levels.peers.captured_module import captured, first_line, require_no_updates
 
     program = captured("tvm", module, inputs)
     require_no_updates("tvm", program)
-    translated = from_exported_program(program)
+    try:
+        translated = from_exported_program(program)
+    except Exception as error:  # its errors have no common class
+        raise Unsupported("tvm", f"its frontend refuses it: {first_line(error)}") from error
     host = tvm.target.Target.from_device("cpu")
     target = tvm.target.Target({**host.export(), "num-cores": workload.threads})
-    fused = relax.get_pipeline("static_shape_tuning", target=target, total_trials=0, work_dir=str(folder/"t"))(translated)
-    compiled = tvm.compile(fused, target=target)
+    with TemporaryDirectory() as records:
+        pipeline = relax.get_pipeline(
+            "static_shape_tuning", total_trials=0, target=target, work_dir=records
+        )
+        compiled = tvm.compile(pipeline(translated), target=target)
     compiled.export_library(str(folder / MODEL))
 
 
@@ -73,7 +81,7 @@ def program(variant: str) -> ArrayProgram:
             library = tvm.runtime.load_module(str(folder / MODEL))
             self.machine = relax.VirtualMachine(library, tvm.cpu())
             if workload.threads > 1:
-                self.notes.append("TVM's default schedules use one thread")
+                self.notes.append(f"without tuning TVM uses 1 of {workload.threads} threads")
 
         def bind(self, index: int, inputs: list[Array]) -> None:
             # Its memory takes the place of NumPy's, which is not aligned to 64 bytes.

@@ -54,6 +54,27 @@ OPENVINO = """
     settings = {"INFERENCE_PRECISION_HINT": "f32"}  # else half precision where the processor has it
     model = openvino.Core().compile_model(converted, "CPU", settings)
     """
+EXECUTORCH = """
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.runtime import Runtime
+    exported = torch.export.export(model.eval(), (batch,))
+    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+    with open("model.pte", "wb") as file:
+        lowered.to_executorch().write_to_file(file)
+    method = Runtime.get().load_program("model.pte").load_method("forward")
+    [result] = method.execute((batch,))
+    """
+TVM = """
+    from tvm import relax
+    from tvm.relax.frontend.torch import from_exported_program
+    translated = from_exported_program(torch.export.export(model.eval(), (batch,)))
+    host = tvm.target.Target.from_device("cpu")
+    untuned = {"total_trials": 0, "work_dir": "tuning"}
+    prepared = relax.get_pipeline("static_shape_tuning", target=host, **untuned)(translated)
+    machine = relax.VirtualMachine(tvm.compile(prepared, target=host), tvm.cpu())
+    [result] = machine["main"](tvm.runtime.tensor(batch.numpy()))
+    """
 
 
 def getting(workload: Workload, level: str) -> Iterator[Block]:
@@ -90,6 +111,8 @@ def _python(base: str, variant: str, mode: str) -> str:
         "aotinductor": AHEAD_OF_TIME,
         "onnxruntime": ONNX,
         "openvino": OPENVINO,
+        "executorch": EXECUTORCH,
+        "tvm": TVM,
     }
     return plain.get(base, "")
 
