@@ -126,7 +126,7 @@ class ArrayProgram(Chooser):
         save_file({f"output/{i}": np.array(result, order="C") for i, result in results}, file)
 
     def allocated_peak(self) -> int | None:
-        """Neither runtime tells Python what its allocator holds."""
+        """None of the runtimes tells Python what its allocator holds."""
         return None
 
     def _check_index(self, index: int) -> int:
