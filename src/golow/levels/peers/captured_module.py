@@ -22,15 +22,6 @@ def captured(level: str, module: nn.Module, inputs: tuple[Tensor, ...]) -> Expor
         raise Unsupported(level, f"torch.export cannot capture it: {first_line(error)}") from error
 
 
-def require_no_updates(level: str, program: ExportedProgram) -> None:
-    """Raise `Unsupported` if a pass changes a buffer: the runtime could not go back to the value
-    that it had at first."""
-    updated = program.run_decompositions({}).graph_signature.buffers_to_mutate.values()
-    for name in sorted(updated):
-        buffer = name.removeprefix("module.")  # of FlatOutputs
-        raise Unsupported(level, f"a pass changes the buffer {buffer}")
-
-
 def first_line(error: BaseException) -> str:
     """The first line of an error's message; its class if there is none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
