@@ -83,6 +83,30 @@ def test_an_interrupt_while_the_command_line_is_imported(tmp_path: Path, seconds
         assert child.returncode == 130
 
 
+IMPORTING = """
+    import signal
+    inside, calls = [], []
+    def watch(frame, event, called):
+        if getattr(called, "__name__", "") == "_autograd_init":
+            inside[:] = [event] if event == "c_call" else []
+        elif inside and event == "call":  # of Python, by compiled code
+            calls.append(frame)
+            if len(calls) == {number}:
+                signal.raise_signal(signal.SIGINT)
+    begun()
+    sys.setprofile(watch)
+    import torch
+"""
+
+
+@pytest.mark.parametrize("number", [1, 13])
+def test_an_interrupt_while_compiled_code_of_pytorch_imports(tmp_path: Path, number: int) -> None:
+    """An exception in the thirteenth call is a segmentation fault in torch 2.13."""
+    with begun(STAND_IN.format(body=IMPORTING.format(number=number)), tmp_path) as child:
+        assert child.communicate() == ("", LINE)
+        assert child.returncode == 130
+
+
 def test_two_interrupts_while_workers_load(tmp_path: Path) -> None:
     arguments = [*COMPARE, "--out", str(tmp_path / "runs")]
     with begun(START, tmp_path, arguments) as child:

@@ -54,9 +54,15 @@ def main() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt; but nothing here would catch it."""
-    if frame is None or frame.f_globals is globals():
+    if frame is None or frame.f_globals is globals() or _is_torch_loading():
         _end()
     raise KeyboardInterrupt
+
+
+def _is_torch_loading() -> bool:
+    """Whether PyTorch is being imported: its C++ code there calls Python and aborts on an exception
+    from it. Nothing is measured before that."""
+    return getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False)
 
 
 def _forward(number: int, frame: FrameType | None) -> None:
