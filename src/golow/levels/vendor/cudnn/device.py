@@ -166,8 +166,10 @@ class Gpu(Stream):
         checked(driver.cuStreamBeginCapture(self.stream, mode), "cuStreamBeginCapture")
         try:
             enqueue()
-        finally:
-            captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
+        except BaseException:  # it says more than the status of the capture that it ended
+            driver.cuStreamEndCapture(self.stream)
+            raise
+        captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
         _wait_for_ends(captured)
         graph = checked(driver.cuGraphInstantiate(captured, 0), "cuGraphInstantiate")
         checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
