@@ -3,12 +3,14 @@ wait for cores that the other tests use, spinning. The window that tests of page
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
 import torch
 
+import one_run
 from browser import Browser, browser
 from forked_workers import ForkServer, forked_workers
 
@@ -26,6 +28,18 @@ LONGEST = frozenset(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest tests first; all others stay in their order."""
     items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector pass over what was imported, which is most of what it would look at."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def run_begun(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What has no fixture to ask finds this process's folder, too."""
+    one_run.begin(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="module")
