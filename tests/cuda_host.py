@@ -20,7 +20,9 @@ from one_run import one_at_a_time, own_folder
 
 HEADER = Path(__file__).with_suffix(".h")
 COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC")
-THREADS = "threads.o"
+THREADS = "libthreads.so"
+# Kernels use no C++ library, which would take most of the linker's time.
+LINKED = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")
 SHARED = re.compile(r"extern __shared__ ((?:unsigned )?\w+) (\w+)\[\];")
 
 
@@ -75,8 +77,8 @@ extern "C" void launch(const unsigned* grid, const unsigned* block, void** argum
         file, made = mine.with_suffix(".cpp"), mine.with_suffix(".so")
         file.write_text(text)
         # Each library uses its own names, whatever else in the process is called the same.
-        files = ["-o", str(made), str(file), str(folder / THREADS)]
-        subprocess.run([*COMPILER, "-shared", "-Wl,-Bsymbolic", *files], check=True)
+        options = ["-shared", "-Wl,-Bsymbolic", f"-Wl,-rpath,{folder}", "-o", str(made), str(file)]
+        subprocess.run([*COMPILER, *options, str(folder / THREADS), *LINKED], check=True)
         made.rename(library)
     return library
 
@@ -84,12 +86,12 @@ extern "C" void launch(const unsigned* grid, const unsigned* block, void** argum
 @cache
 def _prepared() -> Path:
     """The folder of what is compiled in this run of the tests. It has the header, compiled, and
-    what runs the threads, an object: the time of every kernel is that of its own code."""
+    what runs the threads, a library: the time of every kernel is that of its own code."""
     with one_at_a_time(own_folder(), "kernels") as folder:
         header, threads = folder / HEADER.name, folder / THREADS
         if not threads.exists():
             header.write_text(HEADER.read_text())
             subprocess.run([*COMPILER, "-x", "c++-header", str(header)], check=True)
             source = HEADER.with_suffix(".cpp")
-            subprocess.run([*COMPILER, "-c", "-o", str(threads), str(source)], check=True)
+            subprocess.run([*COMPILER, "-shared", "-o", str(threads), str(source)], check=True)
     return folder

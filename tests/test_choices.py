@@ -44,7 +44,6 @@ STARTED = [
     ("openmp_intel",),
 ]
 
-
 Bundles = dict[tuple[str, Mode], Bundle]  # by level and mode
 
 
@@ -53,11 +52,10 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     """Eager's has two threads in inference: such a worker is never forked, so that its garbage
     collector and its environment are those of a new interpreter."""
     folder = tmp_path_factory.mktemp("choices")
-    two = network_bundle(folder / "two", "infer", threads=2)
     return {
-        (EAGER, "infer"): two,
-        (EAGER, "train"): one["train"],
-        (TORCHSCRIPT, "infer"): one["infer"],
+        (EAGER, "infer"): network_bundle(folder / "two", "infer", threads=2),
+        (EAGER, "train"): network_bundle(folder / "train", "train", threads=1),
+        (TORCHSCRIPT, "infer"): network_bundle(folder / "one", "infer", threads=1),
     }
 
 
@@ -134,9 +132,7 @@ def test_an_alternative_without_effect_is_refused(bundles: Bundles) -> None:
         in_force(chosen, EAGER, bundles[EAGER, "infer"])
 
 
-def test_a_worker_that_does_not_know_choices_is_refused(
-    bundles: Bundles,
-) -> None:
+def test_a_worker_that_does_not_know_choices_is_refused(bundles: Bundles) -> None:
     """A level of the user's own: it loads, and cannot say what is in force."""
     command = (sys.executable, str(Path(__file__).parent / "workers" / "silent.py"))
     with Worker("mine", command, threads=1, choices={"gc_on": ("garbage_collector", "on")}) as own:
