@@ -3,16 +3,21 @@ wait for cores that the other tests use, spinning. The window that tests of page
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
 import torch
 
+import one_run
 from browser import Browser, browser
 from forked_workers import ForkServer, forked_workers
 
 torch.set_num_threads(1)
+# Inductor compiles and runs a probe of the processor's vectors for each new cache.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # Modules whose fixtures or single tests take half a minute and more. They begin first: one that
 # began last would keep the other process waiting, and processes that share a module build its
@@ -26,6 +31,23 @@ LONGEST = frozenset(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest tests first; all others stay in their order."""
     items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector pass over what was imported, which is most of what it would look at, and
+    come less often: figures and graphs are many small objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def run_begun(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What has no fixture to ask finds this process's folder, too; and golow's own cache is that
+    of this run."""
+    base = tmp_path_factory.getbasetemp()
+    one_run.begin(base)
+    os.environ.setdefault("GOLOW_CACHE", str(one_run.program_cache(base)))
 
 
 @pytest.fixture(scope="module")

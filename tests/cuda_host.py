@@ -5,25 +5,31 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.kernels.columns import Sums
+from one_run import one_at_a_time, own_folder
 
 HEADER = Path(__file__).with_suffix(".h")
 COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC")
+THREADS = "libthreads.so"
+# Kernels use no C++ library, which would take most of the linker's time.
+LINKED = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")
 SHARED = re.compile(r"extern __shared__ ((?:unsigned )?\w+) (\w+)\[\];")
 
 
-def run(kernel: Kernel, arrays: Sequence[np.ndarray | None], folder: Path) -> None:
+def run(kernel: Kernel, arrays: Sequence[np.ndarray | None]) -> None:
     """Launch a kernel. arrays: its pointers, at least 16 bytes aligned; outputs are written in
-    place; None is absent. folder: keeps what was compiled."""
-    library = ctypes.CDLL(str(_compiled(kernel, folder)))
+    place; None is absent."""
+    library = ctypes.CDLL(str(_compiled(kernel)))
     pointers = [0 if array is None else array.ctypes.data for array in arrays]
     values = [np.uint64(pointer).tobytes() for pointer in pointers]
     values += [scalar.tobytes() for scalar in kernel.scalars]
@@ -37,7 +43,6 @@ def run_sums(
     sums: Sums,
     reads: Sequence[np.ndarray | None],
     writes: Sequence[np.ndarray | None],
-    folder: Path,
 ) -> None:
     """Launch a kernel that ends with sums, twice: its blocks run in the other order then, and the
     bits must be the same. Its counters must be zero after each launch."""
@@ -48,13 +53,13 @@ def run_sums(
     for _ in range(2):
         for array in results:
             array[...] = 0xFF
-        run(sums.kernel, [*reads, *writes, partial, arrivals], folder)
+        run(sums.kernel, [*reads, *writes, partial, arrivals])
         assert arrivals is None or not arrivals.any(), "a counter is not zero"
         found.append([array.tobytes() for array in results])
     assert found[0] == found[1], "the order of blocks is seen"
 
 
-def _compiled(kernel: Kernel, folder: Path) -> Path:
+def _compiled(kernel: Kernel) -> Path:
     source = re.sub(r"#include <cuda_(bf16|fp16)\.h>", "", kernel.source)
     source = SHARED.sub(r"\1* \2 = reinterpret_cast<\1*>(shared_memory);", source)
     together = "true" if re.search("__sync|__shfl", source) else "false"
@@ -65,24 +70,28 @@ extern "C" void launch(const unsigned* grid, const unsigned* block, void** argum
 }}
 """
     text = f'#include "{HEADER.name}"\n{source}{driver}'
+    folder = _prepared()
     library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
     if not library.exists():
-        threads = _prepared(folder)
-        file = library.with_suffix(".cpp")
+        mine = folder / f"{library.stem}-{os.getpid()}"  # another process may compile it, too
+        file, made = mine.with_suffix(".cpp"), mine.with_suffix(".so")
         file.write_text(text)
         # Each library uses its own names, whatever else in the process is called the same.
-        made = ["-shared", "-Wl,-Bsymbolic", "-o", str(library), str(file), str(threads)]
-        subprocess.run([*COMPILER, *made], check=True)
+        options = ["-shared", "-Wl,-Bsymbolic", f"-Wl,-rpath,{folder}", "-o", str(made), str(file)]
+        subprocess.run([*COMPILER, *options, str(folder / THREADS), *LINKED], check=True)
+        made.rename(library)
     return library
 
 
-def _prepared(folder: Path) -> Path:
-    """Put the header into the folder, compiled, and what runs the threads, an object: the time of
-    every kernel is that of its own code. Returns the object."""
-    header, threads = folder / HEADER.name, folder / "threads.o"
-    if not header.exists():
-        header.write_text(HEADER.read_text())
-        subprocess.run([*COMPILER, "-x", "c++-header", str(header)], check=True)
-        source = HEADER.with_suffix(".cpp")
-        subprocess.run([*COMPILER, "-c", "-o", str(threads), str(source)], check=True)
-    return threads
+@cache
+def _prepared() -> Path:
+    """The folder of what is compiled in this run of the tests. It has the header, compiled, and
+    what runs the threads, a library: the time of every kernel is that of its own code."""
+    with one_at_a_time(own_folder(), "kernels") as folder:
+        header, threads = folder / HEADER.name, folder / THREADS
+        if not threads.exists():
+            header.write_text(HEADER.read_text())
+            subprocess.run([*COMPILER, "-x", "c++-header", str(header)], check=True)
+            source = HEADER.with_suffix(".cpp")
+            subprocess.run([*COMPILER, "-shared", "-o", str(threads), str(source)], check=True)
+    return folder

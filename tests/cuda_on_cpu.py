@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +37,8 @@ class Machine:
     """The memory of a plan of one batch, and its generated kernels. Memory holds NaN until
     something is written; counters are zero, as all memory of a GPU at first."""
 
-    def __init__(self, built: Built, folder: Path) -> None:
-        self.built, self.folder = built, folder
+    def __init__(self, built: Built) -> None:
+        self.built = built
         self._memory = {place: _memory(size) for place, size in built.plan.sizes.items()}
         self.arrivals = self._memory.get(ARRIVALS, np.zeros(0, np.uint8))
         self.arrivals[...] = 0
@@ -84,7 +83,7 @@ class Machine:
         if call.kernel.file.stem not in RUN_HERE:
             return False
         arrays = [None if tensor is None else self.seen(tensor) for tensor in call.arguments]
-        run(call.kernel, arrays, self.folder)
+        run(call.kernel, arrays)
         return True
 
     def read(self, tensor: Tensor) -> np.ndarray:
@@ -150,8 +149,7 @@ def follow(
     graph: Graph,
     engines: Engines,
     tensors: dict[str, torch.Tensor],
-    folder: Path,
-    machine_of: Callable[[Built, Path], Machine] = Machine,
+    machine_of: Callable[[Built], Machine] = Machine,
 ) -> None:
     """Build the graph's plan in float32 and run it node by node. Generated kernels run here; what a
     node computes by libraries or other kernels is PyTorch's result, written to where the plan says.
@@ -163,7 +161,7 @@ def follow(
     """
     grouped = arranged(graph)
     builder = Followed(grouped, engines, TYPES["default"], 1)
-    machine = machine_of(builder.build(implemented(), finish), folder)
+    machine = machine_of(builder.build(implemented(), finish))
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     given = {(i.kind, i.target): arrays[i.value.name] for i in graph.inputs}
     steps: dict[int, list[tuple[Step, Call]]] = defaultdict(list)

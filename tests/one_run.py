@@ -9,6 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def begin(base: Path) -> None:
+    """Tests begin in this process. base: its temporary folder."""
+    global _own
+    _own = base
+
+
+def own_folder() -> Path:
+    """The temporary folder of this process, for what has no fixture to ask."""
+    assert _own is not None, "no test has begun"
+    return _own
+
+
+_own: Path | None = None
+
+
 def shared_folder(base: Path) -> Path:
     """Of all processes of this run. base: the temporary folder of this one."""
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -29,8 +27,6 @@ from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-attention-"))
 
 
 class Masked(nn.Module):
@@ -100,7 +96,7 @@ def test_a_mask_is_added_to_the_scores(mode: Mode, mask: str) -> None:
 def test_every_value_of_masked_attention_is_where_the_plan_says(mode: Mode, mask: str) -> None:
     graph = lowered_whole(masked(mask, mode))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 class Twice(nn.Module):
@@ -130,7 +126,7 @@ def test_every_value_is_where_the_plan_says(mode: Mode, causal: bool) -> None:
     case = of(Heads(causal), mode)
     graph = lowered_whole(case)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def test_heads_are_read_as_they_lie() -> None:

@@ -44,24 +44,32 @@ STARTED = [
     ("openmp_intel",),
 ]
 
+Bundles = dict[tuple[str, Mode], Bundle]  # by level and mode
+
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[Mode, Bundle]:
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+    """Eager's has two threads in inference: such a worker is never forked, so that its garbage
+    collector and its environment are those of a new interpreter."""
     folder = tmp_path_factory.mktemp("choices")
-    modes: tuple[Mode, ...] = ("infer", "train")
-    return {mode: network_bundle(folder / mode, mode, threads=2) for mode in modes}
+    return {
+        (EAGER, "infer"): network_bundle(folder / "two", "infer", threads=2),
+        (EAGER, "train"): network_bundle(folder / "train", "train", threads=1),
+        (TORCHSCRIPT, "infer"): network_bundle(folder / "one", "infer", threads=1),
+    }
 
 
 @pytest.fixture(scope="module")
-def usual(bundles: dict[Mode, Bundle]) -> dict[tuple[str, Mode], dict[str, str]]:
+def usual(forked: None, bundles: Bundles) -> dict[tuple[str, Mode], dict[str, str]]:
     """The values in force without any alternative."""
     found = {}
     for module, mode in {(module, mode) for module, mode, _ in CALLED}:
         level = module.rpartition(".")[2]
-        with Starter().worker(level, Launch(python_worker(module, "")), bundles[mode]) as worker:
-            worker.load(bundles[mode].folder)
+        bundle = bundles[module, mode]
+        with Starter().worker(level, Launch(python_worker(module, "")), bundle) as worker:
+            worker.load(bundle.folder)
             chosen = ladder.choose(level, mode)
-            found[module, mode] = worker.choices(chosen.readable(bundles[mode].workload))
+            found[module, mode] = worker.choices(chosen.readable(bundle.workload))
     return found
 
 
@@ -96,16 +104,16 @@ def test_an_alternative_that_is_called_is_in_force(
     module: str,
     mode: Mode,
     names: tuple[str, ...],
-    bundles: dict[Mode, Bundle],
+    bundles: Bundles,
     usual: dict[tuple[str, Mode], dict[str, str]],
 ) -> None:
-    assert_promised(names, module, bundles[mode], usual)
+    assert_promised(names, module, bundles[module, mode], usual)
 
 
 @pytest.mark.parametrize("names", STARTED)
 def test_an_alternative_of_the_environment_is_in_force(
     names: tuple[str, ...],
-    bundles: dict[Mode, Bundle],
+    bundles: Bundles,
     usual: dict[tuple[str, Mode], dict[str, str]],
 ) -> None:
     usually = usual[EAGER, "infer"]
@@ -113,24 +121,24 @@ def test_an_alternative_of_the_environment_is_in_force(
         pytest.skip("the kernel does not let programs ask for huge pages")
     if "torch_huge_pages" in names and usually["huge_pages"] != "nobody asks for them":
         pytest.skip("the kernel does not let programs ask for huge pages")
-    assert_promised(names, EAGER, bundles["infer"], usual)
+    assert_promised(names, EAGER, bundles[EAGER, "infer"], usual)
 
 
-def test_an_alternative_without_effect_is_refused(bundles: dict[Mode, Bundle]) -> None:
+def test_an_alternative_without_effect_is_refused(bundles: Bundles) -> None:
     planted = Alternative(name="no_grad", summary="", value="something else")
     chosen = ChosenLevel(ladder.choose("eager", "infer").level, "")
     chosen = chosen._replace(settings=(Setting("gradient_mode", planted),))
     with pytest.raises(Unsupported, match=r"should be 'something else', and it is 'no_grad'"):
-        in_force(chosen, EAGER, bundles["infer"])
+        in_force(chosen, EAGER, bundles[EAGER, "infer"])
 
 
-def test_a_worker_that_does_not_know_choices_is_refused(bundles: dict[Mode, Bundle]) -> None:
+def test_a_worker_that_does_not_know_choices_is_refused(bundles: Bundles) -> None:
     """A level of the user's own: it loads, and cannot say what is in force."""
     command = (sys.executable, str(Path(__file__).parent / "workers" / "silent.py"))
     with Worker("mine", command, threads=1, choices={"gc_on": ("garbage_collector", "on")}) as own:
         assert own.choices(["garbage_collector"]) == {}
         with pytest.raises(Unsupported, match="it cannot be read there"):
-            own.load(bundles["infer"].folder)
+            own.load(bundles[EAGER, "infer"].folder)
 
 
 # ---------------------------------------------------------------- names

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -34,8 +32,6 @@ from written_graphs import Written, one, ref
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-constancy-"))
 
 
 class Derived(nn.Module):
@@ -97,7 +93,7 @@ def followed(of: Case) -> None:
     """Run the plan of `cudnn` on this processor: first what is done when loading."""
     graph = apply(of.after(*CLEAN_UP), passes(of.workload))
     tensors = {i.value.name: of.values[i.kind, i.target].detach() for i in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def iterated(kind: type[nn.Module], precision: str = "bf16") -> list[Step]:

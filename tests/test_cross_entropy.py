@@ -3,9 +3,7 @@ kernels against float64, and whole plans."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -39,7 +37,6 @@ from written_graphs import Written, add, numbers, one, ref
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-cross-entropy-"))
 Loss = Callable[[Tensor, Tensor], Tensor]
 CLASSES = 5
 
@@ -200,7 +197,7 @@ def test_the_text_models_of_the_zoo_have_it(family: str) -> None:
 
 
 def launched(kernel: Kernel, *tensors: Tensor) -> None:
-    run(kernel, [tensor.view(-1).view(torch.uint8).numpy() for tensor in tensors], FOLDER)
+    run(kernel, [tensor.view(-1).view(torch.uint8).numpy() for tensor in tensors])
 
 
 def empty(*shape: int, dtype: str = "float32") -> Tensor:

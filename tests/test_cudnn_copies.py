@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +12,6 @@ from golow.levels.vendor.cudnn.kernels.copies import strided_copy
 from golow.levels.vendor.cudnn.layouts import NUMPY_TYPES, to_bfloat16
 from golow.levels.vendor.views import View
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-copies-"))
 TYPES = [
     ("float32", "float32"),
     ("bfloat16", "bfloat16"),
@@ -50,7 +46,7 @@ def assert_copies(source: View, target: View, shape: list[int]) -> str:
     exact = numbers.astype(np.float32) if source.dtype != "int64" else numbers
     seen(given, source, shape)[...] = to_bfloat16(exact) if source.dtype == "bfloat16" else exact
     kernel = strided_copy(source, target, shape)
-    run(kernel, [given, made], FOLDER)
+    run(kernel, [given, made])
     wanted = to_bfloat16(exact) if target.dtype == "bfloat16" else exact
     np.testing.assert_array_equal(seen(made, target, shape), wanted)
     seen(made, target, shape)[...] = 0

@@ -4,10 +4,8 @@ sliced, repeated and joined tensors."""
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -38,7 +36,6 @@ from test_cudnn_plans import FURTHER, AskedEngines, Scaled, built, lowered
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-fused-"))
 # Each makes a tensor from some earlier ones, or gives up.
 OF_ONE: dict[str, Callable[[Tensor, int], Tensor]] = {
     "relu": lambda x, k: x.relu(),
@@ -119,7 +116,7 @@ def assert_computes(model: nn.Module, x: Tensor) -> None:
     for name, tensor in expected.items():
         torch.testing.assert_close(grouped[name], tensor, rtol=0, atol=0)
     built = build_plan(graph, cast("Engines", None), TYPES["default"], 1)
-    machine = Machine(built, FOLDER)
+    machine = Machine(built)
     machine.begin({("input", "0"): x.numpy()}, {})
     assert all(machine.call(call) for call in built.calls)
     for (kind, target), tensor in built.outputs.items():
@@ -165,7 +162,7 @@ def test_every_value_of_a_network_is_where_its_plan_says(name: str, mode: Mode) 
     network = FURTHER[name]
     graph = lowered(network.make(), mode, tuple(network.shape))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def drawn(value: Value) -> Tensor:
@@ -195,7 +192,7 @@ def test_turned_matrices_beside_others(
     torch.manual_seed(0)
     graph = lowered(Scaled(function), "train", (4, 4))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 class PassedOn(nn.Module):
@@ -214,7 +211,7 @@ def test_a_gradient_that_is_passed_on_is_not_overwritten_before_its_update() -> 
     torch.manual_seed(0)
     graph = lowered(PassedOn(), "train", (4, 4))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def test_a_group_that_reads_a_parameter_stays_before_its_update() -> None:
@@ -281,7 +278,7 @@ def test_parts_lie_where_they_are_joined(axis: int, mode: Mode) -> None:
     module = nn.Sequential(nn.Conv2d(4, 4, 1), Dense(axis), nn.Conv2d(4 if axis != 1 else 20, 2, 1))
     graph = lowered(module, mode, (4, 4, 4, 8))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def test_a_dense_block_copies_each_feature_once() -> None:

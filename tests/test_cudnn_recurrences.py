@@ -5,10 +5,8 @@ tests/test_cudnn_recurrences.py` draws more."""
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import suppress
 from ctypes import byref, c_float, c_int, c_uint32, c_void_p
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
 EXAMPLES = int(os.environ.get("GOLOW_EXAMPLES", "2"))
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-recurrences-"))
 MODES: tuple[Mode, ...] = ("infer", "train")
 several = settings(
     max_examples=EXAMPLES,
@@ -71,7 +68,7 @@ def followed(case: Case) -> NetworkEngines:
     for item in graph.inputs:  # what the optimizer keeps
         values.setdefault(item.value.name, torch.zeros(item.value.shape))
     engines = NetworkEngines()
-    follow(graph, cast("Engines", engines), values, FOLDER, NetworkMachine)
+    follow(graph, cast("Engines", engines), values, NetworkMachine)
     return engines
 
 

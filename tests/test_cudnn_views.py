@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -29,8 +27,6 @@ from test_cudnn_plans import AskedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-views-"))
 
 
 def places(view: Folded) -> Tensor:
@@ -113,7 +109,7 @@ def test_every_value_is_where_the_plan_says(name: str, mode: Mode) -> None:
     case = Case(module, torch.randn(shape), mode=mode)
     graph = apply(case.after(*CLEAN_UP), passes(case.workload))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def test_attention_of_an_encoder_copies_nothing() -> None:

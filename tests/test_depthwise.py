@@ -3,9 +3,6 @@ that read it for every row of taps. The kernels run on this processor."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +19,6 @@ from golow.levels.vendor.cudnn.products import Convolution
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, channels_first, channels_last, torch_type
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-depthwise-"))
 SILU = "value / (1.0f + expf(-value))"
 
 
@@ -53,7 +49,7 @@ def result(
         return tensor.contiguous().view(-1).view(torch.uint8).numpy()
 
     arrays = [raw(channels_last(x)), raw(weight), None if bias is None else raw(bias), raw(y)]
-    run(kernel, arrays, FOLDER)
+    run(kernel, arrays)
     return channels_first(y)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -37,8 +35,6 @@ from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-fused-softmax-"))
 
 
 class Windows(nn.Module):
@@ -109,7 +105,7 @@ def test_plans_compute_what_torch_does(masked: bool, mode: Mode) -> None:
     module = nn.Sequential(Windows(masked=masked), nn.Flatten(), nn.Linear(3 * 9 * 8, 3))
     graph = lowered(module, mode, (8, 9, 72))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 @pytest.mark.parametrize(("tokens", "pitch"), [(49, 52), (48, 48), (9, 9)])
@@ -129,7 +125,7 @@ def test_scores_have_rows_that_begin_at_multiples_of_16_bytes(tokens: int, pitch
         assert tensor.layout.strides(tensor.shape)[-3:] == (tokens * pitch, pitch, 1)
         assert problem.batch * tokens * pitch * 4 <= made.plan.buffers[tensor.buffer].bytes
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", engines), tensors, FOLDER)
+    follow(graph, cast("Engines", engines), tensors)
 
 
 def test_in_training_they_have_no_gaps() -> None:
@@ -177,7 +173,7 @@ def test_against_float64(
     inputs = [(3 * torch.randn(4096)).to(torch_type(view.dtype)) for view in views]
     y = torch.full((*shape[:-1], shape[-1] + gap), torch.nan).to(torch_type(result))
     arrays = [tensor.view(-1).view(torch.uint8).numpy() for tensor in (*inputs, y)]
-    run(kernel, arrays, FOLDER)
+    run(kernel, arrays)
     seen = [
         tensor.as_strided(shape, view.strides, view.start).double()
         for tensor, view in zip(inputs, views, strict=True)

@@ -28,6 +28,8 @@ from golow.worker.client import Worker
 from golow.worker.protocol import Challenge
 from golow.workload.bundle import Bundle
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 QUEUED = str(Path(__file__).parent / "workers" / "queued.py")
 PLANT = ("-m", "golow.worker.plant", "--products", "1")
 

@@ -3,8 +3,6 @@ holds for all elements of a thread, nothing is read or written."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -24,8 +22,6 @@ from test_cudnn_plans import AskedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-kept-"))
 
 
 class Seen(nn.Module):
@@ -49,7 +45,7 @@ def test_plans_compute_what_torch_does(permuted: bool, rows: bool) -> None:
     torch.manual_seed(0)
     graph = lowered(Seen(permuted, rows), "infer", (8, 8))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def codes(module: nn.Module) -> list[str]:
@@ -74,7 +70,7 @@ def test_what_is_kept_is_not_read() -> None:
     chosen = [Statement("t0", "float32", "x0 ? x1 / 0.0f : 7.0f")]  # would be infinite if computed
     kernel = fused(chosen, views, [Written("t0", views[1])], (rows, columns), keeps=0)
     memory = y.clone().view(-1).view(torch.uint8).numpy()
-    run(kernel, [condition.view(torch.uint8).numpy(), memory, memory], FOLDER)
+    run(kernel, [condition.view(torch.uint8).numpy(), memory, memory])
     found = torch.from_numpy(memory.view(np.float32)).view(rows, columns)
     assert found[::2].equal(y[::2])
     assert (found[1::2] == 7).all()

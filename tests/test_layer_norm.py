@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -28,7 +26,6 @@ from test_cudnn_plans import AskedEngines, lowered
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-layer-norm-"))
 # Few lengths, since each is compiled: odd ones, a vector, several of a thread, too many to hold.
 LENGTHS = st.sampled_from([1, 6, 32, 200, 2056])
 TYPES = st.sampled_from(["float32", "bfloat16", "float16"])
@@ -67,21 +64,21 @@ def test_rows_against_float64(
     weight, bias = (torch.rand(columns) + 0.5 if weighted else None for _ in range(2))
     y, mean, deviation = empty(rows, columns, dtype=dtype), empty(rows), empty(rows)
     forward = kernels.forward_kernel(dtype, dtype, rows, columns, 1e-2)
-    run(forward, seen(x, weight, bias, y, mean, deviation), FOLDER)
+    run(forward, seen(x, weight, bias, y, mean, deviation))
     expected = LayerNorm.meaning(x.double(), exact(weight), exact(bias), 1, 1e-2)
     for found, wanted in zip((y, mean, deviation), expected, strict=True):
         close(found, wanted.reshape(found.shape))
     of_x, parts = empty(rows, columns, dtype=dtype), empty(2, blocks, columns)
     backward = kernels.backward_kernel(dtype, dtype, dtype, rows, columns, blocks)
     results = [of_x, parts] if blocks else [of_x]
-    run(backward, seen(gradient, x, mean, deviation, weight, *results), FOLDER)
+    run(backward, seen(gradient, x, mean, deviation, weight, *results))
     kept = (item.double()[:, None] for item in (mean, deviation))
     ones = torch.ones(columns).double() if weight is None else weight.double()
     expected = LayerNormBackward.meaning(gradient.double(), x.double(), *kept, ones, ones, 1)
     close(of_x, expected[0])
     if blocks:
         vectors = empty(columns), empty(columns)
-        run_sums(kernels.parts_kernel(blocks, columns), seen(parts), seen(*vectors), FOLDER)
+        run_sums(kernels.parts_kernel(blocks, columns), seen(parts), seen(*vectors))
         for found, wanted in zip(vectors, expected[1:], strict=True):
             torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
@@ -101,7 +98,7 @@ def test_vectors_against_float64(
     mean, deviation = torch.randn(rows), torch.rand(rows) + 0.5
     of_weight, of_bias = (empty(columns) if one else None for one in wanted)
     sums = kernels.weights_kernel(dtype, source, rows, columns)
-    run_sums(sums, seen(gradient, x, mean, deviation), seen(of_weight, of_bias), FOLDER)
+    run_sums(sums, seen(gradient, x, mean, deviation), seen(of_weight, of_bias))
     g, n = gradient.double(), (x.double() - mean[:, None]) * deviation[:, None]
     for found, terms in ((of_weight, g * n), (of_bias, g)):
         if found is not None:
@@ -132,7 +129,7 @@ def test_many_rows_are_read_once() -> None:
         "layer_norm_backward_summed", "layer_norm_parts"
     ]  # fmt: skip
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 @pytest.mark.parametrize(

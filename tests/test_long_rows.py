@@ -3,17 +3,15 @@ steps of language models are right where their scores lie so."""
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -42,7 +40,6 @@ from test_cudnn_plans import assert_sound
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-long-rows-"))
 VOCABULARY = 1027  # pitches: 1028 in float32, 1032 in halves
 
 
@@ -62,6 +59,7 @@ def test_parts_are_the_product(
     kind: tuple[str, str],
 ) -> None:  # fmt: skip
     """The parts are right together, and leave gaps as they were."""
+    assume(min(m, n, k) < LONG)  # the rows of two matrices are cut, along a size each
     dtype, arithmetic = kind
     plain = Problem(
         m=m, n=n, k=k, dtype=dtype, result=dtype, arithmetic=arithmetic,  # type: ignore[arg-type]
@@ -205,9 +203,7 @@ def test_short_rows_have_no_gaps_in_training() -> None:
 @pytest.mark.parametrize("name", HEADS)
 def test_every_value_is_where_its_plan_says(name: str) -> None:
     graph, prepared = lowered(HEADS[name]())
-    follow(
-        graph, cast("Engines", KnownEngines()), given_to(graph, prepared), FOLDER, LibrariesMachine
-    )
+    follow(graph, cast("Engines", KnownEngines()), given_to(graph, prepared), LibrariesMachine)
 
 
 def given_to(graph: Graph, prepared: Prepared) -> dict[str, Tensor]:
@@ -246,7 +242,7 @@ def stepped(
 ) -> dict[str, Tensor]:
     """The loss and the gradients by parameter, each when it is about to be used, without the scale
     of the loss. Everything but the update runs on this processor."""
-    machine = LibrariesMachine(made, FOLDER)
+    machine = LibrariesMachine(made)
     named = {name: tensor.numpy() for name, tensor in tensors.items()}
     given = {(item.kind, item.target): named[item.value.name] for item in graph.inputs}
     machine.begin(given, named)

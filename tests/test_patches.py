@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -22,8 +20,6 @@ from test_cudnn_plans import AskedEngines, TimedEngines, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-patches-"))
 
 
 def timed(product: float) -> TimedEngines:
@@ -97,7 +93,7 @@ def test_patches_times_the_weight_is_the_convolution(
     layer = nn.Conv2d(channels, 4, kernel, stride=kernel, bias=False)
     x = torch.randn(2, channels, down * kernel[0], across * kernel[1])
     graph = lowered(nn.Sequential(layer), "infer", tuple(x.shape))
-    machine = Machine(build_plan(graph, cast("Engines", AskedEngines()), TYPES["ieee"], 1), FOLDER)
+    machine = Machine(build_plan(graph, cast("Engines", AskedEngines()), TYPES["ieee"], 1))
     built = machine.built
     machine.write(built.inputs["input", "0"], x.numpy())
     product = next(k for k, s in enumerate(built.plan.steps) if s.operation == "convolution")

@@ -29,6 +29,8 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from workers_kept import kept_loaded
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ONNXRUNTIME = ladder.choose("onnxruntime", "infer", "cuda").level
 TENSORRT = ladder.choose("tensorrt", "infer", "cuda").level
 needs_exporter = pytest.mark.skipif(

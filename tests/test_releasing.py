@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -25,8 +23,6 @@ from test_rms_norm import lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-releasing-"))
 
 
 class Layers(nn.Module):
@@ -85,7 +81,7 @@ def test_an_activation_joins_the_functions_after_it(name: str) -> None:
     # Both layers of a gate read the same input, so linear ones are one product.
     assert steps["linear"] + steps["convolution"] == (1 if name in ("SwiGLU", "both") else 2)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, engines, tensors, FOLDER)
+    follow(graph, engines, tensors)
 
 
 @pytest.mark.parametrize("name", KEPT)

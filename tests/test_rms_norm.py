@@ -3,9 +3,7 @@ networks that have it."""
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -40,7 +38,6 @@ from test_cudnn_plans import AskedEngines
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-rms-norm-"))
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
 
@@ -179,7 +176,7 @@ def test_onednn_keeps_the_arithmetic() -> None:
 def launched(kernel: Kernel, given: list[Tensor | None], *results: Tensor | None) -> None:
     """Run on this processor; the results are written in place."""
     tensors = [*given, *results]
-    run(kernel, [None if t is None else t.view(torch.uint8).numpy() for t in tensors], FOLDER)
+    run(kernel, [None if t is None else t.view(torch.uint8).numpy() for t in tensors])
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -254,7 +251,7 @@ def test_weight_gradients_against_float64(
     deviation, found = torch.rand(rows) + 0.5, empty(columns)
     sums = kernels.weights_kernel(dtype, source, rows, columns)
     given = [t.view(torch.uint8).numpy() for t in (gradient, s, deviation)]
-    run_sums(sums, given, [found.view(torch.uint8).numpy()], FOLDER)
+    run_sums(sums, given, [found.view(torch.uint8).numpy()])
     expected = (gradient.double() * s.double() * deviation.double()[:, None]).sum(0)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6 * rows)
 
@@ -292,7 +289,7 @@ def test_every_value_is_where_its_plan_says(name: str, mode: Mode) -> None:
     graph = lowered(module, mode, x)
     assert count(graph, RmsNorm) == (3 if name == "llama" else 1)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 @pytest.mark.parametrize(("mode", "norms"), [("infer", 13), ("train", 39)])
@@ -315,4 +312,4 @@ def test_many_rows_are_read_once() -> None:
     steps = [s.implementation for s in made.plan.steps if s.operation == "rms_norm_backward"]
     assert [step.partition("<")[0] for step in steps] == ["rms_norm_backward_summed", "sum_columns"]
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)

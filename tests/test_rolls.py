@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-rolls-"))
 
 
 def named(function: Callable[[Tensor], Tensor], *shape: int) -> Graph:
@@ -81,7 +77,7 @@ def test_plans_compute_what_torch_does(mode: Mode) -> None:
     )  # fmt: skip
     graph = lowered(module, mode, (2, 3, 4, 5))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 @settings(max_examples=40, deadline=None)
@@ -101,7 +97,7 @@ def test_the_kernel_is_roll_of_torch(data: st.DataObject) -> None:
     rows = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
     read, written = source(dtype, shape, steps, start), View(dtype, rows)
     kernel = kernel_of(read, written, shape, starts)
-    run(kernel, [each.view(torch.uint8).numpy() for each in (memory, result)], FOLDER)
+    run(kernel, [each.view(torch.uint8).numpy() for each in (memory, result)])
     x = memory.as_strided(shape, steps, start)
     wanted = x.roll([-starts[axis] for axis in axes], list(axes)) if axes else x
     assert result.as_strided(shape, rows).equal(wanted)
@@ -142,7 +138,7 @@ def test_windows_are_read_as_they_lie() -> None:
         Source("bfloat16", windows(memory).axes), View("bfloat16", rows), shape, {1: 53, 2: 53}
     )
     assert "#define WIDTH 8" in kernel.code
-    run(kernel, [each.view(torch.uint8).numpy() for each in (memory, result)], FOLDER)
+    run(kernel, [each.view(torch.uint8).numpy() for each in (memory, result)])
     heads = memory.view(8, 8, 8, 3, 7, 7, 32)
     images = heads.permute(0, 1, 4, 2, 5, 3, 6).reshape(shape)
     assert result.view(shape).equal(images.roll((3, 3), (1, 2)))

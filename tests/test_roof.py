@@ -23,8 +23,10 @@ from golow.lower.plan import Buffer, Operand, Step, make_plan
 from golow.measure.peak import Peak
 from golow.record import Check, GolowError, LayerTime
 from golow.report.comparison.roof import render, roof_rows
+from layouts import settle_layouts
 from profiles import profile
 
+pytestmark = pytest.mark.usefixtures("forked")
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
 RATES = st.floats(1e3, 1e15)
 
@@ -66,9 +68,16 @@ def test_a_step_needs_the_slower_of_moving_and_computing(
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Roof:
-    """LeNet-5's plan, raced and timed by real workers."""
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is raced here knows its layouts."""
     cache = tmp_path_factory.mktemp("cache")
+    settle_layouts(cache, "lenet5", batch=2, threads=1)
+    return cache
+
+
+@pytest.fixture(scope="module")
+def measured(forked: None, cache: Path) -> Roof:
+    """LeNet-5's plan, raced and timed by real workers."""
     return golow.roof(
         "lenet5", level="onednn", batch=2, threads=1, time_limit=0.1, cache=cache, quiet=True
     ).roof
@@ -141,8 +150,10 @@ def test_names_of_any_length_fit() -> None:
 
 
 @needs_onednn
-def test_without_measuring_the_steps_that_need_most_come_first(tmp_path: Path) -> None:
-    found = golow.roof("lenet5", level="vendor", batch=2, threads=1, measure=False, quiet=True)
+def test_without_measuring_the_steps_that_need_most_come_first(cache: Path) -> None:
+    found = golow.roof(
+        "lenet5", level="vendor", batch=2, threads=1, measure=False, cache=cache, quiet=True
+    )
     assert found.roof.time is None
     assert {step.seconds for step in found.rows} == {None}
     least = [step.least for step in found.rows]
@@ -174,7 +185,9 @@ def test_times_of_another_plan_are_refused(measured: Roof, monkeypatch: pytest.M
 
 
 @needs_onednn
-def test_a_level_that_does_not_match_has_no_roof(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_that_does_not_match_has_no_roof(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, judged = Standard.judge, list[object]()
 
     def planted(standard: Standard, outputs: Outputs) -> tuple[Check, list[str]]:
@@ -185,7 +198,9 @@ def test_a_level_that_does_not_match_has_no_roof(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Standard, "judge", planted)
     with pytest.raises(GolowError, match="onednn: differs: planted"):
-        golow.roof("lenet5", level="onednn", batch=2, threads=1, time_limit=0.1, quiet=True)
+        golow.roof(
+            "lenet5", level="onednn", batch=2, threads=1, time_limit=0.1, cache=cache, quiet=True
+        )
 
 
 @pytest.mark.parametrize(

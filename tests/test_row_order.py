@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -30,7 +28,6 @@ from test_cudnn_plans import AskedEngines, assert_sound
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-row-order-"))
 
 Function = Callable[[nn.Linear, Tensor], Tensor]
 
@@ -103,7 +100,7 @@ def test_the_plan_copies_once(name: str) -> None:
     steps = [step.operation for step in made.plan.steps if step.operation != "fetch"]
     assert steps == ["fused", copy, "linear"]
     tensors = {i.value.name: of.values[i.kind, i.target].detach() for i in graph.inputs}
-    follow(graph, engines, tensors, FOLDER)
+    follow(graph, engines, tensors)
 
 
 @pytest.mark.parametrize("name", [*MOVED, *LEFT])

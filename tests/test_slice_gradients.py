@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -37,7 +35,6 @@ from test_cudnn_plans import AskedEngines, assert_sound
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-slices-"))
 WIDTH, HEADS, LENGTH, IMAGES = 32, 4, 6, 3
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
@@ -239,7 +236,7 @@ def test_every_value_is_where_the_plan_says(name: str, mode: Mode) -> None:
     torch.manual_seed(0)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     small = {name: 0.3 * t.sub(0.6) if t.is_floating_point() else t for name, t in tensors.items()}
-    follow(graph, cast("Engines", KnownEngines()), small, FOLDER, LibrariesMachine)
+    follow(graph, cast("Engines", KnownEngines()), small, LibrariesMachine)
 
 
 @needs_onednn

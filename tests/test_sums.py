@@ -3,9 +3,7 @@ pool."""
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -31,14 +29,13 @@ from test_layer_norm import Normed
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-sums-"))
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
 
 def added(found: Sums, x: Tensor, y: Tensor) -> None:
     """Launch the kernel on this processor."""
     read, written = (t.view(-1).view(torch.uint8).numpy() for t in (x, y))
-    run_sums(found, [read], [written], FOLDER)
+    run_sums(found, [read], [written])
 
 
 # Lengths of the innermost axis: a single sum, no vectors, one, several, more than a block takes.
@@ -206,7 +203,7 @@ def test_only_the_block_that_arrives_last_adds_all_parts() -> None:
     x, y = np.ones((3024, 24), np.float32), np.zeros(24, np.float32)
     partial = np.zeros(sums.partial, np.float32)
     arrivals = np.ones(sums.arrivals, np.uint32)
-    run(sums.kernel, [x, y, partial, arrivals], FOLDER)
+    run(sums.kernel, [x, y, partial, arrivals])
     parts = sums.kernel.grid[1]
     assert parts > 2
     np.testing.assert_array_equal(y, 3024 - 3024 / parts)
@@ -236,7 +233,7 @@ def test_every_mean_is_where_its_plan_says(pooled: bool, mode: Mode) -> None:
     torch.manual_seed(0)
     graph = lowered(Squeezed(pooled), mode, (2, 8, 7, 9))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def test_means_of_efficientnet_are_vectors_of_many_blocks() -> None:
@@ -264,4 +261,4 @@ def test_sums_in_parts_are_where_their_plan_says() -> None:
     torch.manual_seed(0)
     graph = lowered(Normed(), "train", (3000, 8))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 import golow
 from drawn_networks import networks
+from forked_workers import fork_commands
 from golow import cli
 from golow.api import SupportResult
 from golow.explain.record import Support
@@ -462,11 +463,15 @@ def test_no_module_is_changed_by_being_asked() -> None:
 
 
 @pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
-def test_a_comparison_says_the_same(net: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("forked")
+def test_a_comparison_says_the_same(
+    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In real processes: what is said to lack an operator is unavailable for that reason."""
     options = ["--input", "3x8x8", "--batch", "2", "--threads", "1", "--time-limit", "1"]
     levels = ["--levels", "onednn", "--json", "-", "--out", str(tmp_path / "runs")]
     command = [sys.executable, "-m", "golow", "compare", f"{net}:Net", *options, *levels]
+    fork_commands(monkeypatch)
     done = subprocess.run(command, capture_output=True, check=False, timeout=300)
     [_, refused] = json.loads(done.stdout)["runs"]
     assert refused["check"]["verdict"] == "unavailable"

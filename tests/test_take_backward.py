@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,7 +20,6 @@ from golow.levels.vendor.cudnn.operators.take import (
 from kernel_compilation import assert_compile
 from kernel_launches import ROUNDING, torch_type
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-take-backward-"))
 TYPES = ("int64", "int32")
 
 
@@ -39,7 +35,7 @@ def added(y: Tensor, gradient: Tensor, index: Tensor, skipped: int = -1) -> tupl
     partial = torch.full((rows.partial,), torch.nan)
 
     def launch(kernel: Kernel, *tensors: Tensor) -> None:
-        run(kernel, [tensor.view(-1).view(torch.uint8).numpy() for tensor in tensors], FOLDER)
+        run(kernel, [tensor.view(-1).view(torch.uint8).numpy() for tensor in tensors])
 
     launch(order_kernel(of_index, places), index, order)
     launch(sum_kernel((of_gradient, of_index, of_y), rows), gradient, index, order, result, partial)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -27,8 +25,6 @@ from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-tied-weights-"))
 
 
 class Shared(nn.Module):
@@ -92,7 +88,7 @@ def test_padding_gets_nothing() -> None:
 def test_every_value_is_where_its_plan_says(name: str) -> None:
     graph = step(name)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
-    follow(graph, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 def planned(name: str, precision: Precision) -> Built:
@@ -137,4 +133,4 @@ def test_a_gradient_that_is_read_later_is_not_overwritten() -> None:
     kept = msgspec.structs.replace(graph, outputs=outputs)
     assert len(gradient_places(kept)) == len(gradient_places(graph)) - 1
     tensors = {item.value.name: drawn(item.value) for item in kept.inputs}
-    follow(kept, cast("Engines", AskedEngines()), tensors, FOLDER)
+    follow(kept, cast("Engines", AskedEngines()), tensors)

@@ -196,6 +196,7 @@ class Stages(Silent):
         self.texts.append(text)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_comparison_is_timed_once_nobody_else_is_on_the_card(tmp_path: Path) -> None:
     other, heard = Turn(tmp_path), Stages()
 

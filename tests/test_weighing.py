@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -18,7 +15,6 @@ from golow.worker.results import weights
 from kernel_compilation import assert_compile
 from kernel_launches import torch_type
 
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-weighing-"))
 SHAPES = [(), (1,), (7,), (3, 5), (2, 5, 3, 4), (2, 3, 1, 1), (4, 1, 6), (2, 100, 9)]
 
 
@@ -46,7 +42,7 @@ def test_it_is_the_sum_of_every_level(
     view = View(dtype, layout.strides(shape))
     kernel = weighing(view, shape, first)
     sums = np.full(kernel.grid[0], np.nan)
-    run(kernel, [memory.view(torch.uint8).numpy(), sums.view(np.uint8)], FOLDER)
+    run(kernel, [memory.view(torch.uint8).numpy(), sums.view(np.uint8)])
     seen = memory.as_strided(shape, view.strides).float().numpy()
     expected = float(np.dot(seen.ravel().astype(np.float64), weights(first, seen.size)))
     size = np.sqrt(np.square(seen, dtype=np.float64).sum()) + 1e-30

@@ -3,8 +3,6 @@ times are given, and NumPy multiplies what the plan's memory holds."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -23,8 +21,6 @@ from test_cudnn_plans import AskedEngines, TimedEngines, assert_sound, lowered
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-
-FOLDER = Path(tempfile.mkdtemp(prefix="golow-weight-order-"))
 
 
 def timed(turned: float, activating: float = 9000.0) -> TimedEngines:
@@ -73,7 +69,7 @@ def test_the_faster_order_is_taken_and_filled_in_when_loading(turned: float, ord
     assert [step.operation for step in made.plan.steps] == ["fetch", "linear"]
     [problem] = engines.operations
     assert isinstance(problem, Problem) and problem.transpose_b == (order == "rows")
-    machine, layer = Machine(made, FOLDER), ONE[0]
+    machine, layer = Machine(made), ONE[0]
     weight, bias = (t.detach().numpy() for t in (layer.weight, layer.bias))
     machine.begin({}, {"v_0_weight": weight, "v_0_bias": bias})
     place = next(fill.tensor for fill in made.fills if fill.value == "v_0_weight")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from damages import DAMAGES
+from forked_workers import fork_commands
 from golow.cache import write_sealed
 from golow.lower.work import FASTEST_CONVOLUTION, least_operations, work_by_layer
 from golow.measure import peak
@@ -26,6 +27,12 @@ from golow.workload.prepare import prepare
 from golow.workload.request import Request
 
 pytestmark = pytest.mark.usefixtures("forked")
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes that measure are forked."""
+    fork_commands(monkeypatch)
 
 
 def operations(module: nn.Module, x: torch.Tensor, mode: Mode = "infer") -> float:
@@ -66,6 +73,7 @@ def test_a_training_step_has_three_products_a_layer_but_for_the_first() -> None:
     assert operations(module, torch.randn(4, 3, 6, 6), "train") == 2 * first + 3 * second
 
 
+@pytest.mark.usefixtures("forks")
 def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process of its own, and kept; a damaged one is measured anew."""
     monkeypatch.setattr(peak, "SECONDS", 0.05)
@@ -81,6 +89,7 @@ def test_the_peak_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert measured_peak("cpu", "default", 1, tmp_path) not in (None, known)
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_peak_that_was_exceeded_is_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,13 +108,17 @@ def test_a_peak_that_was_exceeded_is_measured_again(
     assert again.bytes == 1e30
 
 
-def test_a_peak_taken_on_busy_cores_refutes_no_honest_time(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("forks")
+def test_a_peak_taken_on_busy_cores_refutes_no_honest_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other processes spin on every core while it is measured; the time is a real one."""
+    monkeypatch.setattr(peak, "SECONDS", 0.2)
     x, threads = torch.randn(256, 256), 2
     workload = prepare(Request(nn.Linear(256, 256), x, threads=threads)).workload
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    seconds = min(timeit.repeat(lambda: x @ x, number=1, repeat=1000))
+    seconds = min(timeit.repeat(lambda: x @ x, number=1, repeat=200))
     torch.set_num_threads(before)
     with spinning(os.cpu_count() or 1):
         assert impossible(2.0 * 256**3, seconds, workload, tmp_path) == ""
@@ -124,6 +137,7 @@ def spinning(count: int) -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.usefixtures("forks")
 def test_what_the_peak_does_not_allow_is_impossible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

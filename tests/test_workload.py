@@ -30,6 +30,8 @@ from model_files import (
     written_models,
 )
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 @pytest.fixture(autouse=True)
 def own_imports() -> Iterator[None]:

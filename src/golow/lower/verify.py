@@ -130,8 +130,12 @@ def _derived(node: Node, tensors: dict[str, _Form]) -> tuple[_Form | None, ...]:
     return effect.results
 
 
+# One for all nodes: a new one notes the stack of calls, which takes longer than most operations.
+_WITHOUT_ELEMENTS = FakeTensorMode()
+
+
 def _run_without_elements(node: Node, tensors: dict[str, _Form]) -> _Effect:
-    with FakeTensorMode():
+    with _WITHOUT_ELEMENTS:
         made = {name: _made(tensors[name]) for name in node.references()}
         results = run_node(node, made)
     return _Effect(
