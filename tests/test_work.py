@@ -109,16 +109,13 @@ def test_a_peak_that_was_exceeded_is_measured_again(
 
 
 @pytest.mark.usefixtures("forks")
-def test_a_peak_taken_on_busy_cores_refutes_no_honest_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peak_taken_on_busy_cores_refutes_no_honest_time(tmp_path: Path) -> None:
     """Other processes spin on every core while it is measured; the time is a real one."""
-    monkeypatch.setattr(peak, "SECONDS", 0.2)
     x, threads = torch.randn(256, 256), 2
     workload = prepare(Request(nn.Linear(256, 256), x, threads=threads)).workload
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    seconds = min(timeit.repeat(lambda: x @ x, number=1, repeat=200))
+    seconds = min(timeit.repeat(lambda: x @ x, number=1, repeat=1000))
     torch.set_num_threads(before)
     with spinning(os.cpu_count() or 1):
         assert impossible(2.0 * 256**3, seconds, workload, tmp_path) == ""
