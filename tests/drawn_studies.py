@@ -350,3 +350,15 @@ def studies(draw: st.DrawFn) -> list[StudyRow]:
         else:
             cells.append(unmeasured(one, state, draw(st.sampled_from(REASONS)), environment))
     return rows_of("a-study", cells)
+
+
+THREE_LEVELS = ("eager", "libtorch", "cudnn")
+
+
+def three_levels(batch: int, seconds: tuple[float | None, ...], **more: object) -> Measured:
+    asked = cell(batch, 32, THREE_LEVELS)
+    runs = [
+        run(asked, level, time, time and seconds[0] and time / seconds[0], **more)  # type: ignore[arg-type]
+        for level, time in zip(THREE_LEVELS, seconds, strict=True)
+    ]
+    return measured(asked, runs)

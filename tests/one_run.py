@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_own: Path | None = None
+
 
 def begin(base: Path) -> None:
     """Tests begin in this process. base: its temporary folder."""
@@ -19,9 +21,6 @@ def own_folder() -> Path:
     """The temporary folder of this process, for what has no fixture to ask."""
     assert _own is not None, "no test has begun"
     return _own
-
-
-_own: Path | None = None
 
 
 def shared_folder(base: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from bundles import network_bundle
-from conformance import Subject
+from conversation import Subject
 from golow.cache import write_sealed
 from golow.levels.vendor import onednn
 from golow.levels.vendor.onednn import GRAPH, LAYOUTS, tuning

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import golow
-from conformance import CHECKS, Conversation, Subject, dies_with_its_parent, ends_with_its_input
+from conformance import CHECKS, dies_with_its_parent, ends_with_its_input
+from conversation import Conversation, Subject
 from golow.levels import aotinductor, ladder
 from golow.levels.aotinductor.compilation import DESCRIPTION
 from golow.levels.libtorch.build import build_from

@@ -10,7 +10,7 @@ import torch
 
 import golow
 from bundles import network_bundle
-from conformance import Conversation, Subject
+from conversation import Conversation, Subject
 from golow.levels import aotinductor
 from golow.record import Precision
 from golow.worker.process import worker_environment

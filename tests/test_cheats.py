@@ -6,7 +6,6 @@ import math
 import sys
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -25,9 +24,8 @@ from golow.check.timed_results import (
     choose_spans,
 )
 from golow.levels import ladder
-from golow.measure import two_clocks
 from golow.measure.block import Committed
-from golow.record import Block, Check, Mode, TensorError, Workload
+from golow.record import Check, Mode, TensorError, Workload
 from golow.worker.protocol import Challenge
 from golow.worker.results import weighted_sum, weights
 from golow.workload.bundle import Bundle, write_bundle
@@ -110,122 +108,6 @@ def test_who_is_honest_is_timed(compared: Result) -> None:
         assert run.check.verdict == "match", run.check.reason
         assert run.time is not None
         assert all(block.wall_ns > sum(block.host_ns) for block in run.blocks)
-
-
-# ---------------------------------------------------------------- two clocks
-
-
-def blocks(share: float, iteration: float, count: int = 10, contended: bool = False) -> list[Block]:
-    """Three blocks whose worker reports that share of the time of its iterations."""
-    wall = two_clocks.REQUEST_SECONDS + iteration * (count + math.ceil(0.2 * count))
-    reported = (round(share * iteration * 1e9),) * count
-    return [
-        Block(
-            round=number,
-            position=0,
-            host_ns=reported,
-            wall_ns=round(wall * 1e9),
-            contended=contended,
-        )
-        for number in range(3)
-    ]
-
-
-@pytest.mark.parametrize("contended", [False, True])
-@pytest.mark.parametrize(("iteration", "count"), [(0.2e-3, 1000), (15e-3, 10), (2.0, 1)])
-def test_whose_times_do_not_fill_its_blocks_is_refuted(
-    iteration: float, count: int, contended: bool
-) -> None:
-    assert two_clocks.refute(blocks(1.0, iteration, count, contended)) == ""
-    assert two_clocks.refute(blocks(0.95, iteration, count, contended)) == ""
-    assert "fill 0.0% of them" in two_clocks.refute(blocks(1e-6, iteration, count, contended))
-    if not contended:
-        assert "fill 5" in two_clocks.refute(blocks(0.5, iteration, count))
-
-
-def test_waiting_for_a_core_is_no_lie() -> None:
-    """Of a contended block, whose threads waited, the times need to fill only the rest."""
-    waited = [msgspec.structs.replace(b, wait_share=0.6) for b in blocks(0.4, 15e-3, 100, True)]
-    assert two_clocks.refute(waited) == ""
-    assert "fill" in two_clocks.refute(blocks(0.4, 15e-3, 100, True))
-    little = [msgspec.structs.replace(b, wait_share=0.2) for b in blocks(0.4, 15e-3, 100, True)]
-    assert "fill" in two_clocks.refute(little)
-
-
-def on_device(share: float, iteration: float, count: int, waited: float = 0.0) -> list[Block]:
-    """The same of a worker that runs on a device."""
-    return [
-        msgspec.structs.replace(block, device_ns=block.host_ns, wait_share=waited)
-        for block in blocks(share, iteration, count)
-    ]
-
-
-def test_short_iterations_of_a_device_may_be_surrounded_by_longer_work() -> None:
-    """A block without marks tells more of them; what is longer is judged as elsewhere."""
-    assert two_clocks.refute(on_device(0.4, 0.8e-3, 1000)) == ""
-    assert "fill 11" in two_clocks.refute(on_device(0.1, 0.8e-3, 1000))
-    assert "fill 42" in two_clocks.refute(on_device(0.4, 2e-3, 400))
-
-
-def test_a_device_waits_for_nobody_but_its_worker_does() -> None:
-    """Its blocks are not contended while the host is far ahead."""
-    assert two_clocks.refute(on_device(0.4, 15e-3, 100, waited=0.6)) == ""
-    assert "fill" in two_clocks.refute(on_device(0.4, 15e-3, 100, waited=0.2))
-    host = [msgspec.structs.replace(b, wait_share=0.6) for b in blocks(0.4, 15e-3, 100)]
-    assert "fill" in two_clocks.refute(host)
-
-
-def test_what_eagers_times_do_not_fill_either_is_no_lie() -> None:
-    """As on a GPU that others use between the iterations; half a clock is still half of that."""
-    assert "fill" in two_clocks.refute(blocks(0.6, 15e-3, 100))
-    assert two_clocks.refute(blocks(0.6, 15e-3, 100), blocks(0.7, 15e-3, 100)) == ""
-    assert "fill" in two_clocks.refute(blocks(0.35, 15e-3, 100), blocks(0.7, 15e-3, 100))
-    assert "fill" in two_clocks.refute(blocks(0.6, 15e-3, 100), blocks(1.2, 15e-3, 100))
-
-
-def test_writing_weights_again_is_no_lie() -> None:
-    """A reset writes the weights of a large network, which takes as long as many iterations."""
-    reset = [
-        msgspec.structs.replace(b, wall_ns=b.wall_ns + 10**9, wrote=250 << 20)
-        for b in blocks(1.0, 2e-3, 200)
-    ]
-    assert two_clocks.refute(reset) == ""
-    unknown = [msgspec.structs.replace(b, wrote=0) for b in reset]
-    assert "fill" in two_clocks.refute(unknown)
-    small = [
-        msgspec.structs.replace(b, wall_ns=b.wall_ns + 2 * 10**8, wrote=50 << 20)
-        for b in blocks(0.3, 5e-3, 200)
-    ]
-    assert "fill" in two_clocks.refute(small)
-    # How long hundreds of megabytes take is not known: only blocks without them are judged.
-    slow = [
-        msgspec.structs.replace(b, wall_ns=b.wall_ns + 10**10, wrote=250 << 20)
-        for b in blocks(0.3, 5e-3, 200)
-    ]
-    assert two_clocks.refute(slow) == ""
-    assert "fill 30" in two_clocks.refute([*slow, *blocks(0.3, 5e-3, 200)])
-    # What is allowed for some blocks hides nothing in the others.
-    slack = msgspec.structs.replace(blocks(0.5, 15e-3, 100)[0], wrote=10 << 30)
-    assert "fill 50" in two_clocks.refute([slack, *blocks(0.5, 15e-3, 100)[1:]])
-
-
-def test_one_sides_clock_alone_says_nothing() -> None:
-    """Records from before have no clock of the parent's, and short races too little of it."""
-    old = [Block(round=0, position=0, host_ns=(1,) * 10)] * 9
-    assert two_clocks.refute(old) == ""
-    assert two_clocks.refute(blocks(0.1, 1e-3)[:1]) == ""
-
-
-@pytest.mark.parametrize(
-    ("utilization", "baseline", "refuted"),
-    [(0.0, 0.36, True), (0.0, 0.01, False), (0.01, 0.9, False), (None, 0.5, False)],
-)
-def test_who_leaves_the_gpu_idle_did_not_run_there(
-    utilization: float | None, baseline: float, refuted: bool
-) -> None:
-    """Where the baseline is hardly seen itself, nothing is said."""
-    assert bool(two_clocks.refute_idle(utilization, baseline)) is refuted
-    assert two_clocks.refute_idle(utilization, None) == ""
 
 
 # ---------------------------------------------------------------- commitments

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import Conversation
+from conversation import Conversation
 from golow.levels.vendor.cudnn import probe
 from golow.record import Mode
 from test_gpu import ON_GPU, gpu_subject

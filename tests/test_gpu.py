@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 import golow
 from bundles import NETWORKS, network_bundle
-from conformance import CHECKS, Conversation, Subject, uses_no_more_threads_than_it_was_given
+from conformance import CHECKS
+from conformance_timing import uses_no_more_threads_than_it_was_given
+from conversation import Conversation, Subject
 from golow.levels import ladder
 from golow.levels.torch import cudagraph, eager
 from golow.levels.torch.program import TorchProgram

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 
 from bundles import network_bundle
-from conformance import Conversation, Subject
+from conversation import Conversation, Subject
 from golow.levels import jax as level
 from golow.levels import ladder
 from golow.record import GolowError, Precision, Unsupported

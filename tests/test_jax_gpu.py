@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import golow
-from conformance import Conversation, Subject
+from conversation import Conversation, Subject
 from golow.levels import jax
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Precision, Unsupported

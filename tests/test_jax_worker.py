@@ -13,7 +13,9 @@ import torch
 from torch import nn
 
 from bundles import network_bundle
-from conformance import CHECKS, Conversation, Subject, allowed_cores, running_ns
+from conformance import CHECKS
+from conformance_timing import allowed_cores, running_ns
+from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
 from golow.levels import jax, ladder

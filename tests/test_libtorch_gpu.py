@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import optimizers
 from bundles import network_bundle
-from conformance import CHECKS, ENDINGS, Conversation, Subject
+from conformance import CHECKS, ENDINGS
+from conversation import Conversation, Subject
 from golow.levels.libtorch import prepare, probe
 from golow.levels.libtorch.build import build
 from golow.lower.capture import capture_inference, capture_training

@@ -16,13 +16,8 @@ from torch import nn
 
 import golow
 from bundles import NETWORKS
-from conformance import (
-    CHECKS,
-    ENDINGS,
-    Conversation,
-    Subject,
-    dies_with_its_parent,
-)
+from conformance import CHECKS, ENDINGS, dies_with_its_parent
+from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
 from golow.levels import ladder

@@ -16,13 +16,8 @@ from torch import Tensor, nn
 
 import golow
 from bundles import network_bundle
-from conformance import (
-    CHECKS,
-    ENDINGS,
-    Conversation,
-    Subject,
-    dies_with_its_parent,
-)
+from conformance import CHECKS, ENDINGS, dies_with_its_parent
+from conversation import Conversation, Subject
 from golow.levels import ladder
 from golow.levels.peers import exported_program
 from golow.record import Unsupported
@@ -53,7 +48,7 @@ def all_but(other: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", [peer for peer in PEERS if peer.values != (other,)])
 
 
-# Where both go through the same export, one of them is enough for every day.
+# Where all go through the same code of golow's, one of them is enough for every day.
 FIRST, *OTHERS = PEERS
 exporting_peer = pytest.mark.parametrize(
     "name",

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import golow
 from bundles import network_bundle
-from conformance import Conversation, Subject, threads_at_work
+from conformance_timing import threads_at_work
+from conversation import Conversation, Subject
 from golow.levels import compiler, ladder
 from golow.levels.peers import exported_program
 from golow.levels.peers.array_program import Array, ArrayProgram

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 import golow
 from bundles import network_bundle
-from conformance import CHECKS, ENDINGS, Conversation, Subject
+from conformance import CHECKS, ENDINGS
+from conversation import Conversation, Subject
 from golow.levels import gpu, ladder
 from golow.levels.peers import exported_program, onnxruntime, tensorrt
 from golow.record import Unsupported, encode

@@ -15,13 +15,8 @@ import torch
 
 import golow
 from bundles import NETWORKS, linear_bundle, network_bundle, product_bundle
-from conformance import (
-    CHECKS,
-    ENDINGS,
-    Conversation,
-    Subject,
-    dies_with_its_parent,
-)
+from conformance import CHECKS, ENDINGS, dies_with_its_parent
+from conversation import Conversation, Subject
 from forked_workers import ForkServer, forked_workers
 from golow.levels import ladder
 from golow.record import Mode

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from bundles import network_bundle
-from conformance import CHECKS, Conversation, Subject
+from conformance import CHECKS
+from conversation import Conversation, Subject
 from golow.check.checked_level import CheckedLevel
 from golow.check.standard import Standard
 from golow.levels import ladder, tensorflow

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from conformance import Conversation, Subject, threads_at_work
+from conformance_timing import threads_at_work
+from conversation import Conversation, Subject
 
 
 @contextmanager

@@ -30,16 +30,8 @@ KERNEL_FLAGS = re.compile(
 """The CPU flags by which vector libraries choose their kernels (x86 and ARM names)."""
 
 THREAD_SETTINGS = (
-    "OMP_",
-    "GOMP_",
-    "KMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "ATEN_",
-    "ONEDNN_",
-    "DNNL_",
-    "TVM_",
-)
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_", "TVM_",
+)  # fmt: skip
 """Beginnings of the environment variables that set threads or choose the CPU libraries' kernels."""
 
 PACKAGES = (
