@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from golow.check.answering import not_answering
 from golow.check.rule import (
     BF16,
     FLOAT32,
@@ -88,6 +89,8 @@ class Standard:
                 self.learning_rate = gentle_rate(rate, one_step)
             reference = self._establish(double, rounded, BATCHES)
         self._references: dict[tuple[int, ...], Reference] = {BATCHES: reference}
+        infer = bundle.workload.mode == "infer"
+        self._not_answering = not_answering(bundle, reference) if infer else ""
 
     @property
     def notes(self) -> list[str]:
@@ -99,6 +102,7 @@ class Standard:
                 "rate, rounding in the first step would dominate the second"
             )
         notes += self._unseen(self._references[BATCHES])
+        notes += filter(None, [self._not_answering])
         if self._bundle.workload.random_layers:
             count = len(self._bundle.workload.random_layers)
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")

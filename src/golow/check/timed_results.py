@@ -252,7 +252,7 @@ class Limit(NamedTuple):
 
     error: the error that the check allows for. size: the result's own typical size. per_step: by
     how much the limit grows with each step of a training, as a share of error. rounding: eager's
-    own error of a result, by the check.
+    own error of a result: of what is summed, by the check, and of the sum.
     """
 
     error: float
@@ -284,7 +284,8 @@ class Limit(NamedTuple):
             sum(each[index] for each in largest.values()) for index in range(3)
         )
         deviation = DEVIATIONS * math.sqrt(limit / 3)  # of weights between -1 and 1
-        return cls(deviation, math.sqrt(size), 0.0, math.sqrt(rounding / 3))
+        summed = SUM_ROUNDING * math.sqrt(size)
+        return cls(deviation, math.sqrt(size), 0.0, math.hypot(math.sqrt(rounding / 3), summed))
 
     def allowed(self, iteration: int, wanted: float) -> float:
         """For the result of that iteration. A mark may make it larger than the check's."""

@@ -72,6 +72,7 @@ _ENTRIES = (
         minimum_resolution=32,
         parameters=138_357_544,
         summary="VGG-16 (Simonyan & Zisserman 2015): thirteen 3x3 convolutions, no batch norm",
+        initialisation="kaiming",  # PyTorch's own lets the signal vanish in so many layers
     ),
     Entry(
         name="vgg19",
@@ -82,6 +83,7 @@ _ENTRIES = (
         minimum_resolution=32,
         parameters=143_667_240,
         summary="VGG-19 (Simonyan & Zisserman 2015): sixteen 3x3 convolutions, no batch norm",
+        initialisation="kaiming",  # PyTorch's own lets the signal vanish in so many layers
     ),
     Entry(
         name="resnet18",

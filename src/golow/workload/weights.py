@@ -37,6 +37,11 @@ def fresh_module(
     return module, _give_weights(module, source, weights, initialisation, seed)
 
 
+def are_random(source: ModelSource, weights: str | Path | None) -> bool:
+    """Whether the weights come from an initialisation or a constructor, not from a training."""
+    return weights is None and not source.pretrained and source.kind not in ("pickle", "program")
+
+
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool = False) -> None:
     """Load what the state dict of a module of the same code held.
 

@@ -1,0 +1,59 @@
+"""Whether a model's outputs answer to its inputs: if they hardly do, its check proves little."""
+
+from __future__ import annotations
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from golow.check.rule import Reference
+from golow.workload.bundle import Bundle
+
+LEAST_SIGNAL = 3.0
+"""Outputs answer if those of unlike samples differ by this many times what the check allows."""
+
+
+def not_answering(bundle: Bundle, reference: Reference) -> str:
+    """A sentence for the record if the outputs of all samples are the same but for what the check
+    allows; empty if one output answers, or if all samples are the same."""
+    steps, most, words = _steps(reference), 0.0, ""
+    names = [name for name in reference.expected if name.startswith("0/output/")]
+    with safe_open(reference.file, "pt") as file:
+        for name in names:
+            outputs = [file.get_tensor(step + name.removeprefix("0/")) for step in steps]
+            spread, scale = _spread(outputs), reference.expected[name].scale
+            limit = reference.limit(name)
+            if spread >= LEAST_SIGNAL * limit:
+                return ""
+            if scale and spread / limit >= most:
+                most = spread / limit
+                words = (
+                    "the outputs hardly answer to the inputs: those of unlike samples differ by "
+                    f"{spread / scale:.1g} of their size, the check allows {limit / scale:.1g}; "
+                    "errors in most layers would not show. The check sees them with --weights of "
+                    "a trained model"
+                )
+    return words if _inputs_differ(bundle, len(steps)) else ""
+
+
+def _steps(reference: Reference) -> list[str]:
+    return sorted({f"{name.partition('/')[0]}/" for name in reference.expected})
+
+
+def _spread(batches: list[Tensor]) -> float:
+    """Root mean square distance of samples from their mean; of batches, if they have no samples or
+    not the same number."""
+    if len({tensor.shape for tensor in batches}) > 1:
+        return float("inf")  # of sizes that depend on the inputs
+    samples = torch.cat(batches) if batches[0].dim() else torch.stack(batches)
+    return float((samples - samples.mean(dim=0)).square().mean().sqrt()) if samples.numel() else 0.0
+
+
+def _inputs_differ(bundle: Bundle, batches: int) -> bool:
+    with safe_open(bundle.file("batches.safetensors"), "pt") as file:
+        for position in range(len(bundle.workload.inputs)):
+            inputs = [file.get_tensor(f"{batch}/input/{position}") for batch in range(batches)]
+            samples = torch.cat(inputs)
+            if not samples.is_complex() and bool((samples != samples[:1]).any()):
+                return True
+    return False
