@@ -20,7 +20,7 @@ from lowering import count
 
 pytestmark = pytest.mark.gpu
 
-ROUNDING: dict[Precision, float] = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+ROUNDING: dict[Precision, float] = {"bf16": 2.0**-8, "fp16": 2.0**-11, "tf32": 2.0**-11}
 
 
 @pytest.fixture(scope="module")

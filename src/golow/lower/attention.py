@@ -22,6 +22,8 @@ BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
 
 MOST_WIDTH, WIDTH_STEP = 128, 8
 """Widths of a head for which cuDNN has forward and backward kernels on every GPU since Ampere."""
+NARROW = 64
+"""The largest width of a head for which golow has kernels of float32 in both directions."""
 HIDDEN = -3e4
 """What is added to a score that must not be seen: no weight is left of it. Finite in every type, so
 that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
@@ -31,6 +33,15 @@ def keep_attention(graph: Graph) -> Graph:
     """Make attention one operator, forward and backward, where flash attention computes it: without
     dropout, four axes, heads of at most 128 elements. A mask becomes numbers that are added to the
     scores, once for all layers that share it. What is left is unfolded."""
+    return _kept_up_to(MOST_WIDTH, graph)
+
+
+def keep_narrow_attention(graph: Graph) -> Graph:
+    """The same for heads of at most 64 elements."""
+    return _kept_up_to(NARROW, graph)
+
+
+def _kept_up_to(width: int, graph: Graph) -> Graph:
     graph = lenient(graph)
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
@@ -38,7 +49,7 @@ def keep_attention(graph: Graph) -> Graph:
     for position, node in enumerate(graph.nodes):
         if node.op in (WHOLE, FORWARD, BACKWARD):
             call = Call(node, links)
-            if _fits(call):
+            if _fits(call, width):
                 replaced[position] = _kept(node, call, masks)
     return rewritten(graph, replaced)
 
@@ -137,7 +148,7 @@ def _mask_fits(call: Call) -> bool:
     )
 
 
-def _fits(call: Call) -> bool:
+def _fits(call: Call, most: int) -> bool:
     if call.number("dropout_p") != 0 or not _mask_fits(call):
         return False
     values = [call.value(name) for name in ("query", "key", "value")]
@@ -148,5 +159,5 @@ def _fits(call: Call) -> bool:
         query[0] == key[0] == value[0]
         and key[1] == value[1]
         and query[1] % key[1] == 0
-        and all(width <= MOST_WIDTH and width % WIDTH_STEP == 0 for width in (query[3], value[3]))
+        and all(width <= most and width % WIDTH_STEP == 0 for width in (query[3], value[3]))
     )

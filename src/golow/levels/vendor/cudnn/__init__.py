@@ -18,7 +18,7 @@ from golow.levels.level import IDLE_NUMPY, Launch, Level, Variant
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
-from golow.record import Unsupported, Workload
+from golow.record import Mode, Precision, Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
-    from golow.lower.attention import keep_attention
     from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.fusion import fuse_residual
     from golow.lower.joining import join_linear_layers
@@ -97,12 +96,22 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             release_activations,
             join_linear_layers,
         )
-    # Flash attention is a kernel of 16-bit tensors.
-    first = (keep_attention,) if workload.precision in ("bf16", "fp16") else ()
     return (
-        *first,
+        *attention_passes(workload.mode, workload.precision),
         *vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences),
     )
+
+
+def attention_passes(mode: Mode, precision: Precision) -> tuple[Callable[[Graph], Graph], ...]:
+    """Return what keeps attention whole: cuDNN has kernels of 16-bit tensors, golow of float32 with
+    tf32 products, whose gradients need a head's rows in registers. None computes in float32."""
+    from golow.lower.attention import keep_attention, keep_narrow_attention
+
+    if precision in ("bf16", "fp16"):
+        return (keep_attention,)
+    if precision == "tf32":
+        return (keep_attention if mode == "infer" else keep_narrow_attention,)
+    return ()
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from golow.cache import read_sealed, write_sealed
 from golow.levels.nvidia.memory import Region
-from golow.levels.vendor.cudnn import own, recurrent_engines, small
+from golow.levels.vendor.cudnn import own, own_attention, recurrent_engines, small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import takes_activation
@@ -181,6 +181,9 @@ class Engines:
             yield from self._products(operation, most)
             return
         if isinstance(operation, AttentionProblem):
+            if operation.dtype == "float32":
+                yield from own_attention.own_attention(operation, self.gpu, most)
+                return
             yield from self.frontend.plans(operation, most, workspace_limit(operation))
             return
         yield from own.own_engines(operation, self.gpu, most)
@@ -278,6 +281,8 @@ class Engines:
             return own.restore(operation, self.gpu, stored.data)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
             return small.restore(operation, self.gpu, stored.data)
+        if isinstance(operation, AttentionProblem) and operation.dtype == "float32":
+            return own_attention.restore(operation, self.gpu, stored.data)
         if stored.kind == Plan.kind and not isinstance(operation, Problem):
             return self.frontend.restore(operation, stored.data)
         problem = as_product(operation) if isinstance(operation, Convolution) else operation

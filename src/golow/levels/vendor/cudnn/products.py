@@ -97,7 +97,7 @@ class Placed(NamedTuple):
 
 
 class AttentionProblem(Record, frozen=True, kw_only=True):
-    """Attention of 16-bit tensors in one direction.
+    """Attention in one direction; dtype: of all tensors but the logarithms.
 
     scale: of the scores; added: to them. keeps: whether the forward direction also writes the
     logarithms of the rows' sums, float32 [B, H, L]. The gradients lie like query, key and value;

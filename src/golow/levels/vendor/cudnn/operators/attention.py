@@ -1,4 +1,4 @@
-"""Attention and its gradients by cuDNN's flash attention, on views of any strides."""
+"""Attention and its gradients by flash attention, on views of any strides."""
 
 from __future__ import annotations
 
@@ -75,8 +75,13 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
 
 
 def _added(build: Builder, reference: Ref | None) -> list[Tensor]:
-    """What is added to the scores, if anything is."""
-    return [] if reference is None else [build.wanted(reference, Layout(build.types.computed))]
+    """What is added to the scores, if anything is. golow's own kernel reads one row for all."""
+    if reference is None:
+        return []
+    tensor, dtype = build.view(reference), build.types.computed
+    if tensor.dtype == dtype == "float32" and _has_rows(tensor, repeated=True):
+        return [tensor]
+    return [build.wanted(reference, Layout(dtype))]
 
 
 def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
@@ -91,11 +96,11 @@ def _heads(build: Builder, reference: Ref) -> Tensor:
     return build.wanted(reference, Layout(dtype))
 
 
-def _has_rows(tensor: Tensor) -> bool:
-    """Whether a head's rows are contiguous and aligned."""
+def _has_rows(tensor: Tensor, repeated: bool = False) -> bool:
+    """Whether a head's rows are contiguous and aligned. repeated: they may be one."""
     *outer, last = tensor.layout.strides(tensor.shape)
     steps = [step for size, step in zip(tensor.shape, outer, strict=False) if size > 1]
-    fits = last == 1 and all(step and step % ALIGNED == 0 for step in steps)
+    fits = last == 1 and all((step or repeated) and step % ALIGNED == 0 for step in steps)
     return fits and tensor.offset % (2 * ALIGNED) == 0
 
 

@@ -1,0 +1,136 @@
+"""How flash attention of float32 tensors is launched on tensor cores. attention.cu has the
+mathematics."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels.blocks import CODE, FULL_GRID, ceiling, floats, integers
+from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS
+from golow.levels.vendor.cudnn.kernels.small import TENSOR_CORES
+from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
+
+FILE = FOLDER / "attention.cu"
+WIDTH_STEP, MOST_WIDTH, MOST_WIDTH_BACKWARD = 8, 128, 64  # of a head
+ROWS_OF_WARP = 16
+BACKWARD_WARPS, BACKWARD_TILE = 4, 32
+NOWHERE = Placed((0, 0, 0, 0), (0, 0, 0, 0))
+
+
+class Tiling(NamedTuple):
+    """A forward block: its warps, with 16 rows each, and how many keys it takes at a time."""
+
+    warps: int
+    keys: int
+
+
+# The likeliest of many rows first, and of few rows last. Wide heads leave registers for fewer keys.
+NARROW_TILINGS = (Tiling(4, 64), Tiling(4, 32), Tiling(8, 64), Tiling(2, 32))
+WIDE_TILINGS = (Tiling(4, 16), Tiling(4, 32), Tiling(8, 32), Tiling(2, 16))
+WIDE = 64  # wider than this
+
+
+def takes(problem: AttentionProblem) -> bool:
+    """Whether there is a kernel for it: of float32, heads of at most 128 elements, in training of
+    64, as many as a multiple of eight."""
+    widest = MOST_WIDTH if problem.gradient is None and not problem.keeps else MOST_WIDTH_BACKWARD
+    widths = (problem.query.shape[3], problem.value.shape[3])
+    places = [place for place in _places(problem) if place is not NOWHERE]
+    images, heads = problem.query.shape[:2]
+    return (
+        problem.dtype == "float32"
+        and max(widths) <= widest
+        and not any(width % WIDTH_STEP for width in widths)
+        and max(images, heads) <= MOST_PARTS
+        and max(place.extent for place in places) <= LARGEST_INT
+        and (problem.added is None or problem.key.shape[2] % WIDTH_STEP == 0)
+    )
+
+
+def tilings(problem: AttentionProblem) -> list[Tiling]:
+    """Tilings of a forward problem, the likeliest first: few rows where the GPU stays empty."""
+    images, heads, rows, width = problem.query.shape
+    found = list(WIDE_TILINGS if max(width, problem.value.shape[3]) > WIDE else NARROW_TILINGS)
+    blocks = images * heads * ceiling(rows, ROWS_OF_WARP * found[0].warps)
+    return found if blocks >= FULL_GRID // 4 else found[::-1]
+
+
+def forward(problem: AttentionProblem, tiling: Tiling) -> Kernel:
+    """Pointers: query, key, value, added or 0, output, logarithms or 0; at multiples of 16 bytes.
+    Raises ValueError for what the kernel does not take."""
+    _require(problem)
+    images, heads, rows, _ = problem.query.shape
+    return Kernel(
+        FILE,
+        f"forward<{tiling.warps}, {tiling.keys}, {_sizes(problem)}>",
+        (ceiling(rows, ROWS_OF_WARP * tiling.warps), heads, images),
+        (32 * tiling.warps, 1, 1),
+        (*_scalars(problem), *floats(problem.scale)),
+        code=CODE + TENSOR_CORES,
+    )
+
+
+def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
+    """Pointers of both: query, key, value, added or 0, output, its gradient, logarithms, gradients
+    of query, key and value, and scratch for `delta` [images, heads, rows] in float32. Raises
+    ValueError for what the kernels do not take."""
+    _require(problem)
+    images, heads, rows, _ = problem.query.shape
+    groups, keys = problem.key.shape[1:3]
+    block = ROWS_OF_WARP * BACKWARD_WARPS
+    kernels = [
+        Kernel(
+            FILE,
+            f"{name}<{BACKWARD_TILE}, {_sizes(problem)}>",
+            grid,
+            (32 * BACKWARD_WARPS, 1, 1),
+            (*integers(heads), *_scalars(problem), *floats(problem.scale)),
+            code=CODE + TENSOR_CORES,
+        )
+        for name, grid in (
+            ("backward_query", (ceiling(rows, block), heads, images)),
+            ("backward_keys", (ceiling(keys, block), groups, images)),
+        )
+    ]
+    return kernels[0], kernels[1]
+
+
+def _require(problem: AttentionProblem) -> None:
+    if not takes(problem):
+        raise ValueError(
+            f"attention of float32 takes heads of at most {MOST_WIDTH} elements, in training "
+            f"{MOST_WIDTH_BACKWARD}, in multiples of {WIDTH_STEP}, and tensors below 2^31 "
+            f"elements: {problem}"
+        )
+
+
+def _places(problem: AttentionProblem) -> tuple[Placed, ...]:
+    """Where everything lies, in the kernels' order."""
+    inputs = (problem.query, problem.key, problem.value, problem.added or NOWHERE, problem.output)
+    if problem.gradient is None:
+        return inputs
+    made = (problem.of_query, problem.of_key, problem.of_value)
+    return (*inputs, problem.gradient, *(place or NOWHERE for place in made))
+
+
+def _scalars(problem: AttentionProblem) -> tuple[np.generic, ...]:
+    _, heads, rows, width = problem.query.shape
+    _, groups, keys, value_width = problem.value.shape
+    sizes = (rows, keys, width, value_width, heads // groups)
+    return integers(*sizes, *(step for place in _places(problem) for step in _steps(place)))
+
+
+def _steps(place: Placed) -> tuple[int, ...]:
+    """Distances of images, heads and rows; 0 along an axis of one that all share."""
+    axes = zip(place.shape[:3], place.strides[:3], strict=True)
+    return tuple(stride if size > 1 else 0 for size, stride in axes)
+
+
+def _sizes(problem: AttentionProblem) -> str:
+    """Widths in steps of 32, whether it is causal, and whether anything is added."""
+    widths = [ceiling(place.shape[3], 32) * 32 for place in (problem.query, problem.value)]
+    flags = (problem.causal, problem.added is not None)
+    return ", ".join([*map(str, widths), *(str(flag).lower() for flag in flags)])
