@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn import passes
+from golow.levels.vendor.cudnn import attention_passes, passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import AttentionProblem
@@ -19,7 +19,7 @@ from golow.lower.graph import Graph
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.passes import CLEAN_UP, apply
-from golow.record import Mode
+from golow.record import Mode, Precision
 from heads import Heads
 from lowering import Case, assert_close, count
 from test_cudnn_fused import drawn
@@ -137,3 +137,30 @@ def test_heads_are_read_as_they_lie() -> None:
     assert_sound(made)
     assert [p.causal for p in engines.operations if isinstance(p, AttentionProblem)] == [False] * 2
     assert not [step for step in made.plan.steps if step.operation == "permute"]
+
+
+def test_a_mask_of_padding_stays_one_row_in_float32() -> None:
+    """golow's own kernel reads it for every row; cuDNN's gets them all."""
+    steps: dict[Precision, int] = {"tf32": 0, "bf16": 8}
+    for precision, step in steps.items():
+        engines = AskedEngines()
+        graph = lowered_whole(masked("padding", "infer"))
+        build_plan(graph, cast("Engines", engines), TYPES[precision], 1)
+        added = [p.added for p in engines.operations if isinstance(p, AttentionProblem)]
+        assert [place.strides[2] for place in added if place is not None] == [step]
+
+
+@pytest.mark.parametrize(
+    ("precision", "mode", "width", "whole"),
+    [
+        ("bf16", "train", 128, 1), ("fp16", "infer", 128, 1), ("tf32", "infer", 128, 1),
+        ("tf32", "train", 128, 0), ("tf32", "train", 64, 1), ("ieee", "infer", 64, 0),
+        ("default", "infer", 64, 0),
+    ],
+)  # fmt: skip
+def test_attention_is_whole_where_there_is_a_kernel(
+    precision: Precision, mode: Mode, width: int, whole: int
+) -> None:
+    graph = of(Heads(width=width), mode).after(*CLEAN_UP, *attention_passes(mode, precision))
+    assert count(graph, Attention) == whole
+    assert count(graph, AttentionBackward) == (whole if mode == "train" else 0)

@@ -1,4 +1,4 @@
-"""Flash attention against float64: cuDNN's kernels within the real plan."""
+"""Flash attention against float64: cuDNN's kernels and golow's within the real plan."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_attention_is_right(on: OnGpu, kind: str, mode: Mode, precision: Precisi
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(16, 16), HEADS[kind], nn.Linear(16, 8))
     network = lowered(module, torch.randn(3, 40, 16), mode, precision=precision)
-    assert count(network.graph, Attention) == 1
+    unfolded = (kind, precision, mode) == ("wide", "tf32", "train")  # its gradients have no kernel
+    assert count(network.graph, Attention) == (not unfolded)
     wanted, _, _ = network.references
     found = compute(network, on, precision)
     unread = {name for name in wanted if name.startswith("1/gradient/")}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
-from golow.levels.vendor.cudnn.kernels.blocks import CODE, FULL_GRID, ceiling, floats, integers
+from golow.levels.vendor.cudnn.kernels.blocks import CODE, ceiling, floats, integers
 from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS
 from golow.levels.vendor.cudnn.kernels.small import TENSOR_CORES
 from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
@@ -27,9 +27,9 @@ class Tiling(NamedTuple):
     keys: int
 
 
-# The likeliest of many rows first, and of few rows last. Wide heads leave registers for fewer keys.
-NARROW_TILINGS = (Tiling(4, 64), Tiling(4, 32), Tiling(8, 64), Tiling(2, 32))
-WIDE_TILINGS = (Tiling(4, 16), Tiling(4, 32), Tiling(8, 32), Tiling(2, 16))
+# The likeliest first. Wide heads leave registers for fewer keys.
+NARROW_TILINGS = (Tiling(4, 32), Tiling(8, 64), Tiling(4, 64))
+WIDE_TILINGS = (Tiling(8, 32), Tiling(4, 16))
 WIDE = 64  # wider than this
 
 
@@ -50,12 +50,10 @@ def takes(problem: AttentionProblem) -> bool:
     )
 
 
-def tilings(problem: AttentionProblem) -> list[Tiling]:
-    """Tilings of a forward problem, the likeliest first: few rows where the GPU stays empty."""
-    images, heads, rows, width = problem.query.shape
-    found = list(WIDE_TILINGS if max(width, problem.value.shape[3]) > WIDE else NARROW_TILINGS)
-    blocks = images * heads * ceiling(rows, ROWS_OF_WARP * found[0].warps)
-    return found if blocks >= FULL_GRID // 4 else found[::-1]
+def tilings(problem: AttentionProblem) -> tuple[Tiling, ...]:
+    """Tilings of a forward problem, the likeliest first."""
+    widest = max(problem.query.shape[3], problem.value.shape[3])
+    return WIDE_TILINGS if widest > WIDE else NARROW_TILINGS
 
 
 def forward(problem: AttentionProblem, tiling: Tiling) -> Kernel:
