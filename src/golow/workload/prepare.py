@@ -20,7 +20,6 @@ from golow.workload.request import Loss, Request, require_optimizer
 from golow.workload.settled_draws import settle_draws
 from golow.workload.source import random_layers
 from golow.workload.stand_ins import installed
-from golow.workload.statistics import measure_statistics
 from golow.workload.targets import fit_targets
 from golow.workload.trial import (
     give_back_memory,
@@ -29,6 +28,7 @@ from golow.workload.trial import (
     try_inference,
     try_step,
 )
+from golow.workload.variances import measure_variances
 from golow.workload.weights import are_random, fresh_module
 
 
@@ -92,8 +92,8 @@ def prepare(request: Request, on_device: AbstractContextManager[None] | None = N
     # The other batches come later: what does not fit on the device must not fill the host first.
     batches = with_targets((first, *made), output)
     if request.mode == "infer" and are_random(source, request.weights):
-        samples = measure_statistics(module, batches)
-        how += f", norms' statistics of {samples} samples" if samples else ""
+        samples = measure_variances(module, batches)
+        how += f", norms' variances of {samples} samples" if samples else ""
 
     workload = Workload(
         model=source.attribute or Path(source.name).stem,
