@@ -44,18 +44,20 @@ class Course(NamedTuple):
     inference: Bundle
 
     def module(self, state: State | None = None, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The network with the state's weights, or with those of the bundles."""
+        """The network with the state's weights, or with those of training's bundle."""
         module = build_module(self.training.workload.source).to(dtype)
         module.load_state_dict(weights(self.start() if state is None else state))
         return module
 
-    def start(self) -> State:
-        """The bundles' weights as `save` would write them, without momentum."""
+    def start(self, bundle: Bundle | None = None) -> State:
+        """The weights of a bundle, by default of training's, as `save` would write them, without
+        momentum. In inference, norms that have seen no batch have variances of their own."""
         source = self.training.workload.source
         parameters = {name for name, _ in build_module(source).named_parameters()}
+        file = (bundle or self.training).file("weights.safetensors")
         return {
             f"{'parameter' if name in parameters else 'buffer'}/{name}": tensor
-            for name, tensor in load_file(self.training.file("weights.safetensors")).items()
+            for name, tensor in load_file(file).items()
         }
 
 

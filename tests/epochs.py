@@ -312,7 +312,7 @@ def predicts_with_the_weights_that_it_is_given(students: Students) -> None:
     student.load(course.inference.folder)
     state = taught(course, course.orders, torch.float32).state
     save_file(state, students.file("given"))
-    for given in (course.start(), state):
+    for given in (course.start(course.inference), state):
         if given is state:
             student.restore(students.file("given"))
         found = predicted(students, student, 0, BATCHES)

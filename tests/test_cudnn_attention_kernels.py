@@ -209,10 +209,16 @@ def memory(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2) if not tensor.is_contiguous() else tensor
 
 
+def as_heads(found: Tensor, like: Tensor) -> Tensor:
+    """What lies as `memory(like)` does, with the axes of `like`."""
+    return found if like.is_contiguous() else found.transpose(1, 2)
+
+
 def assert_near(
     found: Tensor, wanted: Tensor, what: str, terms: float = 0.0, limit: float = LIMIT
 ) -> None:
     """As a share of the size of the result, or of its terms; every element within ten of them."""
+    assert found.shape == wanted.shape
     size = max(float(wanted.square().mean().sqrt()), terms)
     distance = (found.double() - wanted).abs()
     assert float(distance.square().mean().sqrt()) <= limit * size, what
@@ -232,7 +238,7 @@ def test_the_output_is_right(gpu: Any, kind: str) -> None:
     logarithms = torch.empty(shape.images, shape.heads, shape.rows) if training else NOTHING
     for tiling in attention.tilings(problem):
         run(gpu, attention.forward(problem, tiling), inputs, [output, logarithms])
-        assert_near(output.transpose(1, 2), wanted["output"], f"output {tiling}")
+        assert_near(as_heads(output, made["output"]), wanted["output"], f"output {tiling}")
         if training:
             assert_near(logarithms, wanted["logarithms"], f"logarithms {tiling}", 1.0)
 
@@ -257,7 +263,7 @@ def test_the_gradients_are_right(gpu: Any, kind: str) -> None:
     run_with(gpu, of_keys, [*inputs, unused], gradients[1:], delta)
     terms = 4.0 if shape.keys == 1 else 0.0  # one key: its weight is one, whatever the scores are
     for name, found in zip(("query", "key", "value"), (for_query, *gradients[1:]), strict=True):
-        assert_near(found.transpose(1, 2), wanted[f"of {name}"], name, terms, GRADIENT_LIMIT)
+        assert_near(as_heads(found, made[name]), wanted[f"of {name}"], name, terms, GRADIENT_LIMIT)
 
 
 def run_with(
