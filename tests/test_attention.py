@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -139,15 +139,33 @@ def test_heads_are_read_as_they_lie() -> None:
     assert not [step for step in made.plan.steps if step.operation == "permute"]
 
 
-def test_a_mask_of_padding_stays_one_row_in_float32() -> None:
-    """golow's own kernel reads it for every row; cuDNN's gets them all."""
-    steps: dict[Precision, int] = {"tf32": 0, "bf16": 8}
-    for precision, step in steps.items():
-        engines = AskedEngines()
-        graph = lowered_whole(masked("padding", "infer"))
-        build_plan(graph, cast("Engines", engines), TYPES[precision], 1)
-        added = [p.added for p in engines.operations if isinstance(p, AttentionProblem)]
-        assert [place.strides[2] for place in added if place is not None] == [step]
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_mask_of_padding_stays_one_row(mode: Mode, precision: Precision) -> None:
+    """Which is the same for all rows and heads."""
+    assert added_rows(AskedEngines(), mode, precision) == {(2, 1, 1, 8)}
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_mask_is_repeated_where_only_all_rows_have_an_engine(mode: Mode) -> None:
+    assert added_rows(EveryRow(), mode, "bf16") == {(2, 1, 8, 8)}
+
+
+class EveryRow(AskedEngines):
+    """Engines that do not add one row to all."""
+
+    def choose(self, operation: Any) -> Any:
+        added = operation.added if isinstance(operation, AttentionProblem) else None
+        return super().choose(operation) if added is None or added.shape[2] > 1 else None
+
+
+def added_rows(engines: AskedEngines, mode: Mode, precision: Precision) -> set[tuple[int, ...]]:
+    """The shapes of what the engines of a sound plan add to scores."""
+    graph = lowered_whole(masked("padding", mode))
+    assert_sound(build_plan(graph, cast("Engines", engines), TYPES[precision], 1))
+    problems = [p for p in engines.operations if isinstance(p, AttentionProblem)]
+    assert len(problems) == (2 if mode == "train" else 1)
+    return {problem.added.shape for problem in problems if problem.added is not None}
 
 
 @pytest.mark.parametrize(

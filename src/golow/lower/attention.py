@@ -45,7 +45,7 @@ def _kept_up_to(width: int, graph: Graph) -> Graph:
     graph = lenient(graph)
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
-    masks: dict[tuple[str, int], _Mask] = {}
+    masks: dict[str, _Mask] = {}
     for position, node in enumerate(graph.nodes):
         if node.op in (WHOLE, FORWARD, BACKWARD):
             call = Call(node, links)
@@ -57,10 +57,10 @@ def _kept_up_to(width: int, graph: Graph) -> Graph:
 class _Mask:
     """The nodes that make of a mask what is added to scores, and which rows see anything."""
 
-    def __init__(self, node: Node, mask: Value, rows: int) -> None:
+    def __init__(self, node: Node, mask: Value) -> None:
         self._like = msgspec.structs.replace(node, absorbed=())
         self.nodes: list[Node] = []
-        name, shape = f"{mask.name}.{rows}", mask.shape
+        name, shape = mask.name, mask.shape
         source = Ref(name=mask.name)
         if mask.dtype == "bool":
             choice = Pointwise(function="choose", operands=(source, 0.0, HIDDEN), dtype="float32")
@@ -74,7 +74,7 @@ class _Mask:
         most = self._add(peak, f"{name}.most", (*shape[:-1], 1), "float32")
         sees = Pointwise(function="greater", operands=(most, least), dtype="bool")
         self.sees = self._add(sees, f"{name}.sees", (*shape[:-1], 1), "bool")
-        wide = (*(1,) * (4 - len(shape)), *shape[:-2], rows, shape[-1])
+        wide = (*(1,) * (4 - len(shape)), *shape)
         self.added = self._add(Expand(x=added, shape=wide), f"{name}.wide", wide, "float32")
 
     def only_seen(self, node: Node, value: Ref, name: str, shape: tuple[int, ...]) -> Node:
@@ -89,14 +89,13 @@ class _Mask:
         return Ref(name=name)
 
 
-def _kept(node: Node, call: Call, masks: dict[tuple[str, int], _Mask]) -> tuple[Node, ...]:
+def _kept(node: Node, call: Call, masks: dict[str, _Mask]) -> tuple[Node, ...]:
     """The operator, with what its mask needs before and after it."""
     given = call.ref_or_none("attn_mask")
     if given is None:
         return (_operator(node, call, None),)
-    rows = call.value("query").shape[2]
-    found = masks.get((given.name, rows))
-    mask = found or masks.setdefault((given.name, rows), _Mask(node, call.value("attn_mask"), rows))
+    found = masks.get(given.name)
+    mask = found or masks.setdefault(given.name, _Mask(node, call.value("attn_mask")))
     before = [] if found else mask.nodes
     kept = _operator(node, call, mask.added)
     if node.op == BACKWARD:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from golow.levels.vendor.cudnn.layouts import Layout, layout_of
 from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
 from golow.levels.vendor.cudnn.steps import Tensor
@@ -14,6 +16,7 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
+    from golow.levels.vendor.cudnn.engines import Engine
 
 ALIGNED = 8  # elements: a row of a head begins at a multiple of 16 bytes
 
@@ -24,7 +27,6 @@ def attention(build: Builder, arguments: Attention) -> None:
     query, key, value = (
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
-    added = _added(build, arguments.added)
     output = _joined(build, 0, query, value.shape[3])
     written, keeps = [output], build.is_read(1)
     if keeps:
@@ -38,9 +40,9 @@ def attention(build: Builder, arguments: Attention) -> None:
         causal=arguments.causal,
         scale=_scale(arguments, query),
         keeps=keeps,
-        added=_placed(added[0]) if added else None,
     )
-    build.engine(build.engine_for(problem), [query, key, value, *added], written)
+    engine, added = _engine(build, arguments.added, problem)
+    build.engine(engine, [query, key, value, *added], written)
     for index, tensor in enumerate(written):
         build.define(index, tensor)
 
@@ -52,7 +54,7 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         _heads(build, a) for a in (arguments.query, arguments.key, arguments.value)
     )
     output, gradient = _heads(build, arguments.output), _heads(build, arguments.gradient)
-    logarithm, added = build.rows(arguments.logarithm), _added(build, arguments.added)
+    logarithm = build.rows(arguments.logarithm)
     made = [_joined(build, i, t, t.shape[3]) for i, t in enumerate((query, key, value))]
     problem = AttentionProblem(
         query=_placed(query),
@@ -62,26 +64,44 @@ def attention_backward(build: Builder, arguments: AttentionBackward) -> None:
         dtype=build.types.computed,
         causal=arguments.causal,
         scale=_scale(arguments, query),
-        added=_placed(added[0]) if added else None,
         gradient=_placed(gradient),
         of_query=_placed(made[0]),
         of_key=_placed(made[1]),
         of_value=_placed(made[2]),
     )
-    read = [query, key, value, *added, output, gradient, logarithm]
-    build.engine(build.engine_for(problem), read, made)
+    engine, added = _engine(build, arguments.added, problem)
+    build.engine(engine, [query, key, value, *added, output, gradient, logarithm], made)
     for index, tensor in enumerate(made):
         build.define(index, tensor)
 
 
-def _added(build: Builder, reference: Ref | None) -> list[Tensor]:
-    """What is added to the scores, if anything is. golow's own kernel reads one row for all."""
+def _engine(
+    build: Builder, reference: Ref | None, of: AttentionProblem
+) -> tuple[Engine, list[Tensor]]:
+    """The engine, and what it adds to the scores, if anything is added: one row where all rows are
+    the same, unless only all of them have an engine."""
     if reference is None:
-        return []
-    tensor, dtype = build.view(reference), build.types.computed
-    if tensor.dtype == dtype == "float32" and _has_rows(tensor, repeated=True):
-        return [tensor]
-    return [build.wanted(reference, Layout(dtype))]
+        return build.engine_for(of), []
+    added = build.wanted(reference, Layout(build.types.computed))
+    engine = build.engines.choose(replace(of, added=_placed(added)))
+    if engine is None:
+        added = _every_row(build, added, of.query.shape[2])
+        engine = build.engine_for(replace(of, added=_placed(added)))
+    return engine, [added]
+
+
+def _every_row(build: Builder, added: Tensor, rows: int) -> Tensor:
+    """A copy of [B, H, 1, S] for every row; the tensor itself if it has them."""
+    images, heads, own, keys = added.shape
+    if own == rows:
+        return added
+    layout = Layout(added.dtype)
+    every = build.new(f"{build.node.name}.added", (images, heads, rows, keys), layout)
+    steps = (heads * keys, keys, 0, 1)
+    build.copy(
+        added._replace(shape=every.shape, layout=layout_of(added.dtype, every.shape, steps)), every
+    )
+    return every
 
 
 def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
@@ -96,11 +116,11 @@ def _heads(build: Builder, reference: Ref) -> Tensor:
     return build.wanted(reference, Layout(dtype))
 
 
-def _has_rows(tensor: Tensor, repeated: bool = False) -> bool:
-    """Whether a head's rows are contiguous and aligned. repeated: they may be one."""
+def _has_rows(tensor: Tensor) -> bool:
+    """Whether a head's rows are contiguous and aligned."""
     *outer, last = tensor.layout.strides(tensor.shape)
     steps = [step for size, step in zip(tensor.shape, outer, strict=False) if size > 1]
-    fits = last == 1 and all((step or repeated) and step % ALIGNED == 0 for step in steps)
+    fits = last == 1 and all(step and step % ALIGNED == 0 for step in steps)
     return fits and tensor.offset % (2 * ALIGNED) == 0
 
 
