@@ -64,6 +64,18 @@ class Stream:
         answer = driver.cuMemsetD2D32Async(address, pitch, value, columns, rows, self.stream)
         checked(answer, "cuMemsetD2D32Async")
 
+    def copy_columns(
+        self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int
+    ) -> None:
+        """Enqueue a copy within the device of the first bytes of every row; width and pitches, from
+        row to row, in bytes."""
+        copy = driver.CUDA_MEMCPY2D()
+        device = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy.srcMemoryType, copy.srcDevice, copy.srcPitch = device, source, source_pitch
+        copy.dstMemoryType, copy.dstDevice, copy.dstPitch = device, target, target_pitch
+        copy.WidthInBytes, copy.Height = width, rows
+        checked(driver.cuMemcpy2DAsync(copy, self.stream), "cuMemcpy2DAsync")
+
     def synchronize(self) -> None:
         """Wait for all enqueued work."""
         checked(driver.cuStreamSynchronize(self.stream), "cuStreamSynchronize")

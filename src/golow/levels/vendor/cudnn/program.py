@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from golow.levels.nvidia.memory import Region
 from golow.levels.nvidia.stream import Stopwatch
 from golow.levels.vendor import bundle_arrays
 from golow.levels.vendor.bundle_arrays import Read
@@ -42,9 +43,6 @@ from golow.worker.protocol import LoadReport, Marks
 from golow.worker.serve import run
 from golow.workload.bundle import Bundle
 
-Altered = tuple[str | int, ...]
-"""What is where the bundle's batches were: nothing else, the part that was marked, or ("fed",)."""
-
 
 class CuDnn(PlanProgram):
     """A workload run by direct calls of NVIDIA's libraries. stack_bytes: see `Gpu`."""
@@ -63,7 +61,7 @@ class CuDnn(PlanProgram):
         (_, graph), *tails = self.begin(bundle, self._graphs)
         self.gpu = Gpu(self._home / "kernels", self.stack_bytes)
         self._intakes: dict[Execution, Intake] = {}
-        self._altered: Altered = ()
+        self._fed = False  # whether batches of a data set lie where the bundle's were
         self._aside: Aside | None = None
         self._loss_scale = FIRST_SCALE if self._types.scaled else 1.0
         building = time.perf_counter()
@@ -105,8 +103,7 @@ class CuDnn(PlanProgram):
 
     def run_batch(self, index: int) -> None:
         """Enqueue one iteration on the bundle's batch with that index."""
-        if self._altered:
-            self._put_back()
+        self._put_back()
         self.execution.run(index)
 
     def run_timed(self, index: int) -> list[tuple[Step, int]]:
@@ -148,15 +145,14 @@ class CuDnn(PlanProgram):
         if not self._intakes:
             plans = (self.execution, self.tail)
             self._intakes = {plan: Intake(plan) for plan in plans if plan is not None}
-        self._altered = ("fed",)
+        self._fed = True
         self._intakes[execution].run(fed, feed)
 
     @contextmanager
     def marked(self, marks: Marks) -> Iterator[Callable[[float], None]]:
         """A function that enqueues the writing of a value into the marked part of the next
-        iteration's batch. The bundle's batches are put back before the next iteration without
-        marks; not between two blocks with the same marked part, since that upload takes longer than
-        a block of large batches."""
+        iteration's batch. What was there is kept on the device and put back at the end: another
+        upload of the batches may take longer than a block of them."""
         tensor = self.execution.built.inputs["input", str(marks.input)]
         size = np.dtype(tensor.dtype).itemsize
         if size % 4:
@@ -164,13 +160,15 @@ class CuDnn(PlanProgram):
         rows, batches = self.workload.batch, self.workload.batches
         pitch = tensor.layout.bytes(tensor.shape) // batches // rows
         part = marked_span(marks, pitch // size)
-        place = (marks.input, part.start, part.stop)
-        if self._altered != place:
-            self._put_back()
-        self._altered = ()
+        width = size * marks.length
+        self._put_back()
+        parts = [self.execution.place(tensor, n) + size * part.start for n in range(batches)]
+        kept = [Region(rows * width) for _ in parts]
+        for first, region in zip(parts, kept, strict=True):
+            self.gpu.copy_columns(region.address, width, first, pitch, width, rows)
 
         def write(value: float) -> None:
-            first = self.execution.place(tensor, self._position % batches) + size * part.start
+            first = parts[self._position % batches]
             words = np.array([value]).astype(tensor.dtype).view(np.uint32).tolist()
             if len(words) == 1:
                 self.gpu.write_columns(first, pitch, marks.length, rows, words[0])
@@ -182,7 +180,9 @@ class CuDnn(PlanProgram):
         try:
             yield write
         finally:
-            self._altered = place
+            for first, region in zip(parts, kept, strict=True):
+                self.gpu.copy_columns(first, pitch, region.address, width, width, rows)
+            self.gpu.synchronize()  # before the memory is given back
 
     def last(self) -> float:
         """Return the loss, or the first element of the first output."""
@@ -209,9 +209,9 @@ class CuDnn(PlanProgram):
         return self.execution.read(self.execution.built.outputs[key])
 
     def _put_back(self) -> None:
-        if self._altered:
+        if self._fed:
             self.execution.take_batches(bundle_arrays.batches(self.bundle, self.workload.batches))
-        self._altered = ()
+        self._fed = False
 
     # ------------------------------------------------------------ settings and weights
 
