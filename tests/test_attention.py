@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cuda_on_cpu import follow
-from golow.levels.vendor.cudnn import attention_passes, passes
+from golow.levels.vendor.cudnn import attention_kernels, passes
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import AttentionProblem
-from golow.lower.attention import keep_attention
+from golow.lower.attention import CUDNN, keep_attention
 from golow.lower.graph import Graph
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
@@ -53,7 +53,7 @@ def of(module: nn.Module, mode: Mode) -> Case:
 
 
 def kept(case: Case) -> Graph:
-    return case.after(*CLEAN_UP, keep_attention)
+    return case.after(*CLEAN_UP, keep_attention(CUDNN))
 
 
 def lowered_whole(case: Case) -> Graph:
@@ -179,6 +179,8 @@ def added_rows(engines: AskedEngines, mode: Mode, precision: Precision) -> set[t
 def test_attention_is_whole_where_there_is_a_kernel(
     precision: Precision, mode: Mode, width: int, whole: int
 ) -> None:
-    graph = of(Heads(width=width), mode).after(*CLEAN_UP, *attention_passes(mode, precision))
+    kernels = attention_kernels(mode, precision)
+    further = [keep_attention(kernels)] if kernels else []
+    graph = of(Heads(width=width), mode).after(*CLEAN_UP, *further)
     assert count(graph, Attention) == whole
     assert count(graph, AttentionBackward) == (whole if mode == "train" else 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,38 +22,53 @@ WHOLE = "aten.scaled_dot_product_attention.default"
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
 
-MOST_WIDTH, WIDTH_STEP = 128, 8
-"""Widths of a head for which cuDNN has forward and backward kernels on every GPU since Ampere."""
-NARROW = 64
-"""The largest width of a head for which golow has kernels of float32 in both directions."""
+Shape = tuple[int, ...]
+
+
+class Kernels(NamedTuple):
+    """Of which attention there are kernels: width: of a head at most, in steps of 8. added: the
+    number of keys is a multiple of that if anything is added to the scores."""
+
+    width: int
+    added: int = 1
+
+    def take(self, query: Shape, key: Shape, value: Shape, adds: bool) -> bool:
+        """Whether they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
+        return (
+            query[0] == key[0] == value[0]
+            and key[1] == value[1]
+            and query[1] % key[1] == 0
+            and all(width <= self.width and width % 8 == 0 for width in (query[3], value[3]))
+            and (not adds or key[2] % self.added == 0)
+        )
+
+
+CUDNN = Kernels(width=128, added=8)
+"""On every GPU since Ampere, in both directions. Rows of a mask begin at multiples of 16 bytes."""
 HIDDEN = -3e4
 """What is added to a score that must not be seen: no weight is left of it. Finite in every type, so
 that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
 
 
-def keep_attention(graph: Graph) -> Graph:
-    """Make attention one operator, forward and backward, where flash attention computes it: without
-    dropout, four axes, heads of at most 128 elements. A mask becomes numbers that are added to the
-    scores, once for all layers that share it. What is left is unfolded."""
-    return _kept_up_to(MOST_WIDTH, graph)
+def keep_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
+    """The pass that makes attention one operator, forward and backward, where these kernels compute
+    it: without dropout, of four axes. What is left is unfolded."""
 
+    def keep_attention_whole(graph: Graph) -> Graph:
+        """Make attention one operator. A mask becomes numbers that are added to the scores, once
+        for all layers that share it."""
+        graph = lenient(graph)
+        links = Links(graph)
+        replaced: dict[int, tuple[Node, ...]] = {}
+        masks: dict[str, _Mask] = {}
+        for position, node in enumerate(graph.nodes):
+            if node.op in (WHOLE, FORWARD, BACKWARD):
+                call = Call(node, links)
+                if _fits(call, kernels):
+                    replaced[position] = _kept(node, call, masks)
+        return rewritten(graph, replaced)
 
-def keep_narrow_attention(graph: Graph) -> Graph:
-    """The same for heads of at most 64 elements."""
-    return _kept_up_to(NARROW, graph)
-
-
-def _kept_up_to(width: int, graph: Graph) -> Graph:
-    graph = lenient(graph)
-    links = Links(graph)
-    replaced: dict[int, tuple[Node, ...]] = {}
-    masks: dict[str, _Mask] = {}
-    for position, node in enumerate(graph.nodes):
-        if node.op in (WHOLE, FORWARD, BACKWARD):
-            call = Call(node, links)
-            if _fits(call, width):
-                replaced[position] = _kept(node, call, masks)
-    return rewritten(graph, replaced)
+    return keep_attention_whole
 
 
 class _Mask:
@@ -134,29 +151,18 @@ def _operator(node: Node, call: Call, added: Ref | None) -> Node:
     return written(node, forward, outputs=outputs)
 
 
-def _mask_fits(call: Call) -> bool:
-    """Whether cuDNN takes the mask: its rows begin at multiples of 16 bytes."""
-    if call.ref_or_none("attn_mask") is None:
-        return True
-    mask, length = call.value("attn_mask"), call.value("key").shape[2]
-    return (
-        mask.dtype in ("bool", "float32")
-        and 2 <= len(mask.shape) <= 4
-        and mask.shape[-1] == length
-        and length % WIDTH_STEP == 0
-    )
-
-
-def _fits(call: Call, most: int) -> bool:
-    if call.number("dropout_p") != 0 or not _mask_fits(call):
-        return False
+def _fits(call: Call, kernels: Kernels) -> bool:
     values = [call.value(name) for name in ("query", "key", "value")]
-    if any(len(value.shape) != 4 or value.dtype != "float32" for value in values):
+    if call.number("dropout_p") != 0 or any(
+        len(value.shape) != 4 or value.dtype != "float32" for value in values
+    ):
         return False
     query, key, value = (value.shape for value in values)
-    return (
-        query[0] == key[0] == value[0]
-        and key[1] == value[1]
-        and query[1] % key[1] == 0
-        and all(width <= most and width % WIDTH_STEP == 0 for width in (query[3], value[3]))
-    )
+    masked = call.ref_or_none("attn_mask") is not None
+    if masked:
+        mask = call.value("attn_mask")
+        if mask.dtype not in ("bool", "float32") or not 2 <= len(mask.shape) <= 4:
+            return False
+        if mask.shape[-1] != key[2]:
+            return False
+    return kernels.take(query, key, value, masked)

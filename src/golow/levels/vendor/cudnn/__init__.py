@@ -23,6 +23,7 @@ from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.steps import Built
+    from golow.lower.attention import Kernels
 
 PACKAGES = ("nvidia-cudnn-frontend", "cuda-core", "cuda-bindings")
 GRAPH = "graph.json"  # in the cache folder
@@ -62,6 +63,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
+    from golow.lower.attention import keep_attention
     from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.fusion import fuse_residual
     from golow.lower.joining import join_linear_layers
@@ -75,7 +77,9 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.stem import block_first_convolution
     from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.vendor import vendor_passes
+    from golow.lower.written_attention import name_attention
 
+    kernels = attention_kernels(workload.mode, workload.precision)
     further: tuple[Callable[[Graph], Graph], ...] = (
         fuse_batch_norm_activation,
         fuse_gradient_sum,
@@ -93,25 +97,26 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             order_rows_first,
             fuse_residual,
             scale_products,
+            *((name_attention(kernels),) if kernels else ()),
             release_activations,
             join_linear_layers,
         )
     return (
-        *attention_passes(workload.mode, workload.precision),
+        *((keep_attention(kernels),) if kernels else ()),
         *vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences),
     )
 
 
-def attention_passes(mode: Mode, precision: Precision) -> tuple[Callable[[Graph], Graph], ...]:
-    """Return what keeps attention whole: cuDNN has kernels of 16-bit tensors, golow of float32 with
+def attention_kernels(mode: Mode, precision: Precision) -> Kernels | None:
+    """Return which attention has kernels: cuDNN's are of 16-bit tensors, golow's of float32 with
     tf32 products, whose gradients need a head's rows in registers. None computes in float32."""
-    from golow.lower.attention import keep_attention, keep_narrow_attention
+    from golow.lower.attention import CUDNN, Kernels
 
     if precision in ("bf16", "fp16"):
-        return (keep_attention,)
+        return CUDNN
     if precision == "tf32":
-        return (keep_attention if mode == "infer" else keep_narrow_attention,)
-    return ()
+        return Kernels(width=128 if mode == "infer" else 64)
+    return None
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

@@ -20,6 +20,8 @@
 
 #define LOG2E 1.4426950408889634f
 #define LN2 0.6931471805599453f
+#define NUMBERS 1  // what is added, one by one or in pairs
+#define PAIRS 2
 #define INFINITE __int_as_float(0x7f800000)
 
 // Where [images, heads, rows, width] lies: distances in elements. Rows themselves are contiguous.
@@ -169,20 +171,24 @@ __device__ inline void store_rows(float* matrix, int step, int row, int rows, in
 }
 
 // Adds to scores of rows `row` and `row + 8` and of columns from `start`, in units of log2.
-template <int COLUMNS>
+// IN_PAIRS: the number of columns is even, and pairs are aligned.
+template <bool IN_PAIRS, int COLUMNS>
 __device__ inline void add_to_scores(float (&score)[COLUMNS / 8][4], const float* added, int step,
                                      int row, int rows, int start, int columns) {
   const int t = threadIdx.x % 4;
-  const float* first = added + (size_t)min(row, rows - 1) * step;
-  const float* second = added + (size_t)min(row + 8, rows - 1) * step;
 #pragma unroll
-  for (int j = 0; j < COLUMNS / 8; ++j) {
-    const int column = start + 8 * j + 2 * t;
-    if (column >= columns) continue;  // columns are a multiple of 8
-    const float2 a = *reinterpret_cast<const float2*>(first + column);
-    const float2 b = *reinterpret_cast<const float2*>(second + column);
-    score[j][0] = fmaf(a.x, LOG2E, score[j][0]), score[j][1] = fmaf(a.y, LOG2E, score[j][1]);
-    score[j][2] = fmaf(b.x, LOG2E, score[j][2]), score[j][3] = fmaf(b.y, LOG2E, score[j][3]);
+  for (int half = 0; half < 2; ++half) {
+    const float* own = added + (size_t)min(row + 8 * half, rows - 1) * step;
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; ++j) {
+      const int column = start + 8 * j + 2 * t;
+      float2 two = {};
+      if (IN_PAIRS && column < columns) two = *reinterpret_cast<const float2*>(own + column);
+      if (!IN_PAIRS && column < columns) two.x = own[column];
+      if (!IN_PAIRS && column + 1 < columns) two.y = own[column + 1];
+      score[j][2 * half] = fmaf(two.x, LOG2E, score[j][2 * half]);
+      score[j][2 * half + 1] = fmaf(two.y, LOG2E, score[j][2 * half + 1]);
+    }
   }
 }
 
@@ -202,7 +208,7 @@ __device__ inline void hide_scores(float (&score)[COLUMNS / 8][4], int row, int 
 }
 
 // A block has 16 * WARPS rows of one head and takes KEYS keys at a time.
-template <int WARPS, int KEYS, int E, int D, bool CAUSAL, bool ADDED>
+template <int WARPS, int KEYS, int E, int D, bool CAUSAL, int ADDED>
 __global__ void __launch_bounds__(32 * WARPS)
     forward(const float* query, const float* key, const float* value, const float* added,
             float* output, float* logarithms, int rows, int keys, int query_width, int value_width,
@@ -232,7 +238,7 @@ __global__ void __launch_bounds__(32 * WARPS)
     float score[KEYS / 8][4] = {};
     add_products<KEYS, E>(score, q, key_tile);
     if (ADDED)
-      add_to_scores<KEYS>(score, AT(added, image, head), added_row, row, rows, start, keys);
+      add_to_scores<ADDED == PAIRS, KEYS>(score, AT(added, image, head), added_row, row, rows, start, keys);
     if (start + KEYS > keys || (CAUSAL && start + KEYS > first_row + 1))
       hide_scores<CAUSAL, KEYS>(score, row, start, keys);
 #pragma unroll
@@ -279,7 +285,7 @@ __global__ void __launch_bounds__(32 * WARPS)
       PLACE(of_value), float scale
 
 // The gradient of query, and delta [images, heads, rows]. A block has 64 rows of one head.
-template <int KEYS, int E, int D, bool CAUSAL, bool ADDED>
+template <int KEYS, int E, int D, bool CAUSAL, int ADDED>
 __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
   __shared__ __align__(16) unsigned key_tile[KEYS * (E + 4)], value_tile[KEYS * (D + 4)];
   const int head = blockIdx.y, image = blockIdx.z;
@@ -331,7 +337,7 @@ __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
     add_products<KEYS, E>(score, q, key_tile);
     add_products<KEYS, D>(change, d, value_tile);
     if (ADDED)
-      add_to_scores<KEYS>(score, AT(added, image, head), added_row, row, rows, start, keys);
+      add_to_scores<ADDED == PAIRS, KEYS>(score, AT(added, image, head), added_row, row, rows, start, keys);
     if (start + KEYS > keys || (CAUSAL && start + KEYS > first_row + 1))
       hide_scores<CAUSAL, KEYS>(score, row, start, keys);
 #pragma unroll
@@ -349,7 +355,7 @@ __global__ void __launch_bounds__(128) backward_query(GRADIENT_ARGUMENTS) {
 
 // The gradients of key and value, after `backward_query`. A block has 64 keys of one head of keys
 // and takes ROWS rows at a time of each of the heads that share them. Scores are transposed here.
-template <int ROWS, int E, int D, bool CAUSAL, bool ADDED>
+template <int ROWS, int E, int D, bool CAUSAL, int ADDED>
 __global__ void __launch_bounds__(128) backward_keys(GRADIENT_ARGUMENTS) {
   __shared__ __align__(16) unsigned query_tile[ROWS * (E + 4)], gradient_tile[ROWS * (D + 4)];
   __shared__ float line_logarithms[ROWS], line_delta[ROWS];

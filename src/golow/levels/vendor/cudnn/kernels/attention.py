@@ -46,7 +46,6 @@ def takes(problem: AttentionProblem) -> bool:
         and not any(width % WIDTH_STEP for width in widths)
         and max(images, heads) <= MOST_PARTS
         and max(place.extent for place in places) <= LARGEST_INT
-        and (problem.added is None or problem.key.shape[2] % WIDTH_STEP == 0)
     )
 
 
@@ -128,7 +127,10 @@ def _steps(place: Placed) -> tuple[int, ...]:
 
 
 def _sizes(problem: AttentionProblem) -> str:
-    """Widths in steps of 32, whether it is causal, and whether anything is added."""
+    """Widths in steps of 32, whether it is causal, and how numbers are added, if any are."""
     widths = [ceiling(place.shape[3], 32) * 32 for place in (problem.query, problem.value)]
-    flags = (problem.causal, problem.added is not None)
-    return ", ".join([*map(str, widths), *(str(flag).lower() for flag in flags)])
+    added = 0
+    if problem.added is not None:
+        in_pairs = not any(step % 2 for step in (*_steps(problem.added), problem.key.shape[2]))
+        added = 2 if in_pairs else 1
+    return f"{widths[0]}, {widths[1]}, {str(problem.causal).lower()}, {added}"
