@@ -15,8 +15,10 @@ if not probe().available:
 
 from cudnn_in_process import OnGpu, compute, lowered
 from golow.lower.operators.attention import Attention
+from golow.models.windows import WindowAttention
 from heads import Heads
 from lowering import count
+from test_written_attention import Written
 
 pytestmark = pytest.mark.gpu
 
@@ -60,6 +62,30 @@ def test_attention_is_right(on: OnGpu, kind: str, mode: Mode, precision: Precisi
         distance = float(np.linalg.norm(found[name] - right))
         size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
         assert distance <= 60 * ROUNDING[precision] * size, name
+
+
+WRITTEN = {
+    "plain": Written(),
+    "hidden": Written(hidden="both"),
+    "added": Written(added="both", hidden="past"),
+    "flat": Written(added="both", flat=True),
+    "windows": WindowAttention(16, heads=2, size=14, shift=3),
+}
+
+
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_written_attention_is_right(on: OnGpu, kind: str, precision: Precision) -> None:
+    """Windows of 49 pixels have a kernel in float32 alone."""
+    torch.manual_seed(0)
+    images = torch.randn(2, 14, 14, 16) if kind == "windows" else torch.randn(3, 8, 32)
+    network = lowered(WRITTEN[kind], images, "infer", precision=precision)
+    wanted, _, _ = network.references
+    found = compute(network, on, precision)
+    assert wanted.keys() <= found.keys()
+    for name, right in wanted.items():
+        distance = float(np.linalg.norm(found[name] - right))
+        assert distance <= 30 * ROUNDING[precision] * float(np.linalg.norm(right)), name
 
 
 def test_a_stored_kernel_gives_the_same(tmp_path_factory: pytest.TempPathFactory) -> None:

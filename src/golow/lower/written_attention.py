@@ -250,6 +250,8 @@ class _Making:
             elif total is None:
                 total = own
             else:
+                if shape != both:  # an addition repeats one operand at most
+                    total = self.add(Expand(x=total, shape=both), both)
                 total = self.add(Binary(function="add", a=total, b=own), both)
             shape = both
         if total is None:
