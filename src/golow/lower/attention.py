@@ -27,10 +27,13 @@ Shape = tuple[int, ...]
 
 class Kernels(NamedTuple):
     """Of which attention there are kernels: width: of a head at most, in steps of 8. added: the
-    number of keys is a multiple of that if anything is added to the scores."""
+    number of keys is a multiple of that if anything is added to the scores. every_row: each row of
+    scores has its own of what is added, even if all are the same.
+    """
 
     width: int
     added: int = 1
+    every_row: bool = False
 
     def take(self, query: Shape, key: Shape, value: Shape, adds: bool) -> bool:
         """Whether they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
@@ -45,6 +48,9 @@ class Kernels(NamedTuple):
 
 CUDNN = Kernels(width=128, added=8)
 """On every GPU since Ampere, in both directions. Rows of a mask begin at multiples of 16 bytes."""
+CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
+"""cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%
+of their size then."""
 HIDDEN = -3e4
 """What is added to a score that must not be seen: no weight is left of it. Finite in every type, so
 that a row in which everything is hidden is finite, too; the row is set to zero afterwards."""
@@ -60,12 +66,12 @@ def keep_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
         graph = lenient(graph)
         links = Links(graph)
         replaced: dict[int, tuple[Node, ...]] = {}
-        masks: dict[str, _Mask] = {}
+        masks: dict[tuple[str, int], _Mask] = {}
         for position, node in enumerate(graph.nodes):
             if node.op in (WHOLE, FORWARD, BACKWARD):
                 call = Call(node, links)
                 if _fits(call, kernels):
-                    replaced[position] = _kept(node, call, masks)
+                    replaced[position] = _kept(node, call, masks, kernels.every_row)
         return rewritten(graph, replaced)
 
     return keep_attention_whole
@@ -74,10 +80,10 @@ def keep_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
 class _Mask:
     """The nodes that make of a mask what is added to scores, and which rows see anything."""
 
-    def __init__(self, node: Node, mask: Value) -> None:
+    def __init__(self, node: Node, mask: Value, rows: int) -> None:
         self._like = msgspec.structs.replace(node, absorbed=())
         self.nodes: list[Node] = []
-        name, shape = mask.name, mask.shape
+        name, shape = f"{mask.name}.{rows}", mask.shape
         source = Ref(name=mask.name)
         if mask.dtype == "bool":
             choice = Pointwise(function="choose", operands=(source, 0.0, HIDDEN), dtype="float32")
@@ -91,7 +97,7 @@ class _Mask:
         most = self._add(peak, f"{name}.most", (*shape[:-1], 1), "float32")
         sees = Pointwise(function="greater", operands=(most, least), dtype="bool")
         self.sees = self._add(sees, f"{name}.sees", (*shape[:-1], 1), "bool")
-        wide = (*(1,) * (4 - len(shape)), *shape)
+        wide = (*(1,) * (4 - len(shape)), *shape[:-2], rows, shape[-1])
         self.added = self._add(Expand(x=added, shape=wide), f"{name}.wide", wide, "float32")
 
     def only_seen(self, node: Node, value: Ref, name: str, shape: tuple[int, ...]) -> Node:
@@ -106,13 +112,16 @@ class _Mask:
         return Ref(name=name)
 
 
-def _kept(node: Node, call: Call, masks: dict[str, _Mask]) -> tuple[Node, ...]:
+def _kept(
+    node: Node, call: Call, masks: dict[tuple[str, int], _Mask], every_row: bool
+) -> tuple[Node, ...]:
     """The operator, with what its mask needs before and after it."""
-    given = call.ref_or_none("attn_mask")
-    if given is None:
+    if call.ref_or_none("attn_mask") is None:
         return (_operator(node, call, None),)
-    found = masks.get(given.name)
-    mask = found or masks.setdefault(given.name, _Mask(node, call.value("attn_mask")))
+    given = call.value("attn_mask")
+    rows = call.value("query").shape[2] if every_row else given.shape[-2]
+    found = masks.get((given.name, rows))
+    mask = found or masks.setdefault((given.name, rows), _Mask(node, given, rows))
     before = [] if found else mask.nodes
     kept = _operator(node, call, mask.added)
     if node.op == BACKWARD:

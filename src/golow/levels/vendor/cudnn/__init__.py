@@ -110,10 +110,10 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
 def attention_kernels(mode: Mode, precision: Precision) -> Kernels | None:
     """Return which attention has kernels: cuDNN's are of 16-bit tensors, golow's of float32 with
     tf32 products, whose gradients need a head's rows in registers. None computes in float32."""
-    from golow.lower.attention import CUDNN, Kernels
+    from golow.lower.attention import CUDNN, CUDNN_IN_TRAINING, Kernels
 
     if precision in ("bf16", "fp16"):
-        return CUDNN
+        return CUDNN if mode == "infer" else CUDNN_IN_TRAINING
     if precision == "tf32":
         return Kernels(width=128 if mode == "infer" else 64)
     return None

@@ -83,12 +83,7 @@ def _engine(
     if reference is None:
         return build.engine_for(of), []
     added = build.wanted(reference, Layout(build.types.computed))
-    # cuDNN 9.19 takes one row for all in training, too, but with a mask of padding gradients were
-    # off by 5% of their size then.
-    trains = of.keeps or of.gradient is not None
-    engine = None
-    if of.dtype == "float32" or not trains:
-        engine = build.engines.choose(replace(of, added=_placed(added)))
+    engine = build.engines.choose(replace(of, added=_placed(added)))
     if engine is None:
         added = _every_row(build, added, of.query.shape[2])
         engine = build.engine_for(replace(of, added=_placed(added)))
