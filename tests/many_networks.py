@@ -199,6 +199,9 @@ CASES: dict[str, Case] = {
         nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False), same(20), width=20
     ),
     # linear
+    "linear of one row": Case(
+        lambda: nn.Sequential(nn.Linear(70, 33), nn.GELU(), nn.Linear(33, 5), nn.ReLU()), (1, 70)
+    ),
     "linear": Case(lambda: nn.Sequential(nn.Linear(7, 33), nn.ReLU(), nn.Linear(33, 5)), (4, 7)),
     "linear, no bias": Case(lambda: nn.Linear(7, 5, bias=False), (4, 7)),
     "linear on 3-d": Case(

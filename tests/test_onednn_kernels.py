@@ -19,7 +19,9 @@ from golow.levels.compiler import Compiler, find_compiler
 from golow.levels.vendor.onednn import probe
 from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, Kernel, columns, rows
 from golow.levels.vendor.onednn.kernels.elements import Statement, Written, elements
+from golow.levels.vendor.onednn.kernels.line import line_product
 from golow.levels.vendor.views import View
+from golow.lower.graph import Activation
 from golow.record import GolowError, Mode
 from test_cudnn_fused import Drawn, Step, steps_drawn
 
@@ -162,6 +164,33 @@ def test_columns_are_added(shape: tuple[int, int, int], mean: bool) -> None:
     run(columns.column_sums(*shape, mean), x, y)
     exact = x.astype(np.float64)
     np.testing.assert_allclose(y, exact.mean(1) if mean else exact.sum(1), rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("inner", [1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("columns", [1, 7, 500])
+@pytest.mark.parametrize("added", ["", "bias", "residual", "both"])
+def test_a_line_times_a_matrix(inner: int, columns: int, added: str) -> None:
+    """Less than a piece, whole ones, and a rest; by one thread and by several."""
+    draw = np.random.default_rng(inner)
+    x, weight, bias, residual = (
+        draw.standard_normal(shape).astype(np.float32)
+        for shape in (inner, (columns, inner), columns, columns)
+    )
+    biased, more = added in ("bias", "both"), added in ("residual", "both")
+    given = [bias] * biased + [residual] * more
+    y = np.full(columns, np.nan, np.float32)
+    run(line_product(inner, columns, biased, more, None), x, weight, *given, y)
+    exact = weight.astype(np.float64) @ x + sum(array.astype(np.float64) for array in given)
+    np.testing.assert_allclose(y, exact, rtol=2e-6, atol=2e-7 * inner**0.5 + 1e-6)
+
+
+def test_a_line_is_activated_after_all_is_added() -> None:
+    x, weight = np.ones(3, np.float32), np.eye(3, dtype=np.float32)
+    bias, residual = np.array([[-2, 0.5, 0], [0.5, -1, -1.25]], np.float32)
+    y = np.empty(3, np.float32)
+    relu = Activation(name="clip", numbers=(0.0, np.inf))
+    run(line_product(3, 3, True, True, relu), x, weight, bias, residual, y)
+    assert y.tolist() == [0.0, 0.5, 0.0]
 
 
 def test_rows_of_truth_values() -> None:

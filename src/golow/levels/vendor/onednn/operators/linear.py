@@ -3,7 +3,8 @@
 In training it is a product with the weight as it lies: forward and both gradients read it, and it
 is never reordered. In inference the library has three ways to compute it, and which one is faster
 depends on the shape, by up to 40% (``tuning.py`` measures it): an inner product, whose weight lies
-in blocks; a 1x1 convolution of an image with a pixel for each row; and a matrix product.
+in blocks; a 1x1 convolution of an image with a pixel for each row; and a matrix product. A single
+row has a kernel of golow's own, where there is a compiler.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from golow.levels.vendor.formulas import formulas
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import (
@@ -27,6 +29,7 @@ from golow.levels.vendor.onednn.constants import (
     WEIGHTS,
 )
 from golow.levels.vendor.onednn.eltwise import post_ops
+from golow.levels.vendor.onednn.kernels.line import line_product
 from golow.levels.vendor.onednn.library import Descriptor, dims
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.refusing import without_algorithm
@@ -34,7 +37,7 @@ from golow.levels.vendor.onednn.rows import Rows, as_rows, in_rows
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.onednn.views import folded
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
+from golow.lower.graph import Activation, Ref
 from golow.lower.operators.linear import Linear
 
 
@@ -77,9 +80,12 @@ def linear(build: Builder, arguments: Linear) -> None:
         build, number, inner, columns, arguments.weight, bias is not None,
         residual is not None, post_ops(arguments.activation),
     )  # fmt: skip
-    made = _way(build, product)(product)
     shape = number, columns
     result = build.new(output.name, shape, Descriptor.plain(shape))
+    if number == 1 and build.graph.mode == "infer" and _has_kernel(build, arguments.activation):
+        _one_row(build, arguments, rows, residual, result)
+        return
+    made = _way(build, product)(product)
     reads = {SRC: rows.tensor._replace(descriptor=made.x), WEIGHTS: made.weight}
     if bias is not None:
         line = build.wanted(bias, Descriptor.plain((columns,)))
@@ -87,6 +93,25 @@ def linear(build: Builder, arguments: Linear) -> None:
     if residual is not None:
         reads[POST_OP_STRIDE | SRC_1] = residual.tensor._replace(descriptor=made.result)
     build.call(made.primitive, reads, {DST: result._replace(descriptor=made.result)})
+    build.views.define(rows.result(result))
+
+
+def _has_kernel(build: Builder, activation: Activation | None) -> bool:
+    return build.generates and (activation is None or activation.name in formulas())
+
+
+def _one_row(
+    build: Builder, arguments: Linear, rows: Rows, residual: Rows | None, result: Tensor
+) -> None:
+    columns, inner = build.value(arguments.weight).shape
+    reads = [rows.tensor, build.wanted(arguments.weight, Descriptor.plain((columns, inner)))]
+    if arguments.bias is not None:
+        reads.append(build.wanted(arguments.bias, Descriptor.plain((columns,))))
+    if residual is not None:
+        reads.append(residual.tensor)
+    biased, added = arguments.bias is not None, residual is not None
+    kernel = line_product(inner, columns, biased, added, arguments.activation)
+    build.kernel(kernel, reads, [result])
     build.views.define(rows.result(result))
 
 
