@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from golow.levels.compiler import Compiler, find_compiler
 from golow.levels.vendor.onednn import probe
 from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, Kernel, columns, rows
+from golow.levels.vendor.onednn.kernels.copies import parts_joined, rows_taken
 from golow.levels.vendor.onednn.kernels.elements import Statement, Written, elements
 from golow.levels.vendor.onednn.kernels.line import line_product
 from golow.levels.vendor.views import View
@@ -191,6 +192,30 @@ def test_a_line_is_activated_after_all_is_added() -> None:
     relu = Activation(name="clip", numbers=(0.0, np.inf))
     run(line_product(3, 3, True, True, relu), x, weight, bias, residual, y)
     assert y.tolist() == [0.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
+@pytest.mark.parametrize("index", [np.int64, np.int32])
+@pytest.mark.parametrize(("outer", "count", "width"), [(1, 3, 1), (2, 1, 7), (3, 70, 100)])
+def test_rows_by_their_indices(
+    dtype: type[Any], index: type[Any], outer: int, count: int, width: int
+) -> None:
+    """By one thread and by several; an index out of bounds is the nearest one."""
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 200, (outer, 9, width)).astype(dtype)
+    indices = draw.integers(-3, 12, count).astype(index)
+    y = np.zeros((outer, count, width), dtype)
+    run(rows_taken(x.dtype.name, indices.dtype.name, outer, 9, count, width), x, indices, y)
+    assert (y == np.take(x, indices, axis=1, mode="clip")).all()
+
+
+@pytest.mark.parametrize("outer", [1, 5, 400])
+def test_parts_side_by_side(outer: int) -> None:
+    draw = np.random.default_rng(0)
+    given = [draw.standard_normal((outer, width)).astype(np.float32) for width in (1, 30, 17)]
+    y = np.zeros((outer, 48), np.float32)
+    run(parts_joined("float32", outer, (1, 30, 17)), *given, y)
+    assert (y == np.concatenate(given, 1)).all()
 
 
 def test_rows_of_truth_values() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from golow.levels.vendor.implementation import Implementation, Question
-from golow.levels.vendor.onednn.arrays import of_arrays
+from golow.levels.vendor.onednn.arrays import of_arrays, result
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, MULTIPLE_SRC
+from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD
+from golow.levels.vendor.onednn.kernels.copies import parts_joined
 from golow.levels.vendor.onednn.library import Descriptor, array, channel_block
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import Tensor
@@ -18,7 +21,7 @@ from golow.lower.operators.concatenate import Concatenate
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
     """In blocks of channels if whole blocks are joined, otherwise in the layout that the library
-    prefers."""
+    prefers; few elements by a generated kernel where the library has only its reference code."""
     output = build.output()
     if output.dtype != "float32":
         _of_integers(build, arguments)
@@ -31,10 +34,24 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     primitive = Primitive(
         build.engine, "concat", target, len(layouts), arguments.axis, array(layouts)
     )
+    few = math.prod(output.shape) < WORTH_A_THREAD and all(layout.is_plain for layout in layouts)
+    if build.generates and few and primitive.implementation.startswith("simple"):
+        _by_kernel(build, arguments)
+        return
     result = build.new(output.name, output.shape, primitive.descriptor(DST))
     reads = {MULTIPLE_SRC + index: source for index, source in enumerate(sources)}
     build.call(primitive, reads, {DST: result})
     build.define(0, result)
+
+
+def _by_kernel(build: Builder, arguments: Concatenate) -> None:
+    parts = [build.plain(part) for part in arguments.parts]
+    made, axis = result(build), arguments.axis
+    if math.prod(made.shape):
+        widths = [math.prod(part.shape[axis:]) for part in parts]
+        kernel = parts_joined(made.dtype, math.prod(made.shape[:axis]), widths)
+        build.kernel(kernel, parts, [made])
+    build.define(0, made)
 
 
 def _alike(build: Builder, arguments: Concatenate) -> list[Tensor]:

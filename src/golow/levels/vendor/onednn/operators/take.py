@@ -1,26 +1,45 @@
-"""Rows by their indices, and adding to rows, with NumPy."""
+"""Rows by their indices, by a generated kernel or with NumPy, and adding to rows with NumPy."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from golow.levels.vendor.implementation import Implementation
-from golow.levels.vendor.onednn.arrays import of_arrays
+from golow.levels.vendor.onednn.arrays import of_arrays, result
 from golow.levels.vendor.onednn.builder import Builder
+from golow.levels.vendor.onednn.kernels.copies import rows_taken
 from golow.lower.operators.take import Take, TakeBackward
 
 
 def take(build: Builder, arguments: Take) -> None:
     """A copy of these rows."""
     axis = arguments.axis
+    if build.generates and math.prod(build.output().shape) > 0:
+        _by_kernel(build, arguments)
+        return
 
     def run(x: Any, index: Any, y: Any) -> None:
         # Out of bounds is an error of the caller's; "clip" is the mode that writes in place.
         np.take(x, index, axis=axis, out=y, mode="clip")
 
     of_arrays(build, run, arguments.x, arguments.index)
+
+
+def _by_kernel(build: Builder, arguments: Take) -> None:
+    x, index = build.plain(arguments.x), build.plain(arguments.index)
+    axis = arguments.axis
+    outer, rows, width = (
+        math.prod(x.shape[:axis]),
+        x.shape[axis],
+        math.prod(x.shape[axis + 1 :]),
+    )
+    made = result(build)
+    kernel = rows_taken(x.dtype, index.dtype, outer, rows, math.prod(index.shape), width)
+    build.kernel(kernel, [x, index], [made])
+    build.define(0, made)
 
 
 def take_backward(build: Builder, arguments: TakeBackward) -> None:
