@@ -19,7 +19,7 @@ from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import AttentionProblem
 from golow.levels.vendor.cudnn.steps import Built
-from golow.lower.attention import keep_attention
+from golow.lower.attention import CUDNN, keep_attention
 from golow.lower.graph import Graph
 from golow.lower.moving import moves_only
 from golow.lower.operators.concatenate import Concatenate
@@ -206,7 +206,7 @@ def whole_attention(name: str, mode: Mode) -> Graph:
     """The graph as `cudnn` gets it in half precision."""
     x = given(name)
     case = Case(NETWORKS[name](), x, mode=mode)
-    return apply(case.after(*CLEAN_UP, keep_attention), passes(case.workload))
+    return apply(case.after(*CLEAN_UP, keep_attention(CUDNN)), passes(case.workload))
 
 
 def half_plan(name: str) -> tuple[Built, AskedEngines]:
