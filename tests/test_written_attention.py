@@ -200,6 +200,13 @@ def test_a_kernel_that_adds_to_a_multiple_of_eight_keys_gets_no_other() -> None:
     assert count(named(even, CUDNN), Attention) == 1
 
 
+@pytest.mark.parametrize(("added", "found"), [("", 1), ("distances", 0)])
+def test_numbers_are_not_rounded_to_16_bits(added: str, found: int) -> None:
+    """Eager adds them to scores in float32; a mask is exact in 16 bits."""
+    case = of(Written(hidden="past", added=added))
+    assert count(named(case, CUDNN), Attention) == found
+
+
 class Masked(nn.Module):
     """Causal attention of any length."""
 

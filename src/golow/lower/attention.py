@@ -28,12 +28,14 @@ Shape = tuple[int, ...]
 class Kernels(NamedTuple):
     """Of which attention there are kernels: width: of a head at most, in steps of 8. added: the
     number of keys is a multiple of that if anything is added to the scores. every_row: each row of
-    scores has its own of what is added, even if all are the same.
+    scores has its own of what is added, even if all are the same. rounds: numbers to add are rounded
+    to 16 bits; so does PyTorch in its own attention, but not where a network adds them itself.
     """
 
     width: int
     added: int = 1
     every_row: bool = False
+    rounds: bool = False
 
     def take(self, query: Shape, key: Shape, value: Shape, adds: bool) -> bool:
         """Whether they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
@@ -46,7 +48,7 @@ class Kernels(NamedTuple):
         )
 
 
-CUDNN = Kernels(width=128, added=8)
+CUDNN = Kernels(width=128, added=8, rounds=True)
 """On every GPU since Ampere, in both directions. Rows of a mask begin at multiples of 16 bytes."""
 CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
 """cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%

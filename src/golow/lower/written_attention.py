@@ -33,7 +33,7 @@ def name_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
         replaced: dict[int, tuple[Node, ...]] = {}
         for node in graph.nodes:
             found = _found(links, node)
-            if found is not None and kernels.take(*found.shapes, bool(found.terms)):
+            if found is not None and _has_kernel(kernels, found):
                 replaced[found.position] = tuple(_nodes(graph.nodes[found.position], found, names))
         return eliminate_dead_code(rewritten(graph, replaced))
 
@@ -67,6 +67,11 @@ class _Found(NamedTuple):
         """Those of query, key and value with four axes."""
         query, key, value = (_four(item.shape) for item in (self.query, self.key, self.value))
         return query, (*key[:2], key[3], key[2]), value
+
+
+def _has_kernel(kernels: Kernels, found: _Found) -> bool:
+    only_hides = all(term.hides for term in found.terms)
+    return (only_hides or not kernels.rounds) and kernels.take(*found.shapes, bool(found.terms))
 
 
 # ---------------------------------------------------------------- recognising
