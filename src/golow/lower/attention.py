@@ -28,8 +28,8 @@ Shape = tuple[int, ...]
 class Kernels(NamedTuple):
     """Of which attention there are kernels: width: of a head at most, in steps of 8. added: the
     number of keys is a multiple of that if anything is added to the scores. every_row: each row of
-    scores has its own of what is added, even if all are the same. rounds: numbers to add are rounded
-    to 16 bits; so does PyTorch in its own attention, but not where a network adds them itself.
+    scores has its own of what is added, even if all are the same. rounds: what is added is rounded
+    to 16 bits; so does PyTorch in its own attention, but not where a network adds it itself.
     """
 
     width: int
