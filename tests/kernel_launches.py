@@ -29,12 +29,19 @@ def torch_type(name: str) -> torch.dtype:
     return getattr(torch, name)
 
 
-def run(gpu: Any, kernel: Kernel, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """Launch on copies; inputs and outputs then hold what the device has. Outputs start as 0xff, so
-    that an element left out is seen. A tensor without elements stands for an absent argument."""
+def run(
+    gpu: Any,
+    kernel: Kernel,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    scratch: Sequence[Tensor] = (),
+) -> None:
+    """Launch on copies; all tensors then hold what the device has. Outputs start as 0xff, so that
+    an element left out is seen. A tensor without elements stands for an absent argument. scratch:
+    behind the outputs, with what an earlier kernel left there."""
     from golow.levels.nvidia.memory import Region
 
-    tensors = (*inputs, *outputs)
+    tensors = (*inputs, *outputs, *scratch)
     for tensor in outputs:
         tensor.view(-1).view(torch.uint8).fill_(255)
     guard = 64  # bytes behind each tensor that nobody may write

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from safetensors import safe_open
 from torch import Tensor
@@ -41,17 +43,19 @@ def _steps(reference: Reference) -> list[str]:
 
 
 def _spread(batches: list[Tensor]) -> float:
-    """Root mean square distance of samples from their mean; of batches, if they have no samples or
-    not the same number."""
+    """Root mean square distance of samples from their mean; of batches, if they have no samples.
+    Infinite for outputs whose sizes depend on the inputs."""
     if len({tensor.shape for tensor in batches}) > 1:
-        return float("inf")  # of sizes that depend on the inputs
+        return math.inf
     samples = torch.cat(batches) if batches[0].dim() else torch.stack(batches)
     return float((samples - samples.mean(dim=0)).square().mean().sqrt()) if samples.numel() else 0.0
 
 
 def _inputs_differ(bundle: Bundle, batches: int) -> bool:
+    """Whether unlike samples went in; what a model draws does not count."""
+    count = len(bundle.workload.inputs) - bundle.workload.draws
     with safe_open(bundle.file("batches.safetensors"), "pt") as file:
-        for position in range(len(bundle.workload.inputs)):
+        for position in range(count):
             inputs = [file.get_tensor(f"{batch}/input/{position}") for batch in range(batches)]
             samples = torch.cat(inputs)
             if not samples.is_complex() and bool((samples != samples[:1]).any()):

@@ -102,7 +102,8 @@ class Standard:
                 "rate, rounding in the first step would dominate the second"
             )
         notes += self._unseen(self._references[BATCHES])
-        notes += filter(None, [self._not_answering])
+        if self._not_answering:
+            notes.append(self._not_answering)
         if self._bundle.workload.random_layers:
             count = len(self._bundle.workload.random_layers)
             notes.append(f"checked with {count} dropout layers switched off; timed with them on")

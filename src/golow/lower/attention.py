@@ -26,14 +26,14 @@ Shape = tuple[int, ...]
 
 
 class Kernels(NamedTuple):
-    """Of which attention there are kernels: width: of a head at most, in steps of 8. added: the
-    number of keys is a multiple of that if anything is added to the scores. every_row: each row of
+    """Of which attention there are kernels. width: of a head at most, in steps of 8. key_step: the
+    number of keys is a multiple of it if anything is added to the scores. every_row: each row of
     scores has its own of what is added, even if all are the same. rounds: what is added is rounded
     to 16 bits; so does PyTorch in its own attention, but not where a network adds it itself.
     """
 
     width: int
-    added: int = 1
+    key_step: int = 1
     every_row: bool = False
     rounds: bool = False
 
@@ -44,11 +44,11 @@ class Kernels(NamedTuple):
             and key[1] == value[1]
             and query[1] % key[1] == 0
             and all(width <= self.width and width % 8 == 0 for width in (query[3], value[3]))
-            and (not adds or key[2] % self.added == 0)
+            and (not adds or key[2] % self.key_step == 0)
         )
 
 
-CUDNN = Kernels(width=128, added=8, rounds=True)
+CUDNN = Kernels(width=128, key_step=8, rounds=True)
 """On every GPU since Ampere, in both directions. Rows of a mask begin at multiples of 16 bytes."""
 CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
 """cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%

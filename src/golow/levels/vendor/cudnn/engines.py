@@ -281,7 +281,8 @@ class Engines:
             return own.restore(operation, self.gpu, stored.data)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
             return small.restore(operation, self.gpu, stored.data)
-        if isinstance(operation, AttentionProblem) and operation.dtype == "float32":
+        own_kind = own_attention.OwnAttention.kind
+        if stored.kind == own_kind and isinstance(operation, AttentionProblem):
             return own_attention.restore(operation, self.gpu, stored.data)
         if stored.kind == Plan.kind and not isinstance(operation, Problem):
             return self.frontend.restore(operation, stored.data)

@@ -1,5 +1,5 @@
 """How flash attention of float32 tensors is launched on tensor cores. attention.cu has the
-mathematics."""
+mathematics, attention.cuh the tiles."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from golow.levels.vendor.cudnn.kernels.small import TENSOR_CORES
 from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
 
 FILE = FOLDER / "attention.cu"
+INCLUDED = CODE + TENSOR_CORES + (FOLDER / "attention.cuh").read_text()
 WIDTH_STEP, MOST_WIDTH, MOST_WIDTH_BACKWARD = 8, 128, 64  # of a head
 ROWS_OF_WARP = 16
 BACKWARD_WARPS, BACKWARD_TILE = 4, 32
@@ -66,7 +67,7 @@ def forward(problem: AttentionProblem, tiling: Tiling) -> Kernel:
         (ceiling(rows, ROWS_OF_WARP * tiling.warps), heads, images),
         (32 * tiling.warps, 1, 1),
         (*_scalars(problem), *floats(problem.scale)),
-        code=CODE + TENSOR_CORES,
+        code=INCLUDED,
     )
 
 
@@ -85,7 +86,7 @@ def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
             grid,
             (32 * BACKWARD_WARPS, 1, 1),
             (*integers(heads), *_scalars(problem), *floats(problem.scale)),
-            code=CODE + TENSOR_CORES,
+            code=INCLUDED,
         )
         for name, grid in (
             ("backward_query", (ceiling(rows, block), heads, images)),

@@ -30,14 +30,10 @@ def take(build: Builder, arguments: Take) -> None:
 
 def _by_kernel(build: Builder, arguments: Take) -> None:
     x, index = build.plain(arguments.x), build.plain(arguments.index)
-    axis = arguments.axis
-    outer, rows, width = (
-        math.prod(x.shape[:axis]),
-        x.shape[axis],
-        math.prod(x.shape[axis + 1 :]),
-    )
+    axis, count = arguments.axis, math.prod(index.shape)
+    outer, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     made = result(build)
-    kernel = rows_taken(x.dtype, index.dtype, outer, rows, math.prod(index.shape), width)
+    kernel = rows_taken(x.dtype, index.dtype, outer, x.shape[axis], count, width)
     build.kernel(kernel, [x, index], [made])
     build.define(0, made)
 

@@ -1,0 +1,199 @@
+// Tiles and products of attention. Included after tensor_cores.cuh.
+//
+// A warp has 16 rows of the first matrix of a product in registers; those of the second are in
+// shared memory, as rows of W + 4 floats, which all loads below read without conflicts of banks.
+// Lane l is lane t = l % 4 of group g = l / 4, and has rows g and g + 8. A product sums over 8
+// numbers, of which the lane has the t-th and the (t + 4)-th, but their order is free as long as
+// both matrices have the same. So four products take the 8 adjacent columns 8t of 32
+// (`add_products`); and the product of what a product gave, of which the lane has columns 2t and
+// 2t + 1, takes rows 2t and 2t + 1 (`add_rows`), and no lane asks another one. The result's
+// columns are free, too: the i-th of four products gives columns 4g + i of 32.
+
+#define LOG2E 1.4426950408889634f
+#define LN2 0.6931471805599453f
+#define NUMBERS 1  // what is added, one by one or in pairs
+#define PAIRS 2
+#define INFINITE __int_as_float(0x7f800000)
+
+// Where [images, heads, rows, width] lies: distances in elements. Rows themselves are contiguous.
+#define PLACE(name) int name##_image, int name##_head, int name##_row
+#define AT(name, image, head)                                                                      \
+  (name + (size_t)(image) * name##_image + (size_t)(head) * name##_head)
+
+__device__ inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
+}
+
+__device__ inline unsigned as_tf32(float x) { return rounded<float>(__float_as_uint(x)); }
+
+// The sum, or the maximum, over the four lanes that have the same rows.
+__device__ inline float sum_of_four(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+__device__ inline float maximum_of_four(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+// Eight adjacent floats of a row, zeros where there are none.
+__device__ inline void load_eight(float (&eight)[8], const float* row, int column, bool there) {
+  float4 low = {}, high = {};
+  if (there) {
+    low = *reinterpret_cast<const float4*>(row + column);
+    high = *reinterpret_cast<const float4*>(row + column + 4);
+  }
+  eight[0] = low.x, eight[1] = low.y, eight[2] = low.z, eight[3] = low.w;
+  eight[4] = high.x, eight[5] = high.y, eight[6] = high.z, eight[7] = high.w;
+}
+
+// The lane's part of rows `row` and `row + 8`, multiplied by a factor, as the first matrix.
+template <int W>
+__device__ inline void load_first(unsigned (&first)[W / 8][4], const float* matrix, int step,
+                                  int row, int rows, int width, float factor) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float* own = matrix + (size_t)(row + 8 * half) * step;
+#pragma unroll
+    for (int c = 0; c < W / 32; ++c) {
+      float eight[8];
+      const int column = 32 * c + 8 * t;
+      load_eight(eight, own, column, row + 8 * half < rows && column < width);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        first[4 * c + i][half] = as_tf32(eight[2 * i] * factor);
+        first[4 * c + i][half + 2] = as_tf32(eight[2 * i + 1] * factor);
+      }
+    }
+  }
+}
+
+// The rows on their way into shared memory: read early, rounded and written when they are wanted.
+template <int ROWS, int W, int THREADS> struct Tile {
+  static constexpr int PIECES = ROWS * W / 4 / THREADS;
+  float4 piece[PIECES];
+
+  __device__ inline void load(const float* matrix, int step, int first, int rows, int width) {
+#pragma unroll
+    for (int n = 0; n < PIECES; ++n) {
+      const int at = n * THREADS + threadIdx.x, row = first + at / (W / 4);
+      const int column = at % (W / 4) * 4;
+      piece[n] = float4{};
+      if (row < rows && column < width)
+        piece[n] = *reinterpret_cast<const float4*>(matrix + (size_t)row * step + column);
+    }
+  }
+
+  __device__ inline void store(unsigned* shared) const {
+#pragma unroll
+    for (int n = 0; n < PIECES; ++n) {
+      const int at = n * THREADS + threadIdx.x;
+      const float4 p = piece[n];
+      *reinterpret_cast<uint4*>(shared + at / (W / 4) * (W + 4) + at % (W / 4) * 4) =
+          uint4{as_tf32(p.x), as_tf32(p.y), as_tf32(p.z), as_tf32(p.w)};
+    }
+  }
+};
+
+// sum[j] += first x (rows 8j to 8j + 7 of the tile), transposed.
+template <int ROWS, int W>
+__device__ inline void add_products(float (&sum)[ROWS / 8][4], const unsigned (&first)[W / 8][4],
+                                    const unsigned* tile) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int c = 0; c < W / 32; ++c) {
+#pragma unroll
+    for (int j = 0; j < ROWS / 8; ++j) {
+      const uint4* row =
+          reinterpret_cast<const uint4*>(tile + (8 * j + g) * (W + 4) + 32 * c + 8 * t);
+      const uint4 low = row[0], high = row[1];
+      multiply_add<float>(sum[j], first[4 * c], low.x, low.y);
+      multiply_add<float>(sum[j], first[4 * c + 1], low.z, low.w);
+      multiply_add<float>(sum[j], first[4 * c + 2], high.x, high.y);
+      multiply_add<float>(sum[j], first[4 * c + 3], high.z, high.w);
+    }
+  }
+}
+
+// sum += weights x tile; the weights are what `add_products` gave.
+template <int ROWS, int W>
+__device__ inline void add_rows(float (&sum)[W / 8][4], const float (&weights)[ROWS / 8][4],
+                                const unsigned* tile) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int j = 0; j < ROWS / 8; ++j) {
+    const unsigned first[4] = {as_tf32(weights[j][0]), as_tf32(weights[j][2]),
+                               as_tf32(weights[j][1]), as_tf32(weights[j][3])};
+#pragma unroll
+    for (int c = 0; c < W / 32; ++c) {
+      const unsigned* row = tile + (8 * j + 2 * t) * (W + 4) + 32 * c + 4 * g;
+      const uint4 even = *reinterpret_cast<const uint4*>(row);
+      const uint4 odd = *reinterpret_cast<const uint4*>(row + W + 4);
+      multiply_add<float>(sum[4 * c], first, even.x, odd.x);
+      multiply_add<float>(sum[4 * c + 1], first, even.y, odd.y);
+      multiply_add<float>(sum[4 * c + 2], first, even.z, odd.z);
+      multiply_add<float>(sum[4 * c + 3], first, even.w, odd.w);
+    }
+  }
+}
+
+// Writes rows `row` and `row + 8` of what `add_rows` gave, multiplied by a factor each.
+template <int W>
+__device__ inline void store_rows(float* matrix, int step, int row, int rows, int width,
+                                  const float (&sum)[W / 8][4], float factor, float second_factor) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float by = half ? second_factor : factor;
+#pragma unroll
+    for (int c = 0; c < W / 32; ++c) {
+      const int column = 32 * c + 8 * t;
+      if (row + 8 * half >= rows || column >= width) continue;
+      float4* to = reinterpret_cast<float4*>(matrix + (size_t)(row + 8 * half) * step + column);
+#pragma unroll
+      for (int k = 0; k < 2; ++k)
+        to[k] = float4{sum[4 * c][2 * half + k] * by, sum[4 * c + 1][2 * half + k] * by,
+                       sum[4 * c + 2][2 * half + k] * by, sum[4 * c + 3][2 * half + k] * by};
+    }
+  }
+}
+
+// Adds to scores of rows `row` and `row + 8` and of columns from `start`, in units of log2.
+// IN_PAIRS: the number of columns is even, and pairs are aligned.
+template <bool IN_PAIRS, int COLUMNS>
+__device__ inline void add_to_scores(float (&score)[COLUMNS / 8][4], const float* added, int step,
+                                     int row, int rows, int start, int columns) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float* own = added + (size_t)min(row + 8 * half, rows - 1) * step;
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; ++j) {
+      const int column = start + 8 * j + 2 * t;
+      float2 two = {};
+      if (IN_PAIRS && column < columns) two = *reinterpret_cast<const float2*>(own + column);
+      if (!IN_PAIRS && column < columns) two.x = own[column];
+      if (!IN_PAIRS && column + 1 < columns) two.y = own[column + 1];
+      score[j][2 * half] = fmaf(two.x, LOG2E, score[j][2 * half]);
+      score[j][2 * half + 1] = fmaf(two.y, LOG2E, score[j][2 * half + 1]);
+    }
+  }
+}
+
+// Hides scores of columns that are not there, or that a row must not see.
+template <bool CAUSAL, int COLUMNS>
+__device__ inline void hide_scores(float (&score)[COLUMNS / 8][4], int row, int start,
+                                   int columns) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int j = 0; j < COLUMNS / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = start + 8 * j + 2 * t + i % 2;
+      if (column >= columns || (CAUSAL && column > row + i / 2 * 8)) score[j][i] = -INFINITE;
+    }
+  }
+}
