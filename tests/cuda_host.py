@@ -16,9 +16,11 @@ import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.kernels.columns import Sums
+from golow.levels.vendor.cudnn.kernels.small import TENSOR_CORES
 from one_run import one_at_a_time, own_folder
 
 HEADER = Path(__file__).with_suffix(".h")
+TENSOR_CORES_HERE = Path(__file__).with_name("cuda_host_tensor_cores.h")
 COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC")
 THREADS = "libthreads.so"
 # Kernels use no C++ library, which would take most of the linker's time.
@@ -61,6 +63,7 @@ def run_sums(
 
 def _compiled(kernel: Kernel) -> Path:
     source = re.sub(r"#include <cuda_(bf16|fp16)\.h>", "", kernel.source)
+    source = source.replace(TENSOR_CORES, TENSOR_CORES_HERE.read_text())
     source = SHARED.sub(r"\1* \2 = reinterpret_cast<\1*>(shared_memory);", source)
     together = "true" if re.search("__sync|__shfl", source) else "false"
     driver = f"""

@@ -156,7 +156,7 @@ def test_what_is_drawn_at_random_is_not() -> None:
 def test_an_iteration_computes_nothing_from_weights_alone() -> None:
     steps = Counter(step.operation for step in iterated(Derived))
     assert steps == {
-        "fetch": 1, "convolution": 1, "reduce": 1, "linear": 1, "fused": 2, "fused_softmax": 1,
+        "convolution": 1, "reduce": 1, "linear": 1, "fused": 2, "fused_softmax": 1,
     }  # fmt: skip
 
 

@@ -57,7 +57,6 @@ def layouts() -> Iterator[Kernel]:
             yield layout.to_channels_last(source, dtype, *sizes)
             yield layout.to_rows(source, dtype, *sizes)
             yield fetch.fetch_image(source, dtype, *sizes)
-        yield fetch.fetch_blocks(source, dtype, 2, 3, 6, 8, 12 if dtype == "float32" else 16)
         yield layout.transpose(dtype, 1000, 2048)
     for source in C_TYPES:
         for dtype in FLOATING if source not in FLOATING else C_TYPES:

@@ -80,15 +80,6 @@ def test_current_batch_of_images(gpu: Any, shape: tuple[int, int, int, int, int]
     assert torch.equal(last, padded_last(batches[2], padded).bfloat16())
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-def test_blocks_of_an_image(gpu: Any, dtype: str) -> None:
-    batches, position = drawn(3, 2, 3, 6, 70), torch.tensor([1], dtype=torch.int32)
-    last = torch.empty(2, 3, 35, 16, dtype=torch_type(dtype))
-    run(gpu, fetch.fetch_blocks("float32", dtype, 2, 3, 6, 70, 16), [batches, position], [last])
-    expected = padded_last(torch.nn.functional.pixel_unshuffle(batches[1], 2), 16)
-    assert torch.equal(last, expected.to(last.dtype))
-
-
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 3, 5, 7), (2, 4, 40, 300), (64, 3, 32, 32)])
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("turned", [False, True])

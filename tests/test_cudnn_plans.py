@@ -23,7 +23,7 @@ from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
-from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.products import Convolution, FirstConvolution
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.steps import Built, FlatCall, KernelCall
 from golow.lower.graph import Graph
@@ -161,9 +161,10 @@ def test_a_network_of_the_zoo_has_a_plan(model: str, resolution: int, mode: Mode
 def test_a_block_in_inference_is_one_step_a_convolution() -> None:
     made, engines = built("resnet18", "infer")
     steps = Counter(step.operation for step in made.plan.steps)
-    assert steps == {"fetch": 1, "convolution": 20, "max_pool": 1, "linear": 1,
+    assert steps == {"convolution": 20, "max_pool": 1, "linear": 1,
                      "adaptive_average_pool": 1}  # fmt: skip
-    assert all(isinstance(op, Problem) or op.bias for op in engines.operations)
+    convolutions = [op for op in engines.operations if not isinstance(op, Problem)]
+    assert all(getattr(op, "convolution", op).bias for op in convolutions)
 
 
 def test_a_block_in_training_has_nothing_between_its_products_and_norms() -> None:
@@ -276,13 +277,26 @@ def test_halves_halve_what_an_iteration_holds() -> None:
     assert half["arena"] < 0.6 * full["arena"]
 
 
-def test_an_image_of_three_channels_is_padded_for_the_tensor_cores() -> None:
-    padded = {("train", "default"): 4, ("train", "bf16"): 8,
-              ("infer", "default"): 12, ("infer", "bf16"): 16}  # fmt: skip
-    for (mode, precision), channels in padded.items():
-        _, engines = built("resnet18", mode, precision)  # type: ignore[arg-type]
-        stem = next(op for op in engines.operations if isinstance(op, Convolution))
-        assert stem.image[1] == channels
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_first_convolution_reads_its_batch_in_place(mode: Mode) -> None:
+    made, engines = built("resnet18", mode, "bf16")
+    first = [op for op in engines.operations if isinstance(op, FirstConvolution)]
+    directions = {"infer": ["forward"], "train": ["forward", "backward_weight"]}[mode]
+    assert [op.convolution.direction for op in first] == directions
+    assert all(op.convolution.image[1] == 3 for op in first)
+    images = [
+        step
+        for step in made.plan.steps
+        if step.operation == "fetch" and len(step.writes[0].shape) == 4
+    ]
+    assert not images
+
+
+def test_without_tensor_cores_an_image_of_three_channels_is_padded() -> None:
+    for mode in ("train", "infer"):
+        _, engines = built("resnet18", mode, "ieee")  # type: ignore[arg-type]
+        first = next(op for op in engines.operations if isinstance(op, Convolution))
+        assert first.image[1] == 4
 
 
 # ---------------------------------------------------------------- layouts

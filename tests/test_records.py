@@ -91,7 +91,6 @@ def examples() -> dict[str, Node]:
             "x": x, "scale": x, "shift": x, "mean": x, "variance": x, "epsilon": 1e-5
         },
         "binary": {"function": "add", "a": x, "b": 2, "activation": None},
-        "blocked_weight": {"weight": x, "top": 1, "left": 2},
         "clip_factor": {"gradients": (x, x), "norm": 1.0},
         "concatenate": {"parts": (x, x), "axis": 1},
         "fused": {"inputs": (x, x), "program": ("{}",), "yields": ("y",)},

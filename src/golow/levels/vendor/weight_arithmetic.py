@@ -11,7 +11,6 @@ import numpy as np
 
 from golow.lower.graph import Ref
 from golow.lower.operator import Operator
-from golow.lower.operators.blocked_weight import BlockedWeight
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.joined_weight import JoinedWeight
 from golow.lower.operators.trimmed_weight import TrimmedWeight
@@ -48,17 +47,6 @@ def trimmed_weight(weight: Array, rows: tuple[int, int], columns: tuple[int, int
     return weight[:, :, slice(*rows), slice(*columns)]
 
 
-def blocked_weight(weight: Array, top: int, left: int) -> Array:
-    """Return the weights for an image in blocks of 2x2 pixels."""
-    filters, channels, rows, columns = weight.shape
-    before = (top % 2, left % 2)
-    sides = [(b, (b + size) % 2) for b, size in zip(before, (rows, columns), strict=True)]
-    padded = np.pad(weight, [(0, 0), (0, 0), *sides])
-    height, width = (size // 2 for size in padded.shape[2:])
-    split = padded.reshape(filters, channels, height, 2, width, 2)
-    return split.transpose(0, 1, 3, 5, 2, 4).reshape(filters, 4 * channels, height, width)
-
-
 def joined_weight(parts: Sequence[Array]) -> Array:
     """One after the other along the first axis."""
     return np.concatenate(parts)
@@ -86,6 +74,5 @@ ARITHMETIC: dict[str, Callable[..., Array]] = {
     FoldedWeight.op(): folded_weight,
     FoldedBias.op(): folded_bias,
     TrimmedWeight.op(): trimmed_weight,
-    BlockedWeight.op(): blocked_weight,
     JoinedWeight.op(): joined_weight,
 }

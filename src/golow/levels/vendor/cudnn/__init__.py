@@ -74,7 +74,6 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.rms_norm import name_rms_norm
     from golow.lower.rolls import name_rolls
     from golow.lower.row_order import order_rows_first
-    from golow.lower.stem import block_first_convolution
     from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.vendor import vendor_passes
     from golow.lower.written_attention import name_attention
@@ -90,7 +89,6 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     )
     if workload.mode == "infer":
         further = (
-            block_first_convolution,
             name_rms_norm,
             name_rolls,
             eliminate_dead_code,

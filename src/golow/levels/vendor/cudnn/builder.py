@@ -16,7 +16,7 @@ from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.gathering import copy, unfold
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.counting import count
-from golow.levels.vendor.cudnn.kernels.fetch import fetch_blocks, fetch_image, fetch_rows
+from golow.levels.vendor.cudnn.kernels.fetch import fetch_image, fetch_rows
 from golow.levels.vendor.cudnn.layouts import (
     Layout,
     dense,
@@ -403,29 +403,19 @@ class Builder(StepList, CurrentNode):
 
     def _fetch(self, item: GraphInput, layout: Layout) -> Tensor:
         """Add a step that takes the current batch from all batches in memory."""
-        value, source, position = item.value, self._all_batches(item), self.cell(POSITION)
-        result = self.new(value.name, value.shape, layout)
+        value, result = item.value, self.new(item.value.name, item.value.shape, layout)
         if layout.order == "channels_last":
             images, channels, height, width = value.shape
             sizes = (images, channels, height, width, layout.channels)
             kernel = fetch_image(value.dtype, layout.dtype, *sizes)
         else:
             kernel = fetch_rows(value.dtype, layout.dtype, result.elements)
-        self.kernel(kernel, [source, position], [result], "fetch")
+        self.kernel(kernel, self.batches(Ref(name=value.name)), [result], "fetch")
         return result
 
-    def fetched_blocks(self, reference: Ref, channels: int) -> Tensor:
-        """Define the current node's value: an input image in 2x2 pixel blocks, with ``channels``
-        channels."""
-        item = self._sources[reference.name]
-        source, value = self._all_batches(item), item.value
-        layout = Layout(self.types.computed, "channels_last", channels)
-        result = self.new(self.output().name, self.output().shape, layout)
-        images, planes, height, width = value.shape
-        sizes = (images, planes, height, width, channels)
-        kernel = fetch_blocks(value.dtype, layout.dtype, *sizes)
-        self.kernel(kernel, [source, self.cell(POSITION)], [result], "fetch")
-        return result
+    def batches(self, reference: Ref) -> tuple[Tensor, Tensor]:
+        """Return all batches of an input, as they lie in memory, and the current one's position."""
+        return self._all_batches(self._sources[reference.name]), self.cell(POSITION)
 
     def _all_batches(self, item: GraphInput) -> Tensor:
         key, value = (item.kind, item.target), item.value

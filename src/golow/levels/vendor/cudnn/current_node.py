@@ -114,7 +114,12 @@ class CurrentNode:
 
     def noted(self, reference: Ref, kind: type[Note]) -> Note:
         """Return the note of that kind on a value. Raises LookupError if there is none."""
-        found = self._notes.get((reference.name, kind))
-        if not isinstance(found, kind):
+        found = self.found_note(reference.name, kind)
+        if found is None:
             raise LookupError(f"{reference.name} was made without a {kind.__name__}")
         return found
+
+    def found_note(self, reference: str, kind: type[Note]) -> Note | None:
+        """Return the note of that kind; None if there is none."""
+        found = self._notes.get((reference, kind))
+        return found if isinstance(found, kind) else None

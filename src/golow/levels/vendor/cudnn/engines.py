@@ -15,14 +15,14 @@ import numpy as np
 
 from golow.cache import read_sealed, write_sealed
 from golow.levels.nvidia.memory import Region
-from golow.levels.vendor.cudnn import own, own_attention, recurrent_engines, small
+from golow.levels.vendor.cudnn import first, own, own_attention, recurrent_engines, small
 from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Problem
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import takes_activation
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.own import OwnConvolution
-from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
+from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution, FirstConvolution
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import Network
 from golow.levels.vendor.formulas import NO_CLIP, RELU
@@ -48,7 +48,7 @@ HOPELESS, LAUNCH_NS = 2, 20_000
 DISTRUSTED = 3
 NOISE_BYTES = 1 << 20  # drawn by the host; the device repeats them
 
-Operation = Convolution | Problem | AttentionProblem
+Operation = Convolution | Problem | AttentionProblem | FirstConvolution
 
 
 class Engine(Protocol):
@@ -165,15 +165,15 @@ class Engines:
 
     def _trusted(self, operation: Operation) -> Engine | None:
         """Return the first suggestion, unless one run of it is far too slow: then the fastest."""
-        first = next(self._candidates(operation, 1), None)
-        if first is None or isinstance(first, OwnConvolution):
-            return first
+        suggested = next(self._candidates(operation, 1), None)
+        if suggested is None or isinstance(suggested, OwnConvolution):
+            return suggested
         sensible = self.gpu.plain_ns(sum(operation.operand_bytes), operation.flops)
-        with self._operands(operation, [first]) as (addresses, workspace):
-            time = self._time(first, addresses, workspace, 0.0)
+        with self._operands(operation, [suggested]) as (addresses, workspace):
+            time = self._time(suggested, addresses, workspace, 0.0)
         if time <= DISTRUSTED * sensible + LAUNCH_NS:
-            return first
-        return self._pick_fastest(operation, [first, *self._candidates(operation, TIMED)])
+            return suggested
+        return self._pick_fastest(operation, [suggested, *self._candidates(operation, TIMED)])
 
     def _candidates(self, operation: Operation, most: int) -> Iterator[Engine]:
         """Yield the engines that can compute it, in order of preference if nothing is timed."""
@@ -185,6 +185,9 @@ class Engines:
                 yield from own_attention.own_attention(operation, self.gpu, most)
                 return
             yield from self.frontend.plans(operation, most, workspace_limit(operation))
+            return
+        if isinstance(operation, FirstConvolution):
+            yield from first.first_engines(operation, self.gpu, most)
             return
         yield from own.own_engines(operation, self.gpu, most)
         if operation.activation is not None:
@@ -222,8 +225,9 @@ class Engines:
         """Temporary memory: the addresses of the operands, full of numbers, and of a workspace."""
         regions = [Region(size) for size in operation.operand_bytes]
         workspace = Region(max(engine.workspace for engine in engines))
-        for region in regions:
-            self._fill(region)
+        for region, size in zip(regions, operation.operand_bytes, strict=True):
+            if size:  # a position without bytes stays 0
+                self._fill(region)
         yield [region.address for region in regions], workspace.address
 
     def _fill(self, region: Region) -> None:
@@ -281,6 +285,8 @@ class Engines:
             return own.restore(operation, self.gpu, stored.data)
         if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
             return small.restore(operation, self.gpu, stored.data)
+        if isinstance(operation, FirstConvolution):
+            return first.restore(operation, self.gpu, stored.data)
         own_kind = own_attention.OwnAttention.kind
         if stored.kind == own_kind and isinstance(operation, AttentionProblem):
             return own_attention.restore(operation, self.gpu, stored.data)

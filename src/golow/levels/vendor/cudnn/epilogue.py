@@ -44,8 +44,12 @@ def activating(engines: Engines, whole: Convolution, rest: Operation) -> Engine 
 
 def pass_ns(engines: Engines, whole: Convolution) -> float:
     """What a pass over the result takes, which may add a residual."""
-    passed = (2 + whole.residual) * whole.operand_bytes[-1]
-    return engines.gpu.plain_ns(passed, 0) + PASS_NS
+    return copy_ns(engines, (2 + whole.residual) * whole.operand_bytes[-1])
+
+
+def copy_ns(engines: Engines, moved: int) -> float:
+    """What a pass takes that reads and writes that many bytes."""
+    return engines.gpu.plain_ns(moved, 0) + PASS_NS
 
 
 def add_activation(graph: Any, tensor: Any, activation: Activation | None) -> Any:

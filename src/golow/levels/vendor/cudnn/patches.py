@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.cublaslt import Problem
-from golow.levels.vendor.cudnn.epilogue import PASS_NS
+from golow.levels.vendor.cudnn.epilogue import copy_ns
 from golow.levels.vendor.cudnn.gathering import copy, whole
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.vendor.cudnn.products import Convolution
@@ -64,8 +64,17 @@ def is_faster(engines: Engines, problem: Problem, operation: Convolution) -> boo
     are large."""
     if not engines.times:
         return math.prod(operation.kernel) >= LARGE
-    copied = engines.gpu.plain_ns(2 * operation.operand_bytes[0], 0) + PASS_NS
-    return engines.time_of(problem) + copied < engines.time_of(operation)
+    return _ns(engines, problem, operation) < engines.time_of(operation)
+
+
+def fastest_ns(engines: Engines, operation: Convolution) -> float:
+    """What the convolution takes as timed, as such or as a product of patches."""
+    time, problem = engines.time_of(operation), as_patches(operation)
+    return time if problem is None else min(time, _ns(engines, problem, operation))
+
+
+def _ns(engines: Engines, problem: Problem, operation: Convolution) -> float:
+    return engines.time_of(problem) + copy_ns(engines, 2 * operation.operand_bytes[0])
 
 
 def patches(build: Builder, image: Tensor, operation: Convolution) -> Tensor:

@@ -83,6 +83,36 @@ class Convolution(Record, frozen=True, kw_only=True):
         return image * read, output * read, weight * written
 
 
+class FirstConvolution(Record, frozen=True, kw_only=True):
+    """The convolution of a model's input, forward, or the gradient of its weight, by a kernel that
+    reads the batches where they lie.
+
+    convolution: of an image with the input's own channels; source: dtype of the batches.
+
+    Operands, in this order. Forward: all batches, weight[, bias in float32], position of the
+    current batch -> output. Backward: all batches, gradient of the output, position -> gradient of
+    the weight.
+    """
+
+    convolution: Convolution
+    source: str
+
+    @property
+    def flops(self) -> int:
+        """As those of `Convolution`."""
+        return self.convolution.flops
+
+    @property
+    def operand_bytes(self) -> tuple[int, ...]:
+        """Sizes of the operands in their order, in bytes, for one batch; the position, which is 0
+        then, counts as none."""
+        image, *others, written = self.convolution.operand_bytes
+        read = image // ITEM_BYTES[self.convolution.dtype] * ITEM_BYTES[self.source]
+        if self.convolution.bias:
+            others[1] = ITEM_BYTES["float32"] * self.convolution.output[1]
+        return (read, *others, 0, written)
+
+
 class Placed(NamedTuple):
     """Shape [B, H, L, E] of a tensor in memory, and its strides in elements."""
 

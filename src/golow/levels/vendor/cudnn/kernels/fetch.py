@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, flat, require_count, rows_of, vector
 from golow.levels.vendor.cudnn.kernels.layout import (
     NARROW,
@@ -17,7 +17,9 @@ from golow.levels.vendor.cudnn.kernels.layout import (
 )
 
 FILE = FOLDER / "fetch.cu"
-CODE = VECTOR + (FOLDER / "layout.cu").read_text()  # fetch.cu uses the transpose of layout.cu
+BATCHES = (FOLDER / "batches.cuh").read_text()  # included before kernels that read inputs
+# fetch.cu uses the transpose of layout.cu.
+CODE = VECTOR + (FOLDER / "layout.cu").read_text() + BATCHES
 
 
 def fetch_image(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
@@ -45,15 +47,3 @@ def fetch_rows(source: str, dtype: str, count: int) -> Kernel:
     each = math.gcd(count, vector(source, dtype))
     name = f"fetch_rows<{C_TYPES[source]}, {C_TYPES[dtype]}, {each}>"
     return Kernel(FILE, name, *flat(count, each), (np.uint64(count),), code=CODE)
-
-
-def fetch_blocks(source: str, dtype: str, n: int, c: int, h: int, w: int, padded: int) -> Kernel:
-    """Pointers: as `fetch_image` -> [n, h / 2, w / 2, padded] of ``dtype``: the image in blocks of
-    2x2 pixels, with 4 c channels and then zeros. Raises ValueError for an image of odd size."""
-    require_image(source, dtype, n, c, h, w, padded)
-    if h % 2 or w % 2 or padded < 4 * c or padded % (16 // ITEM_BYTES[dtype]):
-        raise ValueError(f"an image of {h} x {w} with {c} channels does not fit blocks of {padded}")
-    grid, block = rows_of(n * h // 2, w // 2)
-    expression = f"fetch_blocks<{C_TYPES[source]}, {C_TYPES[dtype]}, {padded}>"
-    scalars = (np.uint64(n * c * h * w), np.int32(c), np.int32(h), np.int32(w))
-    return Kernel(FILE, expression, grid, block, scalars, code=CODE)

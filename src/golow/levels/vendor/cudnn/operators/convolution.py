@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.elementwise import activated
-from golow.levels.vendor.cudnn.epilogue import activating, pass_ns
+from golow.levels.vendor.cudnn.epilogue import activating, copy_ns, pass_ns
+from golow.levels.vendor.cudnn.first import as_first, takes_first
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
-from golow.levels.vendor.cudnn.patches import as_patches, is_faster, patches
+from golow.levels.vendor.cudnn.patches import as_patches, fastest_ns, is_faster, patches
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import add_up
@@ -43,6 +44,10 @@ def convolution(build: Builder, arguments: Convolution) -> None:
         clip=NO_CLIP if clip is None else clip,
         activation=arguments.activation if clip is None else None,
     )
+    first = _in_place(build, arguments, whole)
+    if first is not None and _saves_time(build, first, whole):
+        _read_in_place(build, arguments, first)
+        return
     done, engine = _fused(build, whole)
     image = _image(build, arguments.x, done)
     problem = as_patches(done)
@@ -63,6 +68,62 @@ def convolution(build: Builder, arguments: Convolution) -> None:
     if done != whole:
         activated(build, [result, *added], result, arguments.activation)
     build.define(0, result)
+
+
+class InPlace(NamedTuple):
+    """A convolution of the model's input that reads the batches in place, forward and backward; a
+    note for the gradient of its weight, which has the same layout as the weight."""
+
+    forward: products.FirstConvolution
+    backward: products.FirstConvolution
+
+
+def _in_place(
+    build: Builder, arguments: Convolution, whole: products.Convolution
+) -> InPlace | None:
+    """Return the operations that read the input's batches in place; None if there are none."""
+    if not build.is_input(arguments.x):
+        return None
+    item = build.value(arguments.x)
+    first = InPlace(*(as_first(o, item.shape, item.dtype) for o in (whole, _of_weight(whole))))
+    needed = first if build.trains else first[:1]
+    found = all(takes_first(operation) and build.engines.choose(operation) for operation in needed)
+    return first if found else None
+
+
+def _saves_time(build: Builder, first: InPlace, whole: products.Convolution) -> bool:
+    """Whether they take less time than a copy of the batch, engines in both directions, and a pass
+    for what the one forward leaves of ``whole``; without timing, they do."""
+    engines = build.engines
+    if not engines.times:
+        return True
+    done, _ = _fused(build, whole)
+    before = copy_ns(engines, first.forward.operand_bytes[0] + done.operand_bytes[0])
+    before += fastest_ns(engines, done) + (0.0 if done == whole else pass_ns(engines, whole))
+    after = engines.time_of(first.forward)
+    if build.trains:
+        before += fastest_ns(engines, _of_weight(done))
+        after += engines.time_of(first.backward)
+    return after < before
+
+
+def _read_in_place(build: Builder, arguments: Convolution, operations: InPlace) -> None:
+    """The convolution by a kernel that reads the input's batches where they lie."""
+    done = operations.forward.convolution
+    layout = Layout(done.result, "channels_last", done.output[1])
+    result = build.new(build.output().name, build.output().shape, layout)
+    batches, position = build.batches(arguments.x)
+    reads = [batches, _weight(build, arguments.weight, done)]
+    if arguments.bias is not None:
+        reads.append(build.wanted(arguments.bias, Layout("float32")))
+    build.engine(build.engine_for(operations.forward), [*reads, position], [result])
+    build.define(0, result)
+    if build.trains:
+        build.note(_both(arguments), operations)
+
+
+def _both(arguments: Convolution | ConvolutionBackward) -> str:
+    return f"{arguments.x.name} {arguments.weight.name}"
 
 
 def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convolution, Engine]:
@@ -112,17 +173,7 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
         wanted and build.is_read(index) for index, wanted in enumerate(arguments.wanted)
     )
     if of_weight:
-        done = msgspec.structs.replace(plain, direction="backward_weight")
-        engine, image = _engine(build, done), _image(build, arguments.x, done)
-        dtype = "float32" if isinstance(engine, OwnConvolution) else done.result
-        reads = [image, outer]
-        problem = as_patches(done) if outer.layout.channels == outer.shape[1] else None
-        if problem is not None and is_faster(build.engines, problem, done):
-            reads, engine = [outer, patches(build, image, done)], build.engine_for(problem)
-            dtype = problem.result
-        result = build.result(1, Layout(dtype, "channels_last", done.weight[1]))
-        build.engine(engine, reads, [result], "convolution_backward_weight", _leaves_room(done))
-        build.define(1, result)
+        _gradient_of_weight(build, arguments, plain, outer)
     if of_x:
         done = msgspec.structs.replace(plain, direction="backward_data")
         layout = Layout(done.result, "channels_last", done.image[1])
@@ -133,6 +184,36 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
     if of_bias:
         pixels = outer.elements // outer.shape[1]
         add_up(build, outer, (1, pixels, outer.shape[1]), 2)
+
+
+def _gradient_of_weight(
+    build: Builder, arguments: ConvolutionBackward, plain: products.Convolution, outer: Tensor
+) -> None:
+    if (in_place := build.found_note(_both(arguments), InPlace)) is not None:
+        done = in_place.backward.convolution
+        batches, position = build.batches(arguments.x)
+        reads, engine = [batches, outer, position], build.engine_for(in_place.backward)
+        dtype = done.result
+    else:
+        done = _of_weight(plain)
+        engine, image = _engine(build, done), _image(build, arguments.x, done)
+        dtype = "float32" if isinstance(engine, OwnConvolution) else done.result
+        reads = [image, outer]
+        problem = as_patches(done) if outer.layout.channels == outer.shape[1] else None
+        if problem is not None and is_faster(build.engines, problem, done):
+            reads, engine = [outer, patches(build, image, done)], build.engine_for(problem)
+            dtype = problem.result
+    result = build.result(1, Layout(dtype, "channels_last", done.weight[1]))
+    build.engine(engine, reads, [result], "convolution_backward_weight", _leaves_room(done))
+    build.define(1, result)
+
+
+def _of_weight(operation: products.Convolution) -> products.Convolution:
+    """Return the gradient of its weight."""
+    return msgspec.structs.replace(
+        operation, direction="backward_weight", bias=False, residual=False, clip=NO_CLIP,
+        activation=None,
+    )  # fmt: skip
 
 
 def _leaves_room(operation: products.Convolution) -> bool:

@@ -1,11 +1,10 @@
-"""Blocks of 2x2 pixels as channels."""
+"""Blocks of pixels as channels."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.gathering import copy
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.views import View
@@ -16,13 +15,8 @@ if TYPE_CHECKING:
 
 
 def pixel_unshuffle(build: Builder, arguments: PixelUnshuffle) -> None:
-    """A copy; an input is read from its batch in blocks of 2x2 pixels."""
+    """A copy."""
     images, depth, height, width = build.output().shape
-    if build.is_input(arguments.x) and arguments.factor == 2:
-        # Tensor cores load multiples of this many channels.
-        each = 16 // ITEM_BYTES[build.types.computed]
-        build.define(0, build.fetched_blocks(arguments.x, -(-depth // each) * each))
-        return
     tensor, factor = build.tensor(arguments.x), arguments.factor
     n, c, h, w = tensor.layout.strides(tensor.shape)
     result = build.new(build.output().name, build.output().shape, Layout(tensor.dtype))
