@@ -15,6 +15,7 @@ from torch import Tensor
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.batch_norm import (
+    SomePixels,
     batch_norm,
     batch_norm_backward,
     batch_norm_inference,
@@ -285,6 +286,26 @@ def test_the_sum_of_two_gradients(gpu: Any, dtype: str, rows: int, channels: int
     g = total.double() * (y.double() > 0)
     assert torch.equal(found[3].double(), g)
     assert_gradients(found, g, operands)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pixels", [SomePixels(5, 6, 2, 2), SomePixels(56, 57, 1, 3)])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_second_gradient_of_some_pixels(gpu: Any, dtype: str, pixels: SomePixels) -> None:
+    images, channels = 7, 24
+    rows = images * pixels.height * pixels.width
+    gradient, *operands, _ = clipped_image(gpu, dtype, rows, channels)
+    whole = torch.zeros(images, pixels.height, pixels.width, channels, dtype=gradient.dtype)
+    some = whole[:, :: pixels.down, :: pixels.across]
+    second = drawn(*some.shape, dtype=dtype, seed=7)
+    some.copy_(second)
+    backward, of_some = (
+        batch_norm_backward(dtype, rows, channels, clip=RELU, masked=True, second=which)
+        for which in (None, pixels)
+    )
+    expected = gradients(gpu, backward, [gradient, whole.reshape(rows, channels), *operands])
+    found = gradients(gpu, of_some, [gradient, second, *operands])
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 @pytest.mark.gpu

@@ -72,3 +72,10 @@ def test_a_second_gradient_is_an_operand() -> None:
     others = [call.arguments[1] for step, call in found if "layer4.1" not in step.modules[0]]
     assert second and not any(second)
     assert others and all(others)
+
+
+def test_shortcuts_give_gradients_of_the_pixels_that_they_read() -> None:
+    graph = lowered("resnet18", "train", (64,))
+    found = steps(built(graph), "batch_norm_backward", activated_norms(graph, residual=True))
+    some = {step.modules[0] for step, call in found if "SomePixels" in call.kernel.expression}
+    assert some == {"layer1.1.bn2", "layer2.1.bn2", "layer3.1.bn2"}

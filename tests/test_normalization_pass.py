@@ -9,10 +9,15 @@ from torch import Tensor, nn
 
 from golow.lower.fusion import fuse_activation
 from golow.lower.graph import Graph
-from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
+from golow.lower.normalization import (
+    compact_strided_gradients,
+    fuse_batch_norm_activation,
+    fuse_gradient_sum,
+)
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.convolution import ConvolutionBackward
 from golow.lower.passes import eliminate_dead_code
 from golow.lower.training import take_gradients_from_results
 from golow.lower.vendor import CANONICAL
@@ -113,6 +118,45 @@ def test_the_sum_of_two_gradients_goes_into_the_norm_before_it() -> None:
     # What is left is the gradient of the stem, which no norm reads.
     backward = (Binary.of(node) for node in graph.nodes if node.phase == "backward")
     assert sum(item is not None and item.function == "add" for item in backward) == 1
+
+
+@pytest.mark.parametrize("stride", [2, (1, 3)])
+def test_a_strided_shortcut_gives_the_norm_before_it_the_pixels_that_it_reads(
+    stride: int | tuple[int, int],
+) -> None:
+    passes = (fuse_batch_norm_activation, fuse_gradient_sum, compact_strided_gradients)
+    graph = case(Strided(stride)).after(*BEFORE, *passes)
+    (layer,) = (item for item in records(graph, ConvolutionBackward) if item.compact)
+    (norm,) = (item for item in records(graph, BatchNormBackward) if item.step != (1, 1))
+    assert norm.step == layer.stride
+    whole, some = (graph.values()[ref.name].shape for ref in (norm.gradient, norm.second) if ref)
+    steps = zip(whole[2:], norm.step, strict=True)
+    assert some == (*whole[:2], *(-(-size // step) for size, step in steps))
+
+
+@pytest.mark.parametrize("shortcut", ["wide", "read twice"])
+def test_other_gradients_have_all_pixels(shortcut: str) -> None:
+    passes = (fuse_batch_norm_activation, fuse_gradient_sum, compact_strided_gradients)
+    graph = case(Strided(2, shortcut)).after(*BEFORE, *passes)
+    assert not [item for item in records(graph, ConvolutionBackward) if item.compact]
+
+
+class Strided(nn.Module):
+    """A block that halves the image: its shortcut is a strided convolution of single pixels."""
+
+    def __init__(self, stride: int | tuple[int, int], shortcut: str = "") -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.layer = nn.Conv2d(4, 4, 3, stride, 1)
+        wide = shortcut == "wide"
+        self.shortcut = nn.Conv2d(4, 4, 3 if wide else 1, stride, int(wide))
+        self.twice = shortcut == "read twice"
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        stem = self.stem(x)
+        total = self.layer(stem) + self.shortcut(stem)
+        return self.head(total.mean((2, 3)) + (stem.mean((2, 3)) if self.twice else 0))
 
 
 class TwoBlocks(nn.Module):

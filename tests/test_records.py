@@ -85,7 +85,7 @@ def examples() -> dict[str, Node]:
         "batch_norm_backward": {
             "gradient": x, "x": x, "scale": None, "mean": x, "inverse_deviation": x,
             "epsilon": 1e-5, "wanted": (True, False, True, False), "second": x, "result": x,
-            "activation": relu,
+            "activation": relu, "step": (1, 1),
         },
         "batch_norm_inference": {
             "x": x, "scale": x, "shift": x, "mean": x, "variance": x, "epsilon": 1e-5
@@ -101,6 +101,7 @@ def examples() -> dict[str, Node]:
         "convolution_backward": {
             "gradient": x, "x": x, "weight": x, "stride": pair, "padding": (1, 1, 1, 1),
             "dilation": pair, "groups": 1, "wanted": (True, True, False),
+            "compact": False,
         },
         "copy": {"x": x},
         "cross_entropy": {"x": x, "target": x, "reduction": "mean", "ignored": -100},

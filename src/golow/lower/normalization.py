@@ -10,6 +10,7 @@ from golow.lower.graph import Activation, Graph, Ref
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.convolution import ConvolutionBackward
 from golow.lower.patterns import Found, Fusion, Match, Pattern, Rule, fuse, node
 
 
@@ -157,4 +158,56 @@ GRADIENT_SUM = Rule(
         )
     ],
     _with_second,
+)
+
+
+# ---------------------------------------------------------------- gradients of some pixels
+
+
+def compact_strided_gradients(graph: Graph) -> Graph:
+    """Let the gradient of what a strided convolution of single pixels read, as in the shortcut of a
+    residual network, be of those pixels alone, where only the gradient of a norm adds it to
+    another: neither the zeros between them are written, nor read."""
+    return fuse(graph, STRIDED)
+
+
+def _of_some_pixels(match: Match) -> list[Fusion]:
+    norm = match.arguments("norm_gradient", BatchNormBackward)
+    layer = match.arguments("layer", ConvolutionBackward)
+    whole, *others = match["layer"].node.outputs
+    if whole is None or norm.second is None or norm.step != (1, 1):
+        return []
+    first = norm.gradient if norm.second.name == whole.name else norm.second
+    shape = (*whole.shape[:2], *match["layer"].shape(layer.gradient)[2:])
+    compact = msgspec.structs.replace(whole, shape=shape)
+    added = msgspec.structs.replace(
+        norm, gradient=first, second=Ref(name=whole.name), step=layer.stride
+    )
+    outputs = match["norm_gradient"].node.outputs
+    return [
+        Fusion(
+            msgspec.structs.replace(layer, compact=True), "layer", (), "layer", (compact, *others)
+        ),
+        Fusion(added, "norm_gradient", (), "norm_gradient", outputs),
+    ]
+
+
+def _skips_pixels(found: Found) -> bool:
+    layer = found.arguments
+    return (
+        isinstance(layer, ConvolutionBackward)
+        and found.shape(layer.weight)[2:] == (1, 1)
+        and layer.stride != (1, 1)
+        and layer.groups == 1
+        and not any(layer.padding)
+    )
+
+
+LAYER = node("layer", ConvolutionBackward, alone=True, where=_skips_pixels)
+STRIDED = Rule(
+    [
+        node("norm_gradient", BatchNormBackward, gradient=LAYER),
+        node("norm_gradient", BatchNormBackward, second=LAYER),
+    ],
+    _of_some_pixels,
 )

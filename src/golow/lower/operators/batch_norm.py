@@ -90,8 +90,8 @@ class BatchNorm(Operator, frozen=True, kw_only=True):
 class BatchNormBackward(Operator, frozen=True, kw_only=True):
     """Gradients of x, scale, shift and residual of a `BatchNorm`, those that are wanted.
 
-    second: if given, it is first added to gradient. result: the norm's result, if the norm has an
-    activation.
+    second: if given, it is first added to gradient, or to every step-th pixel of it, down and
+    across. result: the norm's result, if the norm has an activation.
     """
 
     gradient_of = BatchNorm
@@ -106,6 +106,7 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
     second: Ref | None = None
     result: Ref | None = None
     activation: Activation | None = None
+    step: tuple[int, int] = (1, 1)
 
     @property
     def results(self) -> int:
@@ -123,10 +124,16 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
         second: Tensor | None,
         result: Tensor | None,
         activation: Activation | None,
+        step: tuple[int, int],
     ) -> tuple[Tensor, ...]:
         import torch
 
-        inner = gradient if second is None else gradient + second
+        inner = gradient
+        if second is not None and max(step) == 1:
+            inner = gradient + second
+        elif second is not None:
+            inner = gradient.clone()
+            inner[:, :, :: step[0], :: step[1]] += second
         if activation is not None:
             function = activation_functions()[activation.name]
             inner = function.backward(inner, result, *activation.numbers)

@@ -58,7 +58,8 @@ class Convolution(Operator, frozen=True, kw_only=True):
 class ConvolutionBackward(Operator, frozen=True, kw_only=True):
     """Gradients of x, weight and bias, those that are wanted.
 
-    padding: top, left, bottom, right; opposite sides are equal.
+    padding: top, left, bottom, right; opposite sides are equal. compact: of the gradient of x only
+    the pixels that windows of one pixel read, [N, C, P, Q]; all others are zero.
     """
 
     gradient_of = Convolution
@@ -71,6 +72,7 @@ class ConvolutionBackward(Operator, frozen=True, kw_only=True):
     dilation: Pair
     groups: int
     wanted: tuple[bool, bool, bool]
+    compact: bool = False
 
     @property
     def results(self) -> int:
@@ -86,14 +88,15 @@ class ConvolutionBackward(Operator, frozen=True, kw_only=True):
         dilation: Pair,
         groups: int,
         wanted: tuple[bool, bool, bool],
+        compact: bool,
     ) -> tuple[Tensor, ...]:
         import torch
 
-        found = torch.ops.aten.convolution_backward.default(
+        of_x, *others = torch.ops.aten.convolution_backward.default(
             gradient, x, weight, [weight.shape[0]], stride, padding[:2], dilation, False, [0, 0],
             groups, wanted,
         )  # fmt: skip
-        return tuple(found)
+        return (of_x[:, :, :: stride[0], :: stride[1]] if compact else of_x, *others)
 
 
 def convolution(call: Call) -> Convolution | None:

@@ -67,7 +67,11 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.fusion import fuse_residual
     from golow.lower.joining import join_linear_layers
-    from golow.lower.normalization import fuse_batch_norm_activation, fuse_gradient_sum
+    from golow.lower.normalization import (
+        compact_strided_gradients,
+        fuse_batch_norm_activation,
+        fuse_gradient_sum,
+    )
     from golow.lower.passes import eliminate_dead_code
     from golow.lower.products import scale_products
     from golow.lower.releasing import release_activations
@@ -82,6 +86,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     further: tuple[Callable[[Graph], Graph], ...] = (
         fuse_batch_norm_activation,
         fuse_gradient_sum,
+        compact_strided_gradients,
         name_rms_norm,
         name_rolls,
         name_cross_entropy,

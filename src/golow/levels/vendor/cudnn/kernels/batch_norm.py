@@ -53,6 +53,15 @@ class Tiling(NamedTuple):
         return (self.lanes, self.walkers, 1)
 
 
+class SomePixels(NamedTuple):
+    """Every step-th pixel, down and across, of images of that height and width."""
+
+    height: int
+    width: int
+    down: int
+    across: int
+
+
 def batch_norm(
     dtype: str,
     rows: int,
@@ -96,6 +105,7 @@ def batch_norm_backward(
     *,
     clip: Clip = NO_CLIP,
     masked: bool = False,
+    second: SomePixels | None = None,
     clusters: bool = True,
 ) -> Launches:
     """The gradients of `batch_norm` with that clip.
@@ -108,11 +118,15 @@ def batch_norm_backward(
 
     masked: the mask that `batch_norm` wrote says where y was clipped. Otherwise mask is 0, and the
     clipped elements are found from x, scale and shift; this is valid only without a residual.
+
+    second: the pixels that the second gradient has, side by side; all if None. It may alias nothing
+    if it has some.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
     mask = "NONE" if clip == NO_CLIP else "BITS" if masked else "AGAIN"
     sizes, limits = integers(rows, channels), _limits(clip)
-    kind = f"{C_TYPES[dtype]}, {mask}"
+    pixels = "AllPixels" if second is None else f"SomePixels<{', '.join(map(str, second))}>"
+    kind = f"{C_TYPES[dtype]}, {mask}, {pixels}"
     if at_once:
         return Launches((_at_once(BACKWARD, kind, tiling, (*sizes, *limits)),))
     return Launches(

@@ -9,7 +9,8 @@
 //
 // y itself is not read. If nothing was added to it, where it was clipped follows from x by the same
 // operations as in batch_norm.cu; otherwise forward has left a bit for each element. The gradient
-// of y may come as two tensors, whose sum is rounded to storage as if it had been stored. If
+// of y may come as two tensors, whose sum is rounded to storage as if it had been stored; the second
+// may have every other pixel alone. If
 // dresidual is wanted, the first read writes it, and the second reads it instead of those two.
 //
 // Absent operands are null: second, mask, scale (1), shift (0), dresidual. A missing limit is NaN.
@@ -20,13 +21,26 @@ enum Mask { NONE, AGAIN, BITS };  // nothing was clipped; compute y again; read 
 
 struct Sums { float shift, scale; };
 
+// The row that the second gradient has for a row of the first; -1 if it has none.
+struct AllPixels {
+  __device__ static int row(int row) { return row; }
+};
+template <int HEIGHT, int WIDTH, int DOWN, int ACROSS> struct SomePixels {
+  __device__ static int row(int row) {
+    constexpr int ROWS = (HEIGHT + DOWN - 1) / DOWN, COLUMNS = (WIDTH + ACROSS - 1) / ACROSS;
+    const int line = row / WIDTH, column = row % WIDTH, image = line / HEIGHT, y = line % HEIGHT;
+    if (y % DOWN || column % ACROSS) return -1;
+    return (image * ROWS + y / DOWN) * COLUMNS + column / ACROSS;
+  }
+};
+
 template <typename T, int V> struct Row {
   Vector<T, V> gradient, second, x;
   unsigned bits;
 };
 
 // What a thread reads, and the factors of its channels: y = (x - center) * factor + offset.
-template <typename T, int V, Mask MASK> struct Images {
+template <typename T, int V, Mask MASK, typename Second> struct Images {
   const T *gradient, *second;
   const unsigned char* mask;
   const T* x;
@@ -50,13 +64,15 @@ template <typename T, int V, Mask MASK> struct Images {
     }
   }
 
-  __device__ Row<T, V> read(size_t place) const {
-    Row<T, V> row = {};
-    row.gradient = load<V>(gradient + place);
-    if (second) row.second = load<V>(second + place);
-    row.x = load<V>(x + place);
-    if constexpr (MASK == BITS) row.bits = mask[place / V];
-    return row;
+  __device__ Row<T, V> read(int row, int channels, int channel) const {
+    const size_t place = (size_t)row * channels + channel;
+    const int other = Second::row(row);
+    Row<T, V> found = {};
+    found.gradient = load<V>(gradient + place);
+    if (second && other >= 0) found.second = load<V>(second + (size_t)other * channels + channel);
+    found.x = load<V>(x + place);
+    if constexpr (MASK == BITS) found.bits = mask[place / V];
+    return found;
   }
 
   __device__ void unclipped(const Row<T, V>& row, float (&g)[V]) const {
@@ -101,14 +117,14 @@ __device__ Sums joined(const float (&shift)[V], const float (&scale)[V]) {
   return sums;
 }
 
-template <typename T, int V, int X, int Y, Mask MASK>
-__device__ Sums sums_of_block(const Images<T, V, MASK>& images, T* dresidual,
+template <typename T, int V, int X, int Y, Mask MASK, typename Second>
+__device__ Sums sums_of_block(const Images<T, V, MASK, Second>& images, T* dresidual,
                               const float* inverse_deviation, const Walk& at, int channels) {
   float shift[V] = {}, scale[V] = {};
   // One row at a time: the registers for two would cost more in blocks than they save in waiting.
   for (int row = at.first; at.channel < channels && row < at.last; row += at.step) {
     const size_t place = (size_t)row * channels + at.channel;
-    const Row<T, V> read = images.read(place);
+    const Row<T, V> read = images.read(row, channels, at.channel);
     float g[V];
     images.unclipped(read, g);
     Vector<T, V> stored;
@@ -139,8 +155,8 @@ template <int V> struct Affine {
   }
 };
 
-template <typename T, int V, Mask MASK>
-__device__ void apply(Images<T, V, MASK>& images, T* dx, const T* dresidual, const Walk& at,
+template <typename T, int V, Mask MASK, typename Second>
+__device__ void apply(Images<T, V, MASK, Second>& images, T* dx, const T* dresidual, const Walk& at,
                       int channels, const Affine<V>& by) {
   if (dresidual) {  // g went through the clip already; applying it again changes nothing
     images.gradient = dresidual;
@@ -148,7 +164,7 @@ __device__ void apply(Images<T, V, MASK>& images, T* dx, const T* dresidual, con
   }
   for (int row = at.first; row < at.last; row += at.step) {
     const size_t place = (size_t)row * channels + at.channel;
-    const Row<T, V> read = images.read(place);
+    const Row<T, V> read = images.read(row, channels, at.channel);
     float g[V];
     images.unclipped(read, g);
     Vector<T, V> result;
@@ -168,7 +184,7 @@ __device__ void apply(Images<T, V, MASK>& images, T* dx, const T* dresidual, con
       const float *inverse_deviation, T *dx, float *dscale, float *dshift, T *dresidual,       \
       float *scratch, int rows, int channels
 
-template <typename T, Mask MASK, int V, int X, int Y, int CLUSTER>
+template <typename T, Mask MASK, typename Second, int V, int X, int Y, int CLUSTER>
 __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
     at_once(OPERANDS, float low, float high) {
   constexpr int TILE = X * V;
@@ -176,7 +192,7 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
   const int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER;
   const int thread = threadIdx.y * X + threadIdx.x, channel = tile * TILE + thread;
   const Walk at = walk<V>(rank, CLUSTER, tile, rows);
-  Images<T, V, MASK> images(gradient, second, mask, x, low, high);
+  Images<T, V, MASK, Second> images(gradient, second, mask, x, low, high);
   if (at.channel < channels) images.know(scale, shift, mean, inverse_deviation, at.channel);
   Sums sums = sums_of_block<T, V, X, Y>(images, dresidual, inverse_deviation, at, channels);
   if constexpr (CLUSTER > 1) {
@@ -221,11 +237,11 @@ __global__ void CLUSTER_OF(CLUSTER) __launch_bounds__(X * Y)
 // ------------------------------------------------------------ in parts
 
 // scratch is [parts, 2, channels]: the parts of dshift and of dscale.
-template <typename T, Mask MASK, int V, int X, int Y>
+template <typename T, Mask MASK, typename Second, int V, int X, int Y>
 __global__ void __launch_bounds__(X * Y, 4) sums_of_parts(OPERANDS, float low, float high) {
   const int thread = threadIdx.y * X + threadIdx.x, channel = blockIdx.y * X * V + thread;
   const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
-  Images<T, V, MASK> images(gradient, second, mask, x, low, high);
+  Images<T, V, MASK, Second> images(gradient, second, mask, x, low, high);
   if (at.channel < channels) images.know(scale, shift, mean, inverse_deviation, at.channel);
   const Sums own = sums_of_block<T, V, X, Y>(images, dresidual, inverse_deviation, at, channels);
   if (thread >= X * V || channel >= channels) return;
@@ -249,11 +265,11 @@ __global__ void __launch_bounds__(X * Y) join_parts(OPERANDS, int parts) {
   dscale[channel] = all.scale;
 }
 
-template <typename T, Mask MASK, int V>
+template <typename T, Mask MASK, typename Second, int V>
 __global__ void differentiate(OPERANDS, float low, float high) {
   const Walk at = walk<V>(blockIdx.x, gridDim.x, blockIdx.y, rows);
   if (at.channel >= channels) return;
-  Images<T, V, MASK> images(gradient, second, mask, x, low, high);
+  Images<T, V, MASK, Second> images(gradient, second, mask, x, low, high);
   images.know(scale, shift, mean, inverse_deviation, at.channel);
   Affine<V> by;
 #pragma unroll

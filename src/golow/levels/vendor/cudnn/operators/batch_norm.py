@@ -79,9 +79,14 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
         for index in (1, 2)
     ]
     branch = build.new(build.output(3).name, x.shape, x.layout) if build.is_read(3) else None
+    some = None
+    if max(arguments.step) > 1:
+        height, width = x.shape[2:]
+        some = kernels.SomePixels(height, width, *arguments.step)
     launches = kernels.batch_norm_backward(
-        x.dtype, rows, channels, clip=_clip(arguments.activation), masked=mask is not None
-    )
+        x.dtype, rows, channels, clip=_clip(arguments.activation), masked=mask is not None,
+        second=some,
+    )  # fmt: skip
     reads = [outer, second, mask, x, scale, shift, mean, deviation]
     build.kernels(launches, reads, [inner, *vectors, branch])
     for index, tensor in enumerate((inner, *vectors, branch)):

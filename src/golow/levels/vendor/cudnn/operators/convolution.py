@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from golow.levels.vendor.cudnn import products
+from golow.levels.vendor.cudnn.cublaslt import Problem
 from golow.levels.vendor.cudnn.elementwise import activated
 from golow.levels.vendor.cudnn.epilogue import activating, copy_ns, pass_ns
 from golow.levels.vendor.cudnn.first import as_first, takes_first
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout
 from golow.levels.vendor.cudnn.own import OwnConvolution, takes
 from golow.levels.vendor.cudnn.patches import as_patches, fastest_ns, is_faster, patches
 from golow.levels.vendor.cudnn.refusing import without_formula
@@ -174,7 +175,9 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
     )
     if of_weight:
         _gradient_of_weight(build, arguments, plain, outer)
-    if of_x:
+    if of_x and arguments.compact:
+        _gradient_of_some_pixels(build, arguments, plain, outer)
+    elif of_x:
         done = msgspec.structs.replace(plain, direction="backward_data")
         layout = Layout(done.result, "channels_last", done.image[1])
         result = build.new(build.output(0).name, build.output(0).shape, layout)
@@ -184,6 +187,22 @@ def convolution_backward(build: Builder, arguments: ConvolutionBackward) -> None
     if of_bias:
         pixels = outer.elements // outer.shape[1]
         add_up(build, outer, (1, pixels, outer.shape[1]), 2)
+
+
+def _gradient_of_some_pixels(
+    build: Builder, arguments: ConvolutionBackward, plain: products.Convolution, outer: Tensor
+) -> None:
+    """The gradient of those pixels of x that windows of one pixel read, as a matrix product."""
+    value, (images, filters, rows, columns) = build.output(0), plain.output
+    channels = value.shape[1]
+    problem = Problem(
+        m=images * rows * columns, n=channels, k=filters, dtype=plain.dtype, result=plain.result,
+        arithmetic=plain.arithmetic, alignment=TENSOR_ALIGNMENT,
+    )  # fmt: skip
+    weight = build.wanted(arguments.weight, Layout(plain.dtype, "channels_last", channels))
+    result = build.new(value.name, value.shape, Layout(plain.result, "channels_last", channels))
+    build.engine(build.engine_for(problem), [outer, weight], [result], "convolution_backward_data")
+    build.define(0, result)
 
 
 def _gradient_of_weight(
