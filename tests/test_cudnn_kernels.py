@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import product
 
@@ -18,6 +19,7 @@ from golow.levels.vendor.cudnn.kernels import (
     pixels,
     updates,
 )
+from golow.levels.vendor.cudnn.kernels.early import waiting
 from golow.levels.vendor.cudnn.kernels.pointwise import Operand, pointwise
 from golow.levels.vendor.cudnn.kernels.pooling import Images, Window
 from golow.levels.vendor.cudnn.operators import (
@@ -285,3 +287,15 @@ IMAGES = Images(2, 8, 8, 4, 4, 4)
 def test_bad_arguments_are_named(call: Callable[[], Kernel], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_every_kernel_waits_for_the_one_before_it() -> None:
+    """It may begin before that has ended, so the wait is its first statement."""
+    files = [*FOLDER.glob("*.cu"), *(FOLDER.parent / "operators").glob("*.cu")]
+    kernels = 0
+    for file in files:
+        source = file.read_text()
+        begun = re.findall(r"__global__\s[^{]*\{ WAIT_FOR_KERNEL_BEFORE\(\);", waiting(source))
+        assert len(begun) == source.count("__global__")
+        kernels += len(begun)
+    assert len(files) > 20 and kernels > 60

@@ -17,7 +17,9 @@ from cuda.pathfinder import find_nvidia_header_directory
 from golow.cache import read_sealed, write_sealed
 from golow.levels.nvidia.memory import GpuError, Pinned, checked
 from golow.levels.nvidia.stream import Stream
+from golow.levels.vendor.cudnn.early import wait_for_ends
 from golow.levels.vendor.cudnn.kernels import Kernel
+from golow.levels.vendor.cudnn.kernels.early import FIRST_ARCHITECTURE, waiting
 
 Graph = Any  # an instantiated CUDA graph, as the bindings return it
 
@@ -57,25 +59,6 @@ def _reserve_stacks(size: int) -> None:
     checked(driver.cuCtxSetLimit(limit, size), "cuCtxSetLimit")
 
 
-def _wait_for_ends(graph: Any) -> None:
-    """Make every node of a captured graph wait until the nodes before it have ended.
-
-    The libraries launch some kernels so that they may begin earlier (programmatic dependent
-    launch); such a kernel must itself wait for what it reads. Not all do: when a cuBLASLt product
-    preceded a cuDNN convolution, up to 7% of the results were wrong, different ones each time. See
-    https://github.com/NVIDIA/TransformerEngine/issues/2489
-    """
-    *_, count = checked(driver.cuGraphGetEdges(graph, 0), "cuGraphGetEdges")
-    before, after, edges, _ = checked(driver.cuGraphGetEdges(graph, count), "cuGraphGetEdges")
-    early = [i for i in range(count) if int(edges[i].type) != 0]
-    if not early:
-        return
-    ends = [before[i] for i in early], [after[i] for i in early]
-    removed = driver.cuGraphRemoveDependencies(graph, *ends, [edges[i] for i in early], len(early))
-    checked(removed, "cuGraphRemoveDependencies")
-    checked(driver.cuGraphAddDependencies(graph, *ends, None, len(early)), "cuGraphAddDependencies")
-
-
 class Gpu(Stream):
     """The first visible device, with two streams: the main stream, and a side stream for work that
     the main one need not wait for. cache: folder for compiled kernels. stack_bytes: what the
@@ -92,6 +75,8 @@ class Gpu(Stream):
         self._cache = cache
         self.notes: list[str] = []  # what of the cache was damaged
         self._functions: dict[tuple[str, str], Any] = {}
+        self._names: set[bytes] = set()  # of these functions, in their code
+        self._early = 10 * major + minor >= FIRST_ARCHITECTURE
         self._loaded: list[ObjectCode] = []  # a function does not keep its code alive
 
     def properties(self) -> dict[str, int]:
@@ -135,6 +120,7 @@ class Gpu(Stream):
             self._loaded.append(code)
             for expression in expressions:
                 self._functions[(source, expression)] = code.get_kernel(expression)
+                self._names.add(bytes(code.symbol_mapping[expression]))
 
     def launch(self, kernel: Kernel, pointers: Sequence[int], side: bool = False) -> None:
         """Enqueue a kernel on these device addresses, on the main stream or the side stream."""
@@ -142,13 +128,16 @@ class Gpu(Stream):
         if function is None:
             self.compile([kernel])
             function = self._functions[(kernel.source, kernel.expression)]
-        config = LaunchConfig(grid=kernel.grid, block=kernel.block, shmem_size=kernel.shared)
+        config = LaunchConfig(
+            grid=kernel.grid, block=kernel.block, shmem_size=kernel.shared,
+            programmatic_stream_serialization=self._early,
+        )  # fmt: skip
         stream = self._side if side else self._main
         launch(stream, config, function, *pointers, *kernel.scalars)
 
     def _object_code(self, source: str, expressions: list[str]) -> ObjectCode:
         compiler = checked_compiler(nvrtc.nvrtcVersion())
-        key = "\n".join((source, *expressions, self.architecture, str(compiler)))
+        key = "\n".join((waiting(source), *expressions, self.architecture, str(compiler)))
         file = self._cache / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.kernels"
         if (data := read_sealed(file, self.notes)) is not None:
             kept = msgspec.msgpack.decode(data, type=Kernels)
@@ -170,7 +159,7 @@ class Gpu(Stream):
             driver.cuStreamEndCapture(self.stream)
             raise
         captured = checked(driver.cuStreamEndCapture(self.stream), "cuStreamEndCapture")
-        _wait_for_ends(captured)
+        wait_for_ends(captured, self._names)
         graph = checked(driver.cuGraphInstantiate(captured, 0), "cuGraphInstantiate")
         checked(driver.cuGraphDestroy(captured), "cuGraphDestroy")
         checked(driver.cuGraphUpload(graph, self.stream), "cuGraphUpload")
@@ -221,12 +210,15 @@ class Gpu(Stream):
 
 
 def compile_source(source: str, expressions: Sequence[str], architecture: str) -> ObjectCode:
-    """Compile these instantiations to machine code; needs the compiler, not a GPU."""
+    """Compile these instantiations to machine code, each of which waits for the kernel before it;
+    needs the compiler, not a GPU."""
     headers = find_nvidia_header_directory("cudart")
     options = ProgramOptions(
         arch=architecture, std="c++17", include_path=[headers] if headers else None
     )
-    return Program(source, "c++", options).compile("cubin", name_expressions=tuple(expressions))
+    return Program(waiting(source), "c++", options).compile(
+        "cubin", name_expressions=tuple(expressions)
+    )
 
 
 def checked_compiler(answer: tuple[Any, ...]) -> tuple[int, int]:
