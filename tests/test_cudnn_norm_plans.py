@@ -79,3 +79,22 @@ def test_shortcuts_give_gradients_of_the_pixels_that_they_read() -> None:
     found = steps(built(graph), "batch_norm_backward", activated_norms(graph, residual=True))
     some = {step.modules[0] for step, call in found if "SomePixels" in call.kernel.expression}
     assert some == {"layer1.1.bn2", "layer2.1.bn2", "layer3.1.bn2"}
+
+
+def test_each_kernel_of_a_norm_counts_what_it_moves_itself() -> None:
+    """In units of the first layer's four images, in halves; vectors and sums are small."""
+    made, images = built(lowered("resnet50", "train", (128,))), 4 * 64 * 64 * 64 * 2
+    moved = {
+        call.kernel.expression.partition("<")[0]: _of_images(step) / images
+        for operation in ("batch_norm", "batch_norm_backward")
+        for step, call in steps(made, operation, {"bn1"})
+    }
+    assert moved == {
+        "moments_of_parts": 1, "normalize": 2, "join_parts": 0, "sums_of_parts": 2,
+        "differentiate": 3,
+    }  # fmt: skip
+
+
+def _of_images(step: Step) -> int:
+    sizes = [operand.bytes for operand in (*step.reads, *step.writes)]
+    return sum(size for size in sizes if size > 100_000)

@@ -31,7 +31,8 @@ class Buffer(NamedTuple):
 
 class Operand(NamedTuple):
     """A tensor as a step sees it: the buffer that holds it, its shape, and its layout in words.
-    bytes: of its elements, each once, however often a view repeats them."""
+    bytes: of its elements, each once, however often a view repeats them; 0 if another step of the
+    operation moves them."""
 
     buffer: int
     shape: tuple[int, ...]

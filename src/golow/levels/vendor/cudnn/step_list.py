@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES, Kernel
@@ -46,11 +46,16 @@ class StepList:
         writes: Sequence[Tensor | None],
         operation: str = "",
         names: Sequence[tuple[str, str]] = (),
+        touched: Collection[int] | None = None,
     ) -> None:
         """Add a kernel as a step; its pointers are what it reads, then what it writes. None is
-        absent. names: as in `KernelCall`."""
+        absent. names: as in `KernelCall`. touched: the indices of the pointers whose memory it
+        moves; all if None."""
         call = KernelCall(kernel, (*reads, *writes), tuple(names))
-        self._add(call, _present(reads), _present(writes), operation, kernel.expression)
+        moves = [touched is None or i in touched for i in range(len(reads) + len(writes))]
+        read = [*zip(reads, moves, strict=False)]
+        written = [*zip(writes, moves[len(reads) :], strict=True)]
+        self._add(call, read, written, operation, kernel.expression)
 
     def kernels(
         self,
@@ -60,8 +65,9 @@ class StepList:
     ) -> None:
         """Add kernels that share the same pointers; the last pointer is scratch."""
         scratch = self.scratch(launches.scratch) if launches.scratch else None
-        for kernel in launches.kernels:
-            self.kernel(kernel, reads, (*writes, scratch))
+        touched = launches.touched or (None,) * len(launches.kernels)
+        for kernel, moved in zip(launches.kernels, touched, strict=True):
+            self.kernel(kernel, reads, (*writes, scratch), touched=moved)
 
     def engine(
         self,
@@ -76,8 +82,8 @@ class StepList:
         call = EngineCall(engine, (*reads, *writes), workspace, side)
         if side:
             self._late[len(self._steps)] = len(self._steps) + WINDOW
-        written = [*writes, *([workspace] if workspace else [])]
-        self._add(call, reads, written, operation, engine.name)
+        written = [(tensor, True) for tensor in (*writes, workspace)]
+        self._add(call, [(tensor, True) for tensor in reads], written, operation, engine.name)
 
     def flat(
         self,
@@ -99,28 +105,25 @@ class StepList:
     def _add(
         self,
         call: Call,
-        reads: Sequence[Tensor],
-        writes: Sequence[Tensor],
+        reads: Sequence[tuple[Tensor | None, bool]],
+        writes: Sequence[tuple[Tensor | None, bool]],
         operation: str,
         implementation: str,
     ) -> None:
+        """reads, writes: with each tensor, whether its memory is moved."""
         self._calls.append(call)
         self._steps.append(
             Step(
                 operation or self.node.op.split(".")[1],
                 (self.node.module, *self.node.absorbed),
                 self.node.phase,
-                tuple(map(self._operand, reads)),
-                tuple(map(self._operand, writes)),
+                tuple(self._operand(t, moved) for t, moved in reads if t is not None),
+                tuple(self._operand(t, moved) for t, moved in writes if t is not None),
                 implementation,
                 self.once,
             )
         )
 
-    def _operand(self, tensor: Tensor) -> Operand:
-        layout = str(tensor.layout)
-        return Operand(tensor.buffer, tensor.shape, layout, self.bytes_of(tensor))
-
-
-def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:
-    return [tensor for tensor in tensors if tensor is not None]
+    def _operand(self, tensor: Tensor, moved: bool = True) -> Operand:
+        layout, size = str(tensor.layout), self.bytes_of(tensor) if moved else 0
+        return Operand(tensor.buffer, tensor.shape, layout, size)

@@ -35,6 +35,15 @@ LARGEST_CLUSTER = 8  # every GPU with clusters supports this size
 AT_ONCE_BYTES, AT_ONCE_ROWS = 2 << 20, 4
 # From this many bytes of an image, parts are as wide as a warp; below, narrow ones are faster.
 WIDE_BYTES = 20 << 20
+# What the three kernels of an image in parts read and write, by their pointers' indices: sums, what
+# joins them, the result.
+FORWARD_TOUCHED = (
+    frozenset((0, 10)), frozenset((5, 6, 7, 8, 10)), frozenset((0, 1, 2, 3, 4, 5, 6, 9))
+)  # fmt: skip
+GRADIENTS, IMAGES = frozenset((0, 1)), frozenset((2, 3, 4, 5, 6, 7))
+JOINED = frozenset((9, 10, 12))
+BACKWARD_TOUCHED = (GRADIENTS | IMAGES | {11, 12}, JOINED, IMAGES | {8, 9, 10, 11})
+BACKWARD_WITHOUT_RESIDUAL = (GRADIENTS | IMAGES | {12}, JOINED, GRADIENTS | IMAGES | {8, 9, 10})
 JOINING = (8, 64)  # channels of a block that merges parts, and threads for each channel
 
 
@@ -95,6 +104,7 @@ def batch_norm(
             _result(FORWARD, "normalize", kind, tiling, (*sizes, *limits)),
         ),
         scratch=2 * tiling.parts * channels,
+        touched=FORWARD_TOUCHED,
     )
 
 
@@ -106,6 +116,7 @@ def batch_norm_backward(
     clip: Clip = NO_CLIP,
     masked: bool = False,
     second: SomePixels | None = None,
+    residual: bool = True,
     clusters: bool = True,
 ) -> Launches:
     """The gradients of `batch_norm` with that clip.
@@ -120,7 +131,7 @@ def batch_norm_backward(
     clipped elements are found from x, scale and shift; this is valid only without a residual.
 
     second: the pixels that the second gradient has, side by side; all if None. It may alias nothing
-    if it has some.
+    if it has some. residual: whether dresidual is there.
     """
     tiling, at_once = _tiling(dtype, rows, channels, clusters)
     mask = "NONE" if clip == NO_CLIP else "BITS" if masked else "AGAIN"
@@ -136,6 +147,7 @@ def batch_norm_backward(
             _result(BACKWARD, "differentiate", kind, tiling, (*sizes, *limits)),
         ),
         scratch=2 * tiling.parts * channels,
+        touched=BACKWARD_TOUCHED if residual else BACKWARD_WITHOUT_RESIDUAL,
     )
 
 

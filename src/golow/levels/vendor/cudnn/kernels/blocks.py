@@ -18,10 +18,14 @@ CODE = VECTOR + (FOLDER / "blocks.cuh").read_text()  # included before these ker
 
 class Launches(NamedTuple):
     """An operation. Its kernels are launched in order, all with the same pointers. The last pointer
-    may be scratch: memory for ``scratch`` float32 elements with any content; 0 if not needed."""
+    may be scratch: memory for ``scratch`` float32 elements with any content; 0 if not needed.
+
+    touched: which pointers each kernel reads or writes, by their indices; all if empty.
+    """
 
     kernels: tuple[Kernel, ...]
     scratch: int = 0
+    touched: tuple[frozenset[int], ...] = ()
 
 
 def ceiling(amount: int, size: int) -> int:

@@ -85,7 +85,7 @@ def batch_norm_backward(build: Builder, arguments: BatchNormBackward) -> None:
         some = kernels.SomePixels(height, width, *arguments.step)
     launches = kernels.batch_norm_backward(
         x.dtype, rows, channels, clip=_clip(arguments.activation), masked=mask is not None,
-        second=some,
+        second=some, residual=branch is not None,
     )  # fmt: skip
     reads = [outer, second, mask, x, scale, shift, mean, deviation]
     build.kernels(launches, reads, [inner, *vectors, branch])
