@@ -167,11 +167,12 @@ def test_columns_are_added(shape: tuple[int, int, int], mean: bool) -> None:
     np.testing.assert_allclose(y, exact.mean(1) if mean else exact.sum(1), rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("inner", [1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("inner", [1, 63, 64, 65, 1000, 4100])
 @pytest.mark.parametrize("columns", [1, 7, 500])
 @pytest.mark.parametrize("added", ["", "bias", "residual", "both"])
 def test_a_line_times_a_matrix(inner: int, columns: int, added: str) -> None:
-    """Less than a piece, whole ones, and a rest; by one thread and by several."""
+    """Less than a piece, whole ones, and a rest; rows that are read side by side; by one thread and
+    by several."""
     draw = np.random.default_rng(inner)
     x, weight, bias, residual = (
         draw.standard_normal(shape).astype(np.float32)

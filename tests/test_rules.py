@@ -16,7 +16,7 @@ from golow.lower.operators.adaptive_average_pool import (
 )
 from golow.lower.operators.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from golow.lower.operators.binary import Binary
-from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.pad import Pad
@@ -211,6 +211,36 @@ def test_the_sum_of_two_gradients() -> None:
     assert record(graph, BatchNormBackward).second is None
 
 
+def test_a_gradient_of_the_pixels_that_a_shortcut_reads() -> None:
+    """It may be either of the two that are added; the layer's other results stay."""
+    given = IMAGE | C | {"outer": numbers(2, 3, 2, 2), "v": numbers(3, 3, 1, 1)}
+    layer = ConvolutionBackward(
+        gradient=ref("outer"), x=ref("x"), weight=ref("v"), stride=(2, 2), padding=(0, 0, 0, 0),
+        dilation=(1, 1), groups=1, wanted=(True, True, False),
+    )  # fmt: skip
+    norm = BatchNormBackward(
+        gradient=ref("x"), x=ref("x"), scale=None, mean=ref("mean"),
+        inverse_deviation=ref("variance"), epsilon=1e-5, wanted=(True, True, True, False),
+        second=ref("g"), result=ref("z"), activation=RELU,
+    )  # fmt: skip
+    swapped = msgspec.structs.replace(norm, gradient=ref("g"), second=ref("x"))
+    for inner in (norm, swapped):
+        written = Written(given, [one("g", layer), one("inner", inner)], "inner")
+        graph = written.after(normalization.STRIDED)
+        found = record(graph, BatchNormBackward)
+        assert (found.gradient, found.second, found.step) == (ref("x"), ref("g"), (2, 2))
+        assert record(graph, ConvolutionBackward).compact
+    alone = msgspec.structs.replace(norm, second=None, gradient=ref("g"))
+    padded = msgspec.structs.replace(layer, stride=(3, 3), padding=(1, 1, 1, 1))
+    for nodes, *returned in (
+        ([one("g", layer), one("inner", alone)], "inner"),
+        ([one("g", layer), one("inner", norm)], "inner", "g"),
+        ([one("g", padded), one("inner", norm)], "inner"),
+    ):
+        graph = Written(given, nodes, *returned).after(normalization.STRIDED)
+        assert not record(graph, ConvolutionBackward).compact
+
+
 def test_rows_that_are_added_to_a_gradient() -> None:
     given = {"g": numbers(2, 3, 4), "other": numbers(5, 4), "index": torch.tensor([[0, 4, 0]] * 2)}
     rows = TakeBackward(gradient=ref("g"), index=ref("index"), axis=0, size=5, skipped=4)
@@ -250,4 +280,5 @@ def test_every_declared_rule_has_a_test() -> None:
     assert set(declared) == {
         "PADDING", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING", "SPREAD_GRADIENT",
         "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU", "TIED",
+        "STRIDED",
     }  # fmt: skip

@@ -124,7 +124,7 @@ class BatchNormBackward(Operator, frozen=True, kw_only=True):
         second: Tensor | None,
         result: Tensor | None,
         activation: Activation | None,
-        step: tuple[int, int],
+        step: tuple[int, int] = (1, 1),
     ) -> tuple[Tensor, ...]:
         import torch
 

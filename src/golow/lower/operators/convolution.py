@@ -88,7 +88,7 @@ class ConvolutionBackward(Operator, frozen=True, kw_only=True):
         dilation: Pair,
         groups: int,
         wanted: tuple[bool, bool, bool],
-        compact: bool,
+        compact: bool = False,
     ) -> tuple[Tensor, ...]:
         import torch
 
