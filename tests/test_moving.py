@@ -81,6 +81,13 @@ def test_a_step_moves_what_it_reads_and_writes_but_no_scratch_memory() -> None:
     assert table_lines(plan)[-1].endswith("; 96 B moved for layout alone")
 
 
+def test_a_lookup_moves_no_more_of_its_table_than_it_writes() -> None:
+    index = Operand(3, (1,), "a", 8)
+    for reads in ((whole(0), index), (index, whole(0))):
+        plan = make_plan("one", [step("take", reads=reads)], BUFFERS, [1])
+        assert moved_bytes(plan, plan.steps[0]) == 8 + 32 + 32
+
+
 def test_a_place_counts_as_often_as_it_is_named() -> None:
     plan = make_plan("one", [step("sgd", places=("master", "master"))], BUFFERS, [1])
     assert moved_bytes(plan, plan.steps[0]) == 96 + 2 * 64

@@ -91,7 +91,7 @@ def test_a_linear_layer_in_three_ways(shape: tuple[int, ...], way: str) -> None:
     network = lower(Turned(), torch.randn(*shape), "infer")
     running = Running(network, lambda _: LAYOUTS[way])
     found = steps(running)
-    assert [step.operation for step in found] == ["linear", "linear", "binary", "linear"]
+    assert [step.operation for step in found] == ["linear", "linear", "fused", "linear"]
     assert_right(network, compute(network, lambda _: LAYOUTS[way]))
 
 

@@ -29,15 +29,20 @@ LAYOUT_ALONE = frozenset(
 another place or order."""
 
 
+LOOKUPS = frozenset({"gather", "index", "take"})
+"""Operations that read of their largest operand, a table, no more than they write."""
+
+
 def moved_bytes(plan: Plan, step: Step) -> int:
     """Bytes that the step must move: all that it reads and writes, each time once. Its scratch
     memory does not count: another implementation might need none."""
-    operands = (
-        operand.bytes
-        for operand in (*step.reads, *step.writes)
-        if not plan.buffers[operand.buffer].name.endswith(SCRATCH)
+    read, written = (
+        [o.bytes for o in operands if not plan.buffers[o.buffer].name.endswith(SCRATCH)]
+        for operands in (step.reads, step.writes)
     )
-    return sum(operands) + sum(_place_bytes(plan, place) for place in step.places)
+    if step.operation in LOOKUPS:
+        read = [*sorted(read)[:-1], min(max(read), sum(written))]
+    return sum(read) + sum(written) + sum(_place_bytes(plan, place) for place in step.places)
 
 
 def moves_only(step: Step) -> bool:
