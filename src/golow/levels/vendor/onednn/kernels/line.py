@@ -11,6 +11,8 @@ from golow.lower.graph import Activation
 # x fills half of the nearest cache, several rows are read side by side, and x once for all of them.
 # This is done in pieces: a chain of eight times as many sums would be three times as far off.
 CODE = """typedef float Floats __attribute__((vector_size(64), aligned(4)));
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Four __attribute__((vector_size(16)));
 static void body(void* const* pointers, const long* n, long begin, long end) {
 #ifdef __AVX512F__
   constexpr int ROWS = 8;
@@ -24,8 +26,13 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
 %s
   const auto at = [](const float* numbers) { return *reinterpret_cast<const Floats*>(numbers); };
   const auto keep = [&](long part, const float* row, const Floats& sum, long k) {
-    float total = 0;
-    for (int i = 0; i < 16; i++) total += sum[i];
+    Eight eights[2];
+    Four fours[2];
+    __builtin_memcpy(eights, &sum, sizeof(sum));
+    eights[0] += eights[1];
+    __builtin_memcpy(fours, eights, sizeof(fours));
+    fours[0] += fours[1];
+    float total = (fours[0][0] + fours[0][1]) + (fours[0][2] + fours[0][3]);
     for (; k < inner; k++) total += x[k] * row[k];
     y[part] = %s;
   };
@@ -50,6 +57,7 @@ static void body(void* const* pointers, const long* n, long begin, long end) {
     long k = 0;
     for (; k + 64 <= inner; k += 64)
       for (int i = 0; i < 4; i++) sums[i] += at(x + k + 16 * i) * at(row + k + 16 * i);
+    for (; k + 16 <= inner; k += 16) sums[0] += at(x + k) * at(row + k);
     keep(part, row, (sums[0] + sums[1]) + (sums[2] + sums[3]), k);
   }
 }"""
