@@ -92,7 +92,7 @@ class Running:
             for position, tensor in enumerate(tensors):
                 array = tensor.contiguous().numpy()
                 self._held.append(array)
-                self.execution.point_input(kind, str(position), array)
+                self.execution.pointing({(kind, str(position)): array})()
 
     def step(self) -> Tensors:
         """Run an iteration; every end of the graph, taken when it was made, because its memory

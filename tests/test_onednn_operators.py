@@ -438,7 +438,7 @@ def test_a_parameter_that_is_read_after_its_update(read_later: bool) -> None:
     execution.write(built.inputs[("parameter", "weight")], old)
     execution.write(built.inputs[("momentum", "weight")], momentum)
     execution.write(built.inputs[("learning_rate", "")], np.array([-0.5], np.float32))
-    execution.point_input("input", "0", gradient)
+    execution.pointing({("input", "0"): gradient})()
     execution.run()
     moved = 0.9 * momentum.astype(float) + gradient + 0.1 * old
     found = {key: execution.read(tensor) for key, (tensor, _) in built.outputs.items()}

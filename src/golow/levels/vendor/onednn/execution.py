@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from golow.levels.vendor.bundle_arrays import STATE
+from golow.levels.vendor.bundle_arrays import STATE, Batch
 from golow.levels.vendor.onednn.constants import DST, SCRATCHPAD, SRC
 from golow.levels.vendor.onednn.library import (
     Descriptor,
@@ -105,20 +105,34 @@ class Execution:
                 raise OneDnnError("dnnl_primitive_execute", status)
             watch(position)
 
-    def point_input(self, kind: str, target: str, array: np.ndarray) -> None:
-        """Read this input of the model from that array from now on."""
-        tensor = self.built.inputs.get((kind, target))
-        if tensor is None:  # the graph does not read it
-            return
-        if tensor.descriptor is None:
-            self.array(tensor)[...] = array
-            return
-        for memory, offset in self._of_input[tensor.buffer]:
-            memory.point_to(int(array.ctypes.data) + offset)
-        for pointers, position, offset in self._pointers_to_input[tensor.buffer]:
-            pointers[position] = int(array.ctypes.data) + offset
-        if tensor.buffer in self._inputs:  # a NumPy step reads it
-            self.array(tensor)[...] = array
+    def pointing(self, batch: Batch) -> Callable[[], None]:
+        """Return what lets iterations read these arrays from then on. They must stay where they
+        are; what asks for their addresses takes a microsecond for each, so it is done once."""
+        memories: list[tuple[Any, ctypes.c_void_p]] = []
+        pointers: list[tuple[Any, int, int]] = []
+        copies: list[tuple[np.ndarray, np.ndarray]] = []
+        for key, array in batch.items():
+            tensor, address = self.built.inputs.get(key), int(array.ctypes.data)
+            if tensor is None:  # the graph does not read it
+                continue
+            for memory, offset in self._of_input[tensor.buffer]:
+                memories.append((memory.handle, ctypes.c_void_p(address + offset)))
+            for places, position, offset in self._pointers_to_input[tensor.buffer]:
+                pointers.append((places, position, address + offset))
+            if tensor.buffer in self._inputs:  # a NumPy step reads it
+                copies.append((self.array(tensor), array))
+        point_memory = library().dnnl_memory_set_data_handle
+
+        def point() -> None:
+            for handle, data in memories:
+                if status := point_memory(handle, data):
+                    raise OneDnnError("dnnl_memory_set_data_handle", status)
+            for places, position, there in pointers:
+                places[position] = there
+            for place, array in copies:
+                place[...] = array
+
+        return point
 
     # ------------------------------------------------------------ tensors in and out
 
@@ -180,7 +194,7 @@ class Execution:
     def _address(self, tensor: Tensor) -> int:
         buffer = self.plan.buffers[tensor.buffer]
         if buffer.place == "input":
-            return 0  # `point_input` sets it before the first iteration
+            return 0  # `pointing` sets it before the first iteration
         return self._regions[buffer.place].address + buffer.offset + tensor.offset
 
     def _input_region(self, index: int) -> Region:
@@ -210,11 +224,7 @@ class Execution:
         pointers = (ctypes.c_void_p * len(call.arguments))()
         for position, tensor in enumerate(call.arguments):
             pointers[position] = self._address(tensor)
-            if self.plan.buffers[tensor.buffer].place != "input":
-                continue
-            if tensor.descriptor is None:  # `point_input` copies it here
-                pointers[position] = self._input_region(tensor.buffer).address
-            else:
+            if self.plan.buffers[tensor.buffer].place == "input":
                 pointer = (pointers, position, tensor.offset)
                 self._pointers_to_input[tensor.buffer].append(pointer)
         numbers = (ctypes.c_long * len(call.kernel.numbers))(*call.kernel.numbers)

@@ -321,10 +321,6 @@ class Memory(Owned):
         arguments = (descriptor.handle, engine.handle, c_void_p(address))
         call("dnnl_memory_create", byref(self.handle), *arguments)
 
-    def point_to(self, address: int) -> None:
-        """Use the bytes at another address from now on."""
-        call("dnnl_memory_set_data_handle", self.handle, c_void_p(address))
-
 
 def array(items: Sequence[Descriptor]) -> Any:
     """An array of descriptors, as concat and sum take them."""

@@ -64,7 +64,7 @@ class OneDnn(PlanProgram):
             layouts = tuning.choose(graph, self._load_plan)
             write_sealed(self._folder / LAYOUTS, msgspec.json.encode(layouts))
         built = time.perf_counter()
-        self.execution = self._load_plan(layouts)
+        self._run_by(self._load_plan(layouts))
         for last, graph in parts[1:]:
             self.tail, self.tail_rows = self._build(last, graph, layouts), last.workload.batch
         self.reset()
@@ -90,18 +90,18 @@ class OneDnn(PlanProgram):
 
     def run_batch(self, index: int) -> None:
         """Run one iteration on the bundle's batch with that index."""
-        _point(self.execution, self._batches[index])
+        self._pointing[index]()
         self.execution.run()
 
     @contextmanager
     def bare_call(self) -> Iterator[Callable[[], object]]:
         """The plan's steps on the first batch."""
-        _point(self.execution, self._batches[0])
+        self._pointing[0]()
         yield self.execution.run
 
     def run_timed(self, index: int) -> list[tuple[Step, int]]:
         """Run the same step by step; return each step with its nanoseconds."""
-        _point(self.execution, self._batches[index])
+        self._pointing[index]()
         steps = self.built.plan.steps
         return [(steps[position], spent) for position, spent in self.execution.run_timed()]
 
@@ -118,7 +118,7 @@ class OneDnn(PlanProgram):
             for key in at_step.get(position, ()):
                 found[key] = self.result(key)
 
-        _point(self.execution, self._batches[index])
+        self._pointing[index]()
         self.execution.run_watched(capture)
         capture(-1)
         state = (key for key in wanted if key[0] in STATE)
@@ -130,7 +130,7 @@ class OneDnn(PlanProgram):
         pictures = normalised(padded(augmented(fed), rows), feed.scale, feed.shift)
         # Kept alive: the plan uses this memory and does not own it.
         self._fed: Batch = {("input", "0"): _align(pictures), ("target", "0"): fed.labels}
-        _point(execution, self._fed)
+        execution.pointing(self._fed)()
         execution.run()
 
     def marked(self, marks: Marks) -> AbstractContextManager[Callable[[float], None]]:
@@ -161,8 +161,12 @@ class OneDnn(PlanProgram):
     def derive(self, read: Read) -> None:
         """Load the plan again, which computes what depends on weights alone."""
         built = self.built
-        del self.execution  # frees its memory before the new one is allocated
-        self.execution = Execution(built, self.engine, read, self.workshop)
+        del self.execution, self._pointing  # frees its memory before the new one is allocated
+        self._run_by(Execution(built, self.engine, read, self.workshop))
+
+    def _run_by(self, execution: Execution) -> None:
+        self.execution = execution
+        self._pointing = [execution.pointing(batch) for batch in self._batches]
 
     def _load_plan(self, layouts: tuning.Layouts) -> Execution:
         """Return the plan in these layouts, with the weights, reading the first batch."""
@@ -171,7 +175,7 @@ class OneDnn(PlanProgram):
             with bundle_arrays.weights(self.bundle) as read:
                 self.fill(execution, read)
             self.set_learning_rate(execution, self.workload.optimizer.learning_rate)
-        _point(execution, self._batches[0])
+        execution.pointing(self._batches[0])()
         return execution
 
     def _build(self, bundle: Bundle, graph: Graph, layouts: tuning.Layouts) -> Execution:
@@ -205,11 +209,6 @@ def _inputs(batch: Batch) -> list[np.ndarray]:
     """The batch's inputs, by position."""
     names = sorted((name for kind, name in batch if kind == "input"), key=int)
     return [batch["input", name] for name in names]
-
-
-def _point(execution: Execution, batch: Batch) -> None:
-    for (kind, target), array in batch.items():
-        execution.point_input(kind, target, array)
 
 
 def _align(array: np.ndarray) -> np.ndarray:
