@@ -1,21 +1,21 @@
 // Convolution of images with few channels on tensor cores, and the gradient of its weights: a
 // network's first layer. Its images are read where all batches lie, in PyTorch's order; weights
-// are KRSC, results NHWC. With stride (SY, SX):
+// are KRSC, results NHWC. With stride (SY, SX) and x' = x[n, c, p SY + r - top, q SX + s - left]:
 //
-//   y[n, p, q, k] = clip(bias[k] + sum over r, s, c of x[n, c, p SY + r - top, q SX + s - left] * w[k, r, s, c])
-//   dw[k, r, s, c] = sum over n, p, q of dy[n, p, q, k] * x[n, c, p SY + r - top, q SX + s - left]
+//   y[n, p, q, k] = clip(bias[k] + sum over r, s, c of x' * w[k, r, s, c])
+//   dw[k, r, s, c] = sum over n, p, q of dy[n, p, q, k] * x'
 //
 // Tiles: a block takes ROWS x 16 pixels of the result at a time, and loads what they read of the
 // image into registers while it computes the tile before. In shared memory the channels of a pixel
 // lie side by side, with zeros up to WIDTH of them, so that the windows of adjacent pixels begin at
-// multiples of 16 bytes. So a row of a window is one row of a matrix that nobody writes:
-// the pixels of adjacent windows overlap in it.
+// multiples of 16 bytes. So a row of a window is one row of a matrix that nobody writes: the pixels
+// of adjacent windows overlap in it.
 // Depth: the products take s and c together, DEPTH numbers for each row of the window, the last of
 // them beyond the window: there the weights are zero, and gradients are dropped. (An infinite pixel
 // there makes NaN.)
 // Blocks keep the filters in shared memory and go on to further tiles.
-// Gradient: each block adds over its tiles, whose gradients of y it copies (cp.async), halves one tile
-// ahead; a second kernel adds the blocks' sums.
+// Gradient: each block adds over its tiles, whose gradients of y it copies (cp.async), halves one
+// tile ahead; a second kernel adds the blocks' sums.
 // The code before this file may define ACTIVATED, a function of the clipped result.
 
 #ifndef ACTIVATED
@@ -128,7 +128,7 @@ __device__ inline void put_filters(Piece* weights, const Piece* copied) {
   }
 }
 
-// ABREAST warps side by side have 32 filters each, DEEP one below the other EACH rows of pixels each.
+// ABREAST warps side by side have 32 filters each, DEEP one below the other EACH rows of pixels.
 template <typename In, typename T, int CHANNELS, int R, int S, int SY, int SX, int ABREAST,
           int DEEP, int EACH>
 __global__ void __launch_bounds__(32 * ABREAST* DEEP, 512 / (32 * ABREAST * DEEP))
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(32 * ABREAST* DEEP, 512 / (32 * ABREAST * DEEP
                     ((at.out_width + COLUMNS - 1) / COLUMNS);
   const int own = warp / ABREAST * EACH;  // first row of the warp in the tile
   // What this lane reads first: of the filters, and of the pixels.
-  const Piece* const my_filters =
-      weights + (warp % ABREAST * 32 + lane % 8 + lane / 16 * 8) * (LENGTH / Of::PIECE) + lane / 8 % 2;
+  const int my_row = warp % ABREAST * 32 + lane % 8 + lane / 16 * 8;
+  const Piece* const my_filters = weights + my_row * (LENGTH / Of::PIECE) + lane / 8 % 2;
   const T* const my_line = tile_of_x + own * SY * Of::LINE + lane % 16 * SX * Of::WIDTH +
                            lane / 16 * Of::PIECE;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(32 * ABREAST* DEEP, 512 / (32 * ABREAST * DEEP
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
           unsigned a[4];
-          load_matrices(a, reinterpret_cast<const Piece*>(line + i * SY * Of::LINE + step * Of::STEP));
+          const T* from = line + i * SY * Of::LINE + step * Of::STEP;
+          load_matrices(a, reinterpret_cast<const Piece*>(from));
 #pragma unroll
           for (int j = 0; j < 4; ++j)
             multiply_add<T>(sums[i][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
@@ -217,20 +218,24 @@ __global__ void __launch_bounds__(32 * ABREAST* DEEP, 512 / (32 * ABREAST * DEEP
 constexpr int GAP = 8;
 
 // The operand of 16 filters and 16 halves' or 8 floats' pixels, from row `pixel` on.
-template <typename T> __device__ inline void load_gradients(unsigned (&a)[4], const T* rows, int length) {
+template <typename T>
+__device__ inline void load_gradients(unsigned (&a)[4], const T* rows, int length) {
   const int lane = threadIdx.x % 32;
   if constexpr (sizeof(T) == 2) {
     const T* row = rows + (lane % 8 + lane / 16 * 8) * length + lane / 8 % 2 * 8;
     load_columns(a, reinterpret_cast<const Piece*>(row));
   } else {
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      a[k] = rounded<T>(__float_as_uint(rows[(lane % 4 + k / 2 * 4) * length + lane / 4 + k % 2 * 8]));
+    for (int k = 0; k < 4; ++k) {
+      const T* row = rows + (lane % 4 + k / 2 * 4) * length;
+      a[k] = rounded<T>(__float_as_uint(row[lane / 4 + k % 2 * 8]));
+    }
   }
 }
 
 // The operand of the same pixels and of STEP numbers of their windows; `line` is the first pixel's.
-template <typename T, int STRIDE> __device__ inline void load_windows(unsigned (&b)[4], const T* line) {
+template <typename T, int STRIDE>
+__device__ inline void load_windows(unsigned (&b)[4], const T* line) {
   const int lane = threadIdx.x % 32;
   if constexpr (sizeof(T) == 2) {
     load_columns(b, reinterpret_cast<const Piece*>(line + lane % 16 * STRIDE) + lane / 16);
@@ -246,12 +251,13 @@ template <typename T, int STRIDE> __device__ inline void load_windows(unsigned (
 template <typename In, typename T, int CHANNELS, int R, int S, int SY, int SX, int ABREAST,
           int ROWS>
 __global__ void __launch_bounds__(256, 2)
-    first_weight(const In* batches, const int* position, const T* dy, T*, float* parts, size_t batch,
-                 SIZE_ARGUMENTS) {
+    first_weight(const In* batches, const int* position, const T* dy, T*, float* parts,
+                 size_t batch, SIZE_ARGUMENTS) {
   constexpr int THREADS = 256, FILTERS = 32 * ABREAST, LENGTH = FILTERS + GAP;
   using Of = Tile<T, CHANNELS, R, S, SY, SX, ROWS, THREADS>;
   constexpr int SHARING = 8 / ABREAST, UNITS = (R * Of::STEPS + SHARING - 1) / SHARING;
-  constexpr int PIECES = FILTERS / Of::PIECE, ACROSS = sizeof(T) == 2 ? 2 : 1;  // products of a unit
+  constexpr int PIECES = FILTERS / Of::PIECE;
+  constexpr int ACROSS = sizeof(T) == 2 ? 2 : 1;  // products of a unit
   constexpr int GRADIENTS = ROWS * COLUMNS * LENGTH / Of::PIECE;
   constexpr bool AHEAD = sizeof(T) == 2;  // of floats, two tiles leave too few rows for each
   __shared__ Piece gradients[(1 + AHEAD) * GRADIENTS], pixels[Of::ELEMENTS / Of::PIECE];
