@@ -36,7 +36,7 @@ CPP_FAULTS = {"libtorch-skipped-update": SKIP_UPDATE, "libtorch-stale-input": ST
 def onednn_program(fault: str, cache: Path) -> Any:
     """The level's program with a plan that is run otherwise while it is timed."""
     from golow.levels.vendor.onednn import prepare
-    from golow.levels.vendor.onednn.program import OneDnn, _point
+    from golow.levels.vendor.onednn.program import OneDnn
 
     class Planted(OneDnn):
         def __init__(self) -> None:
@@ -57,7 +57,7 @@ def onednn_program(fault: str, cache: Path) -> Any:
                 steps = (self.built.plan.steps[i] for i in self.execution._main)
                 kept = [c for c, s in zip(calls, steps, strict=True) if s.phase != "update"]
             self.execution._joined = kept
-            _point(self.execution, self._batches[0 if fault == "stale-input" else index])
+            self._pointing[0 if fault == "stale-input" else index]()
             self.execution.run()
             self.execution._joined = joined
 
