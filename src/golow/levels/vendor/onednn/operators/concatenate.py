@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from golow.levels.vendor.implementation import Implementation, Question
-from golow.levels.vendor.onednn.arrays import of_arrays, result
+from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
-from golow.levels.vendor.onednn.constants import DST, MULTIPLE_SRC
-from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD
+from golow.levels.vendor.onednn.constants import CHANNELS_LAST, DST, MULTIPLE_SRC
 from golow.levels.vendor.onednn.kernels.copies import parts_joined
 from golow.levels.vendor.onednn.library import Descriptor, array, channel_block
 from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.lower.operators.concatenate import Concatenate
 
+# Elements that one thread copies sooner than two would with the library: 20 us for 31 to 128 KiB.
+MOST_OF_ONE_THREAD = 131_072
+
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
     """In blocks of channels if whole blocks are joined, otherwise in the layout that the library
-    prefers; few elements by a generated kernel where the library has only its reference code."""
+    prefers; by a generated kernel where the library has only its simplest code."""
     output = build.output()
     if output.dtype != "float32":
         _of_integers(build, arguments)
@@ -34,9 +37,13 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     primitive = Primitive(
         build.engine, "concat", target, len(layouts), arguments.axis, array(layouts)
     )
-    few = math.prod(output.shape) < WORTH_A_THREAD and all(layout.is_plain for layout in layouts)
-    if build.generates and few and primitive.implementation.startswith("simple"):
-        _by_kernel(build, arguments)
+    rows = _rows(sources, output.shape, arguments.axis)
+    simple = build.generates and primitive.implementation.startswith("simple")
+    if simple and rows is not None and rows.are_shared_or_few:
+        made = build.new(output.name, output.shape, rows.layout)
+        if sum(rows.widths):
+            build.kernel(parts_joined("float32", rows.number, rows.widths), sources, [made])
+        build.define(0, made)
         return
     result = build.new(output.name, output.shape, primitive.descriptor(DST))
     reads = {MULTIPLE_SRC + index: source for index, source in enumerate(sources)}
@@ -44,14 +51,35 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     build.define(0, result)
 
 
-def _by_kernel(build: Builder, arguments: Concatenate) -> None:
-    parts = [build.plain(part) for part in arguments.parts]
-    made, axis = result(build), arguments.axis
-    if math.prod(made.shape):
-        widths = [math.prod(part.shape[axis:]) for part in parts]
-        kernel = parts_joined(made.dtype, math.prod(made.shape[:axis]), widths)
-        build.kernel(kernel, parts, [made])
-    build.define(0, made)
+class Rows(NamedTuple):
+    """Parts as rows that are joined: how many, how long each is in every part, and the layout of
+    the result."""
+
+    number: int
+    widths: list[int]
+    layout: Descriptor
+
+    @property
+    def are_shared_or_few(self) -> bool:
+        """Whether threads share them, or one copies them soon enough."""
+        return self.number > 1 or sum(self.widths) < MOST_OF_ONE_THREAD
+
+
+def _rows(sources: Sequence[Tensor], shape: tuple[int, ...], axis: int) -> Rows | None:
+    """The parts as rows, if all lie alike: row-major, with channels last or in blocks of them."""
+    layouts, shapes = [source.layout for source in sources], [source.shape for source in sources]
+    if all(layout.is_plain for layout in layouts):
+        widths = [math.prod(part[axis:]) for part in shapes]
+        return Rows(math.prod(shape[:axis]), widths, Descriptor.plain(shape))
+    if len(shape) != 4 or axis != 1:
+        return None
+    if all(layout.blocks for layout in layouts):
+        widths = [math.prod(part[1:]) for part in shapes]
+        return Rows(shape[0], widths, Descriptor.tagged(shape, channel_block().tag))
+    if all(layout == Descriptor.tagged(layout.shape, CHANNELS_LAST) for layout in layouts):
+        layout = Descriptor.tagged(shape, CHANNELS_LAST)
+        return Rows(math.prod(shape) // shape[1], [part[1] for part in shapes], layout)
+    return None
 
 
 def _alike(build: Builder, arguments: Concatenate) -> list[Tensor]:
