@@ -83,6 +83,28 @@ class Turned(nn.Module):
         return nn.functional.linear(y, self.last.T)
 
 
+class Joined(nn.Module):
+    """Two images of whole blocks of channels, joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, 16, 3), nn.Conv2d(3, 32, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.one(x), self.other(x)], 1)
+
+
+@pytest.mark.parametrize("way", LAYOUTS)
+@pytest.mark.parametrize("images", [1, 3])
+def test_images_that_lie_alike_are_joined_by_a_kernel(images: int, way: str) -> None:
+    torch.manual_seed(0)
+    network = lower(Joined(), torch.randn(images, 3, 9, 8), "infer")
+    running = Running(network, lambda _: LAYOUTS[way])
+    (joined,) = (step for step in steps(running) if step.operation == "concatenate")
+    assert joined.implementation == "generated"
+    assert_right(network, compute(network, lambda _: LAYOUTS[way]))
+
+
 @pytest.mark.parametrize("way", LAYOUTS)
 @pytest.mark.parametrize("shape", [(3, 5, 24), (1, 5, 24), (5, 1, 24)])
 def test_a_linear_layer_in_three_ways(shape: tuple[int, ...], way: str) -> None:

@@ -38,7 +38,7 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
         build.engine, "concat", target, len(layouts), arguments.axis, array(layouts)
     )
     rows = _rows(sources, output.shape, arguments.axis)
-    simple = build.generates and primitive.implementation.startswith("simple")
+    simple = build.generates and primitive.implementation.startswith(("simple", "ref"))
     if simple and rows is not None and rows.are_shared_or_few:
         made = build.new(output.name, output.shape, rows.layout)
         if sum(rows.widths):
