@@ -123,7 +123,7 @@ def test_a_drawn_network_is_right(
 def test_a_network_in_another_precision(on: OnGpu, mode: Mode, precision: Precision) -> None:
     """As near to float64 as a few roundings of every value let it be; after an update, elements
     change sides in relu and pooling. (With exact sums of operands rounded to tf32, the second
-    step's momentum was 15 to 105 roundings off.)"""
+    step's momentum was 15 to 105 roundings off; halves stayed within 60 on a card.)"""
     network = residual_network(mode)
     wanted, _, _ = network.references
     found = compute(network, on, precision)
@@ -134,7 +134,8 @@ def test_a_network_in_another_precision(on: OnGpu, mode: Mode, precision: Precis
             continue
         distance = float(np.linalg.norm(found[name] - right))
         size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
-        roundings = 60 if name.startswith("0/") else 180
+        later = precision in ("default", "tf32") and not name.startswith("0/")
+        roundings = 120 if later else 60
         assert distance <= roundings * ROUNDING[precision] * size, name
 
 

@@ -64,16 +64,17 @@ def is_faster(engines: Engines, problem: Problem, operation: Convolution) -> boo
     are large."""
     if not engines.times:
         return math.prod(operation.kernel) >= LARGE
-    return _ns(engines, problem, operation) < engines.time_of(operation)
+    return _patches_ns(engines, problem, operation) < engines.time_of(operation)
 
 
 def fastest_ns(engines: Engines, operation: Convolution) -> float:
     """What the convolution takes as timed, as such or as a product of patches."""
     time, problem = engines.time_of(operation), as_patches(operation)
-    return time if problem is None else min(time, _ns(engines, problem, operation))
+    return time if problem is None else min(time, _patches_ns(engines, problem, operation))
 
 
-def _ns(engines: Engines, problem: Problem, operation: Convolution) -> float:
+def _patches_ns(engines: Engines, problem: Problem, operation: Convolution) -> float:
+    """What the product takes, with the copy of the patches before it."""
     return engines.time_of(problem) + copy_ns(engines, 2 * operation.operand_bytes[0])
 
 

@@ -8,8 +8,8 @@
 // Tiles: a block takes ROWS x 16 pixels of the result at a time, and loads what they read of the
 // image into registers while it computes the tile before. In shared memory the channels of a pixel
 // lie side by side, with zeros up to WIDTH of them, so that the windows of adjacent pixels begin at
-// multiples of 16 bytes. So a row of a window is one row of a matrix that nobody writes: the pixels
-// of adjacent windows overlap in it.
+// multiples of 16 bytes. The products read overlapping windows from there, so the matrix of patches
+// is never built (an implicit matrix product).
 // Depth: the products take s and c together, DEPTH numbers for each row of the window, the last of
 // them beyond the window: there the weights are zero, and gradients are dropped. (An infinite pixel
 // there makes NaN.)

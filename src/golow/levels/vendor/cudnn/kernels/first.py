@@ -196,7 +196,7 @@ def _gradient_rows(dtype: str, convolution: Convolution) -> int:
     """Rows of a tile; 0 if none fits into shared memory, or the sums do not fit into registers."""
     abreast = _gradient_warps(convolution)
     units = ceiling(convolution.kernel[0] * _Tile(dtype, convolution, 1).steps, 8 // abreast)
-    if units * ITEM_BYTES["float32"] > MOST_UNITS * 2 * ITEM_BYTES[dtype]:
+    if units > (2 * MOST_UNITS if dtype == "float32" else MOST_UNITS):  # half as many sums in each
         return 0
     for rows in (8, 4, 2):
         gradients = rows * COLUMNS * (32 * abreast + 8) * ITEM_BYTES[dtype]
