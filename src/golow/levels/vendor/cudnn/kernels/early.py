@@ -20,8 +20,8 @@ DEFINED = """#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 @cache
 def waiting(source: str) -> str:
-    """Return the source with a wait as the first statement of each of its kernels. Without it, a
-    kernel that begins early reads what the one before has not written, so that none may forget."""
+    """Return the source with a wait as the first statement of each of its kernels. It is added here
+    because a kernel that forgot it would read what the one before has not written yet."""
     before, *kernels = source.split("__global__")
     parts = [DEFINED, before]
     for kernel in kernels:
