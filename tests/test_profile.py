@@ -47,7 +47,9 @@ def test_every_level_is_checked_timed_and_profiled(profiled: ProfileResult) -> N
     shapes = {item.shapes for item in eager.operators if item.name == "aten::conv2d"}
     assert len(shapes) == 2  # one a layer
     assert all(shape.startswith("[[4, ") for shape in shapes)
-    sites = [Path(site).name for i in eager.operators if i.name == "aten::conv2d" for site in i.sites]
+    sites = [
+        Path(site).name for i in eager.operators if i.name == "aten::conv2d" for site in i.sites
+    ]
     assert len(sites) == 2
     assert all(site.startswith("lenet.py:") for site in sites)
     assert any(item.self_host_memory > 0 for item in eager.operators)
