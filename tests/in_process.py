@@ -20,8 +20,6 @@ import optimizers
 from golow.levels.torch.in_double import InDouble
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, Pass, apply
-from golow.lower.recurrences import unfold_recurrences
-from golow.lower.vendor import vendor_passes
 from golow.record import Mode, Optimizer
 from golow.workload.captured import capture
 from golow.workload.prepare import Prepared, prepare
@@ -67,11 +65,10 @@ def lower(
     mode: Mode,
     optimizer: Optimizer = OPTIMIZER,
     loss: str = "cross_entropy",
-    further: tuple[Pass, ...] = (),
-    recurrences: Pass = unfold_recurrences,
+    *,
+    passes: tuple[Pass, ...],
 ) -> Network:
-    """Prepare, capture and lower, as `golow.compare` does. further, recurrences: passes of one
-    level alone."""
+    """Prepare, capture and lower by a level's passes, as `golow.compare` does."""
     prepared = prepare(
         Request(
             module, inputs, mode=mode, optimizer=optimizer, loss=loss if mode == "train" else None
@@ -79,7 +76,6 @@ def lower(
     )
     captured = capture(prepared)
     clean = apply(captured.graph, CLEAN_UP)
-    passes = vendor_passes(mode, optimizer, further, recurrences)
     return Network(prepared, apply(clean, passes), captured.constants)
 
 

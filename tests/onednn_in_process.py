@@ -12,7 +12,7 @@ import in_process
 from golow.cache import open_cache
 from golow.levels.compiler import find_compiler
 from golow.levels.vendor.bundle_arrays import STATE
-from golow.levels.vendor.onednn import own_passes
+from golow.levels.vendor.onednn import passes_with
 from golow.levels.vendor.onednn.constants import ANY, CHANNELS_LAST
 from golow.levels.vendor.onednn.execution import Execution
 from golow.levels.vendor.onednn.library import Engine, channel_block
@@ -39,8 +39,8 @@ def lower(
     recurrences: Pass = keep_faster_recurrences,
 ) -> Network:
     """A workload as the level lowers it. recurrences: the pass for recurrent layers."""
-    further = own_passes(mode)
-    return in_process.lower(module, inputs, mode, optimizer, loss, further, recurrences)
+    passes = passes_with(mode, optimizer, recurrences)
+    return in_process.lower(module, inputs, mode, optimizer, loss, passes=passes)
 
 
 @cache

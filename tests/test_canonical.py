@@ -3,7 +3,6 @@ vocabulary is left alone, and a layer is the same operator in both modes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from aten_calls import CALLS
 from golow.lower.canonical import canonicalise
@@ -24,6 +23,7 @@ from golow.lower.passes import CLEAN_UP
 from golow.lower.vendor import CANONICAL
 from golow.lower.verify import interpret, operation, verify
 from lowering import Case, count, ops, records
+from many_networks import Function
 from one_call import Call, Transposed, arranged, tensor
 
 # ---------------------------------------------------------------- every spelling
@@ -190,17 +190,6 @@ def test_one_call_that_stays_keeps_its_neighbours_from_nothing() -> None:
 
 
 # ---------------------------------------------------------------- one layer, one operator
-
-
-class Function(nn.Module):
-    """A function as a layer."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 LAYERS: list[nn.Module] = [

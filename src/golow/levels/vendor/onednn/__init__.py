@@ -19,13 +19,15 @@ from golow.levels.level import IDLE_NUMPY, Launch, Level
 from golow.levels.probe import Probe
 from golow.lower.graph import Graph, encode_graph
 from golow.lower.plan import Plan
-from golow.record import Mode, Unsupported, Workload
+from golow.record import Mode, Optimizer, Unsupported, Workload
 from golow.workload.bundle import Bundle
 
 if TYPE_CHECKING:
     from golow.levels.vendor.onednn.steps import Built
+    from golow.lower.attention import Kernels
 
 PACKAGE = "onednn-cpu-gomp"
+FEWEST_ROWS = 8
 GRAPH, LAYOUTS, BUILT = "graph.json", "layouts.json", "built.json"  # in the cache folder
 
 
@@ -69,10 +71,19 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the level's
     own."""
     from golow.levels.vendor.onednn.recurrences import keep_faster_recurrences
+
+    return passes_with(workload.mode, workload.optimizer, keep_faster_recurrences)
+
+
+def passes_with(
+    mode: Mode, optimizer: Optimizer, recurrences: Callable[[Graph], Graph]
+) -> tuple[Callable[[Graph], Graph], ...]:
+    """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
+    from golow.lower.attention import keep_attention
     from golow.lower.vendor import vendor_passes
 
-    further = own_passes(workload.mode)
-    return vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences)
+    common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
+    return (keep_attention(attention_kernels()), *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
@@ -82,10 +93,27 @@ def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.pooling import pool_images
     from golow.lower.products import scale_products
     from golow.lower.row_order import order_rows_first
+    from golow.lower.written_attention import name_attention
 
     if mode == "train":
         return (fuse_batch_norm_relu,)
-    return fuse_inference_relu, scale_products, pool_images, order_rows_first, fuse_residual
+    return (
+        fuse_inference_relu,
+        scale_products,
+        name_attention(attention_kernels()),
+        pool_images,
+        order_rows_first,
+        fuse_residual,
+    )
+
+
+def attention_kernels() -> Kernels:
+    """Return which attention golow's kernel computes sooner than products around a softmax: not
+    that of a few rows, of which it computes 16 in any case."""
+    from golow.levels.vendor.onednn.kernels.attention import WIDEST
+    from golow.lower.attention import Kernels
+
+    return Kernels(width=WIDEST, rows=FEWEST_ROWS)
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

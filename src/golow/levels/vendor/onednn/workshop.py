@@ -1,7 +1,8 @@
 """Compiles the kernels of a plan, into golow's cache by their content, and loads them.
 
-All kernels of a plan are one library. Its threads are those of oneDNN: kernels get the functions of
-the OpenMP library that oneDNN has loaded, so that no second pool exists, whatever the compiler.
+The kernels of a plan are one library, and a long one, which no plan changes, is one by itself.
+Their threads are those of oneDNN: kernels get the functions of the OpenMP library that oneDNN has
+loaded, so that no second pool exists, whatever the compiler.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ NO_KERNELS = (
     "without a C++ compiler, functions of elements, softmax and copies run in NumPy, on one "
     "thread, and each call costs about a microsecond more"
 )
+LONG = 6000  # characters: takes a second or two to compile, once for all plans
 LIMIT = 300.0  # seconds that a compiler may take
 
 Function = Callable[..., None]
@@ -54,11 +56,18 @@ class Workshop:
         """Return each code as a function: (pointers, numbers, pool). Raises `GolowError` if the
         compiler fails."""
         different = sorted(set(codes))
-        if not different:
-            return {}
-        loaded = ctypes.CDLL(str(self._built(source_of(different)) / LIBRARY))
+        long = [code for code in different if len(code) > LONG]
+        short = [code for code in different if len(code) <= LONG]
         found: dict[str, Function] = {}
-        for index, code in enumerate(different):
+        for together in (short, *([code] for code in long)):
+            if together:
+                found |= self._loaded(together)
+        return found
+
+    def _loaded(self, codes: Sequence[str]) -> dict[str, Function]:
+        loaded = ctypes.CDLL(str(self._built(source_of(codes)) / LIBRARY))
+        found: dict[str, Function] = {}
+        for index, code in enumerate(codes):
             function = getattr(loaded, f"kernel_{index}")
             function.restype = None
             function.argtypes = (POINTER(c_void_p), POINTER(c_long), POINTER(Pool))

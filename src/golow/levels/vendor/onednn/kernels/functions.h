@@ -41,31 +41,38 @@ INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 INLINE float power_of_two(int n) { return __int_as_float((int)((unsigned)(n + 127) << 23)); }
 
 // Cody and Waite's reduction to |r| <= log(2) / 2, where seven terms of the series leave 6e-9 (J.-M.
-// Muller, Elementary Functions, chapters 3 and 11). 2^n is multiplied in two steps, because it may be
-// no normal number when the result is one, or still a denormal. At most 1.1 units in the last place off.
-// What is below ``lowest`` is zero, and does not go that way: a product that underflows costs a hundred
-// others.
-INLINE float exp_above(float lowest, float x) {
-  const bool nothing = x < lowest;
-  const float bounded = nothing ? 0.0f : x > 89.0f ? 89.0f : x;
-  const float whole = rintf(bounded * 1.44269504088896341f);
-  const float rest = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
+// Muller, Elementary Functions, chapters 3 and 11). At most 1.1 units in the last place off.
+INLINE float exp_of_rest(float x, float whole) {
+  const float rest = (x - whole * 0.693359375f) - whole * -2.12194440e-4f;
   float sum = 1.98412698e-4f;
   sum = sum * rest + 1.38888889e-3f;
   sum = sum * rest + 8.33333333e-3f;
   sum = sum * rest + 4.16666667e-2f;
   sum = sum * rest + 1.66666667e-1f;
   sum = sum * rest + 0.5f;
-  sum = sum * (rest * rest) + rest + 1.0f;
+  return sum * (rest * rest) + rest + 1.0f;
+}
+constexpr float LOG2_E = 1.44269504088896341f;
+// 2^n is multiplied in two steps, because it may be no normal number when the result is one, or still a
+// denormal. What vanishes does not go that way: a product that underflows costs a hundred others.
+INLINE float vector_exp(float x) {
+  const bool nothing = x < -104.0f;
+  const float bounded = nothing ? 0.0f : x > 89.0f ? 89.0f : x;
+  const float whole = rintf(bounded * LOG2_E);
   const int n = (int)(x != x ? 0.0f : whole);
   const int half = n >> 1;
-  const float result = sum * power_of_two(half) * power_of_two(n - half);
+  const float result = exp_of_rest(bounded, whole) * power_of_two(half) * power_of_two(n - half);
   return nothing ? 0.0f : result;
 }
-INLINE float vector_exp(float x) { return exp_above(-104.0f, x); }
-// Of softmax, whose largest term is 1: a term below the smallest normal number is zero. PyTorch keeps
-// such terms, but products that read them, from masks of -100, take five times as long.
-INLINE float exp_of_term(float x) { return exp_above(-87.3365f, x); }
+// Of softmax, whose largest term is 1: x is not above 0, and a term below the smallest normal number is
+// zero. PyTorch keeps such terms, but products that read them, from masks of -100, take five times as long.
+INLINE float exp_of_term(float x) {
+  const bool nothing = x < -87.3365f;
+  const float bounded = nothing ? 0.0f : x;
+  const float whole = rintf(bounded * LOG2_E);
+  const float result = exp_of_rest(bounded, whole) * power_of_two((int)(x != x ? 0.0f : whole));
+  return nothing ? 0.0f : result;
+}
 
 // Cephes' tanhf (https://www.netlib.org/cephes/): a polynomial near zero, elsewhere by exp. At most 1.4
 // units in the last place off.

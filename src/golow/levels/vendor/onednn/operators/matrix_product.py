@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from golow.levels.vendor.folding import Part
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, SRC, WEIGHTS
 from golow.levels.vendor.onednn.library import Descriptor
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
+from golow.levels.vendor.onednn.reader import made_for_reader
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.onednn.views import Folded, strided
 from golow.levels.vendor.refusing import refuse_integers
@@ -32,7 +32,7 @@ def product(build: Builder, arguments: MatrixProduct) -> None:
     lying = _as_they_lie(build, arguments) if build.graph.mode == "infer" else None
     a, b, batch = lying or _apart(build, arguments)
     rows, columns = build.output().shape[-2:]
-    view = _result(build, (*batch, rows, columns))
+    view = made_for_reader(build, (*batch, rows, columns))
     target = strided(view)
     if target is None:
         raise LookupError(f"{build.node.name} writes an axis of several strides")
@@ -106,28 +106,6 @@ def _is_as_fast(build: Builder, a: Descriptor, b: Descriptor) -> bool:
     plain = (Descriptor.plain(a.shape), Descriptor.plain(b.shape))
     made = [_primitive(build, *given, target, 1.0).implementation for given in ((a, b), plain)]
     return made[0] == made[1]
-
-
-def _result(build: Builder, shape: tuple[int, ...]) -> Folded:
-    """Memory for the result, in the order in which its reader sees it if that is the order of
-    whole axes and the columns stay together; otherwise row-major."""
-    made = build.new(build.output().name, shape, Descriptor.plain(shape))
-    steps = Descriptor.plain(shape).strides
-    parts = [Part(size, step) for size, step in zip(shape, steps, strict=True)]
-    wide = [part for part in parts if part.size > 1]
-    rows_major = Folded(made, tuple((part,) if part.size > 1 else () for part in parts))
-    joined = rows_major.reshaped(build.output().shape)
-    if build.graph.mode != "infer" or joined is None:
-        return rows_major
-    seen = build.views.seen_by_reader(build.output().name, joined).parts
-    if sorted(seen) != sorted(wide) or not seen or seen[-1].step != 1:
-        return rows_major
-    new_steps, step = dict[int, int](), 1
-    for part in reversed(seen):
-        new_steps[part.step] = step
-        step *= part.size
-    axes = [(Part(p.size, new_steps[p.step]),) if p.size > 1 else () for p in parts]
-    return Folded(made, tuple(axes))
 
 
 IMPLEMENTATIONS = (Implementation(MatrixProduct, product, refuse_integers),)
