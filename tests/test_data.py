@@ -105,7 +105,9 @@ def test_resize_is_bilinear_interpolation(
 
 # ---------------------------------------------------------------- batches
 
-SHAPES = [(3, 32, 32), (1, 5, 9), (4, 3, 6, 7), (28, 28), (784,), (10,), (2, 1, 1), (1,)]
+SHAPES = [
+    (3, 32, 32), (1, 5, 9), (4, 3, 6, 7), (28, 28), (784,), (10,), (2, 1, 1), (1,), (100, 1, 1),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -171,6 +173,13 @@ def test_the_shapes_show_the_same_digit() -> None:
     for channel, depth in np.ndindex(2, 5):
         np.testing.assert_array_equal(volume[:, channel, depth], plane)
     np.testing.assert_array_equal(flat, plane.reshape(4, 144)[:, :140])  # 12 * 12 >= 140 > 11 * 11
+    for ones in ((1, 1), (1, 1, 1)):
+        ((noise, _),) = batches(1, 4, (140, *ones), seed=2)
+        np.testing.assert_array_equal(noise, flat.reshape(4, 140, *ones))
+
+
+def test_one_image_of_a_pixel_a_channel_varies() -> None:
+    assert len(list(batches(4, 1, (100, 1, 1), seed=0))) == 4
 
 
 def test_batches_own_their_memory() -> None:

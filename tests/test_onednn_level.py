@@ -135,10 +135,11 @@ def test_a_drawn_network_is_right(
 # ---------------------------------------------------------------- the optimizer
 
 
+@pytest.mark.parametrize("generates", [True, False])
 @pytest.mark.parametrize("optimizer", optimizers.ALL, ids=str)
-def test_the_optimizers_settings(optimizer: Optimizer) -> None:
+def test_the_optimizers_settings(optimizer: Optimizer, generates: bool) -> None:
     network = residual_network("train", optimizer)
-    assert_right(network, compute(network))
+    assert_right(network, compute(network, generates=generates))
 
 
 def test_a_frozen_weight_stays() -> None:

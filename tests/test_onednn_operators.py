@@ -418,22 +418,25 @@ def test_what_the_library_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_package
+@pytest.mark.parametrize("generates", [True, False])
 @pytest.mark.parametrize("read_later", [False, True])
-def test_a_parameter_that_is_read_after_its_update(read_later: bool) -> None:
+def test_a_parameter_that_is_read_after_its_update(read_later: bool, generates: bool) -> None:
     """The update goes over the parameter's own memory only where nobody needs the old content."""
     from golow.levels.vendor.onednn.constants import ANY
     from golow.levels.vendor.onednn.execution import Execution
     from golow.levels.vendor.onednn.planning import build_plan
     from golow.levels.vendor.onednn.steps import Switches
-    from onednn_in_process import ENGINE
+    from onednn_in_process import ENGINE, workshop
 
-    built = build_plan(update_graph(read_later), ENGINE, lambda _: ANY, Switches(0))
-    (target,) = (
-        step.writes[0].buffer for step in built.plan.steps if step.operation == "new_parameter"
-    )
+    graph = update_graph(read_later)
+    built = build_plan(graph, ENGINE, lambda _: ANY, Switches(0), generates)
+    name = "sgd_update" if generates else "new_parameter"
+    (target,) = (step.writes[-1].buffer for step in built.plan.steps if step.operation == name)
     own = built.inputs[("parameter", "weight")].buffer
     assert (target == own) is not read_later
-    execution = Execution(built, ENGINE, lambda kind, target: np.empty(0))
+    execution = Execution(
+        built, ENGINE, lambda kind, target: np.empty(0), workshop() if generates else None
+    )
     old, momentum, gradient = (np.linspace(k, k + 1, 6, dtype=np.float32) for k in (1, 2, 3))
     execution.write(built.inputs[("parameter", "weight")], old)
     execution.write(built.inputs[("momentum", "weight")], momentum)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 import torch
 
 import golow.lower
@@ -22,6 +23,7 @@ from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.reduce import Reduce
 from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.slice import Slice
 from golow.lower.operators.take import AddRows, TakeBackward
 from golow.lower.patterns import Rule
 from lowering import count, record, records
@@ -46,6 +48,25 @@ def test_padding() -> None:
     ones = msgspec.structs.replace(PADS, value=1.0)
     graph = Written(IMAGE, [one("p", ones), one("c", convolution)], "c").after(fusion.PADDING)
     assert record(graph, Convolution).padding == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_cut(axis: int) -> None:
+    """An output of 6x6 pixels, of which one range needs less padding; others need a cut."""
+    wide = msgspec.structs.replace(SAME, padding=(2, 2, 2, 2))
+    for start, stop, fits in ((0, 4, True), (2, 6, True), (1, 5, True), (0, 3, False)):
+        for layer, taken in (
+            (wide, fits),
+            (msgspec.structs.replace(wide, activation=RELU), False),
+            (msgspec.structs.replace(wide, stride=(2, 2)), False),
+        ):
+            cut = Slice(x=ref("c"), axis=axis, start=start, stop=stop, step=1)
+            nodes = [one("c", layer), one("s", cut)]
+            graph = Written(IMAGE, nodes, "s").after(fusion.CUT)
+            assert count(graph, Slice) == int(not taken)
+            assert count(Written(IMAGE, nodes, "s", "c").after(fusion.CUT), Slice) == 1
+    of_channels = [one("c", wide), one("s", Slice(x=ref("c"), axis=1, start=0, stop=2, step=1))]
+    assert count(Written(IMAGE, of_channels, "s").after(fusion.CUT), Slice) == 1
 
 
 def test_residual() -> None:
@@ -278,7 +299,7 @@ def test_every_declared_rule_has_a_test() -> None:
         if isinstance(item, Rule)
     }
     assert set(declared) == {
-        "PADDING", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING", "SPREAD_GRADIENT",
-        "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU", "TIED",
-        "STRIDED",
+        "PADDING", "CUT", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING",
+        "SPREAD_GRADIENT", "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU",
+        "TIED", "STRIDED",
     }  # fmt: skip

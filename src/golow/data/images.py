@@ -29,7 +29,9 @@ def batches(count: int, batch: int, shape: tuple[int, ...], seed: int) -> Iterat
         (height, width)                   the digit resized;
         (features,)                       the digit resized to the smallest square with at least
                                           as many pixels, read row by row and truncated;
-        (channels, depth, height, width)  the digit resized, the same in every channel and slice.
+        (channels, depth, height, width)  the digit resized, the same in every channel and slice;
+        (features, 1, 1), also of more    one pixel a channel, as in a generator's noise: as
+        axes of 1                         (features,).
 
     Digits are drawn without repetition while they last, in an order given by the seed, and then in
     another order. Pixels have mean 0 and variance 1 over the data set before resizing. No two
@@ -96,6 +98,8 @@ def _samples(images: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.fl
 
 def _sample(picture: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
     """The image for a sample of that shape; it is repeated along the first dimensions."""
+    if len(shape) > 1 and math.prod(shape[1:]) == 1:
+        return _sample(picture, shape[:1]).reshape(shape)
     if len(shape) == 1:
         (features,) = shape
         side = math.isqrt(features - 1) + 1

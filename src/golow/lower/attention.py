@@ -26,14 +26,15 @@ Shape = tuple[int, ...]
 
 
 class Kernels(NamedTuple):
-    """Of which attention there are kernels. width: of a head at most, in steps of 8. rows: of the
-    query, at least. key_step: the number of keys is a multiple of it if anything is added to the
-    scores. every_row: each row of scores has its own of what is added, even if all are the same.
-    rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention, but not where
-    a network adds it itself.
+    """Of which attention there are kernels. width: of a head at most, a multiple of step. rows: of
+    the query, at least. key_step: the number of keys is a multiple of it if anything is added to
+    the scores. every_row: each row of scores has its own of what is added, even if all are the
+    same. rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention, but not
+    where a network adds it itself.
     """
 
     width: int
+    step: int = 8
     rows: int = 1
     key_step: int = 1
     every_row: bool = False
@@ -46,7 +47,9 @@ class Kernels(NamedTuple):
             and key[1] == value[1]
             and query[1] % key[1] == 0
             and query[2] >= self.rows
-            and all(width <= self.width and width % 8 == 0 for width in (query[3], value[3]))
+            and all(
+                width <= self.width and width % self.step == 0 for width in (query[3], value[3])
+            )
             and (not adds or key[2] % self.key_step == 0)
         )
 

@@ -16,6 +16,7 @@ from golow.lower.operators.copy import Copy
 from golow.lower.operators.linear import Linear
 from golow.lower.operators.pad import Pad
 from golow.lower.operators.pointwise import Pointwise
+from golow.lower.operators.slice import Slice
 from golow.lower.patterns import Found, Fusion, Match, Rule, fuse, node
 from golow.lower.rewriting import changes_in_place, result, rewritten
 
@@ -76,6 +77,44 @@ def _pads_pixels_with_zeros(found: Found) -> bool:
 
 PADDING = Rule(
     [node("layer", Convolution, x=node("pad", Pad, where=_pads_pixels_with_zeros))], _with_padding
+)
+
+
+def fuse_cut(graph: Graph) -> Graph:
+    """Take a range of a convolution's result by padding its operand less, as causal convolutions
+    are written that pad both ends and cut one off."""
+    return fuse(graph, CUT)
+
+
+def _with_less_padding(match: Match) -> list[Fusion]:
+    layer, cut = match.arguments("layer", Convolution), match.arguments("cut", Slice)
+    size = match["cut"].shape(cut.x)[cut.axis]
+    sides = list(layer.padding)
+    before, after = cut.axis - 2, cut.axis
+    sides[before] -= cut.start
+    sides[after] -= size - cut.stop
+    top, left, bottom, right = sides
+    if min(sides) < 0 or layer.stride[before] != 1:
+        return []
+    operator = msgspec.structs.replace(layer, padding=(top, left, bottom, right))
+    return [Fusion(operator, "layer", ("cut",), "cut", match["cut"].node.outputs)]
+
+
+def _cuts_pixels(found: Found) -> bool:
+    cut = found.arguments
+    return isinstance(cut, Slice) and cut.step == 1 and cut.axis >= 2 and cut.stop > cut.start
+
+
+CUT = Rule(
+    [
+        node(
+            "cut",
+            Slice,
+            where=_cuts_pixels,
+            x=node("layer", Convolution, residual=None, activation=None, alone=True),
+        )
+    ],
+    _with_less_padding,
 )
 
 

@@ -14,10 +14,12 @@ from golow.lower.fusion import (
     drop_conversions,
     drop_copies,
     fuse_activation,
+    fuse_cut,
     fuse_padding,
     fuse_residual,
 )
 from golow.lower.joined_views import join_as_read
+from golow.lower.lines import keep_lines_images
 from golow.lower.merging import merge_equal_nodes
 from golow.lower.padded_sums import join_padded_parts
 from golow.lower.passes import Pass, eliminate_dead_code
@@ -61,7 +63,9 @@ def vendor_passes(
             *CANONICAL,
             drop_conversions,
             *PADDING,
+            keep_lines_images,
             fuse_padding,
+            fuse_cut,
             fold_batch_norm,
             fuse_residual,
             fuse_activation,

@@ -113,7 +113,7 @@ def attention_kernels() -> Kernels:
     from golow.levels.vendor.onednn.kernels.attention import WIDEST
     from golow.lower.attention import Kernels
 
-    return Kernels(width=WIDEST, rows=FEWEST_ROWS)
+    return Kernels(width=WIDEST, step=1, rows=FEWEST_ROWS)
 
 
 def refusals(graph: Graph, workload: Workload) -> Iterator[Unsupported]:

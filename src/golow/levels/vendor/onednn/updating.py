@@ -1,8 +1,9 @@
 """What the optimizers' steps share: parameters and what is kept of them as rows of numbers, in the
 parameters' own memory and layout.
 
-oneDNN's arithmetic is fast on rows and a thousand times slower on blocked weights. A row includes
-the layout's padding, which is zero and stays zero in every step here.
+A generated kernel does a step in one pass; without a compiler, oneDNN's primitives do it in
+several. Its arithmetic is fast on rows and a thousand times slower on blocked weights. A row
+includes the layout's padding, which is zero and stays zero in every step here.
 """
 
 from __future__ import annotations
@@ -18,11 +19,29 @@ from golow.levels.vendor.onednn.constants import (
     SRC,
     SRC_1,
 )
+from golow.levels.vendor.onednn.kernels import updates
 from golow.levels.vendor.onednn.library import Descriptor, array, number, numbers
 from golow.levels.vendor.onednn.primitive import PostOp, Primitive
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.lower.graph import Ref
 from golow.lower.moving import SCRATCH
+
+
+def in_one_pass(build: Builder, settings: updates.Update) -> None:
+    """The current node's values, all of the parameter's layout."""
+    layout = build.tensor(settings.parameter).layout
+    step = updates.step(settings)
+    rows = [flat(build.wanted(getattr(settings, name), layout)) for name in step.rows]
+    numbers = [build.plain(getattr(settings, name)) for name in step.numbers]
+    shape = build.value(settings.parameter).shape
+    results = [
+        build.state_for(index) or build.new(build.output_name(index), shape, layout)
+        for index in range(len(step.writes))
+    ]
+    kernel = updates.update(step, rows[0].shape[0])
+    build.kernel(kernel, [*rows, *numbers], [flat(result) for result in results])
+    for index, result in enumerate(results):
+        build.define(index, result)
 
 
 def flat(tensor: Tensor) -> Tensor:

@@ -29,6 +29,9 @@ def adam_step(build: Builder, arguments: AdamStep) -> None:
 
 def adam_update(build: Builder, arguments: AdamUpdate) -> None:
     """Momentum and squares, the divisor, and the parameter, which in AdamW shrinks first."""
+    if build.generates:
+        updating.in_one_pass(build, arguments)
+        return
     parameter = build.tensor(arguments.parameter)
     first, second = arguments.betas
     decay = 0.0 if arguments.decoupled else arguments.weight_decay

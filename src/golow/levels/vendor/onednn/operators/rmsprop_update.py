@@ -13,6 +13,9 @@ from golow.lower.operators.rmsprop_update import RmspropUpdate
 
 def rmsprop_update(build: Builder, arguments: RmspropUpdate) -> None:
     """Squares, the momentum if there is one, and the parameter."""
+    if build.generates:
+        updating.in_one_pass(build, arguments)
+        return
     parameter, rate = build.tensor(arguments.parameter), build.plain(arguments.learning_rate)
     decay, momentum = arguments.weight_decay, arguments.momentum
     slope = updating.slope(build, arguments.gradient, parameter, arguments.clip, decay)

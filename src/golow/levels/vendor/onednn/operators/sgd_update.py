@@ -13,6 +13,9 @@ def sgd_update(build: Builder, arguments: SgdUpdate) -> None:
     """momentum <- factor momentum + slope; parameter <- parameter - learning_rate momentum, or
     - learning_rate (slope + factor momentum) in Nesterov's form. Slope is the gradient with the
     weight decay; without Nesterov, one step adds up all of the momentum."""
+    if build.generates:
+        updating.in_one_pass(build, arguments)
+        return
     parameter, rate = build.tensor(arguments.parameter), build.plain(arguments.learning_rate)
     old = build.wanted(arguments.momentum, parameter.layout)
     decay = arguments.weight_decay
