@@ -157,14 +157,17 @@ def test_rows_are_reduced(function: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     "shape", [(1, 2, 2), (3, 9, 33), (1, 1000, 64), (2, 257, 200), (1, 3, 20_000), (32, 2, 1000)]
 )
-@pytest.mark.parametrize("mean", [False, True])
-def test_columns_are_added(shape: tuple[int, int, int], mean: bool) -> None:
+@pytest.mark.parametrize("function", columns.REDUCED)
+def test_columns_are_reduced(shape: tuple[int, int, int], function: str) -> None:
     """Less than a block of columns, whole ones, and a rest; by one thread and by several."""
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) + 1
+    x[-1, -1, -1] = np.nan
     y = np.full((shape[0], shape[2]), np.nan, np.float32)
-    run(columns.column_sums(*shape, mean), x, y)
-    exact = x.astype(np.float64)
-    np.testing.assert_allclose(y, exact.mean(1) if mean else exact.sum(1), rtol=2e-6, atol=1e-6)
+    run(columns.reduction(function, *shape), x, y)
+    name = {"maximum": "max", "minimum": "min"}.get(function, function)
+    exact = getattr(x.astype(np.float64), name)(1)
+    np.testing.assert_allclose(y, exact, rtol=2e-6, atol=1e-6)
+    assert np.isnan(y).sum() == 1
 
 
 @pytest.mark.parametrize("inner", [1, 63, 64, 65, 1000, 4100])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import golow.lower
-from golow.lower import folding, fusion, normalization, pooling, tied_weights, training
+from golow.lower import folding, fusion, normalization, pooling, tied_weights, training, volumes
 from golow.lower.graph import Activation, Graph, GraphOutput
 from golow.lower.operator import Operator, modules_in
 from golow.lower.operators.activation import ActivateBackward
@@ -95,6 +95,25 @@ def test_folded_batch_norm() -> None:
     activated = [one("c", msgspec.structs.replace(SAME, activation=RELU)), one("n", NORM)]
     graph = Written(IMAGE | C, activated, "n").after(folding.BATCH_NORM)
     assert count(graph, BatchNormInference) == 1
+
+
+def test_norm_of_a_volume() -> None:
+    given = {"v": numbers(2, 3, 2, 4, 4), "k": numbers(3, 3, 1, 1, 1)} | C
+    layer = Convolution(
+        x=ref("v"), weight=ref("k"), stride=(1,) * 3, padding=(0,) * 6, dilation=(1,) * 3
+    )
+    view = Reshape(x=ref("c"), shape=(2, 3, 8, 4))
+    norm = msgspec.structs.replace(NORM, x=ref("i"))
+    for shape, outputs, taken in (
+        ((2, 3, 2, 4, 4), ("b",), 1),
+        ((2, 3, 4, 2, 4), ("b",), 0),
+        ((2, 3, 2, 4, 4), ("b", "i"), 0),
+        ((2, 3, 2, 4, 4), ("b", "c"), 0),
+    ):
+        back = Reshape(x=ref("n"), shape=shape)
+        nodes = [one("c", layer), one("i", view), one("n", norm), one("b", back)]
+        graph = Written(given, nodes, *outputs).after(volumes.VOLUME_NORM)
+        assert count(graph, Reshape) == (0 if taken else 2)
 
 
 def test_global_pooling() -> None:
@@ -301,5 +320,5 @@ def test_every_declared_rule_has_a_test() -> None:
     assert set(declared) == {
         "PADDING", "CUT", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING",
         "SPREAD_GRADIENT", "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU",
-        "TIED", "STRIDED",
+        "TIED", "STRIDED", "VOLUME_NORM",
     }  # fmt: skip

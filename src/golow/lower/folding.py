@@ -98,7 +98,9 @@ def trim_kernels(graph: Graph) -> Graph:
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, this in enumerate(graph.nodes):
         layer, output = Convolution.of(this), this.outputs[0] if this.outputs else None
-        if layer is not None and output is not None and layer.weight.name in same:
+        if layer is None or output is None or len(layer.stride) != 2:
+            continue
+        if layer.weight.name in same:
             new = _trimmed(this, layer, output, values)
             if new is not None:
                 replaced[position] = new

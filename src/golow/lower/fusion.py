@@ -52,24 +52,22 @@ def drop_conversions(graph: Graph) -> Graph:
 
 
 def fuse_padding(graph: Graph) -> Graph:
-    """Fuse zero padding into the convolution that reads it; its four sides may differ."""
+    """Fuse zero padding into the convolution that reads it; its sides may differ."""
     return fuse(graph, PADDING)
 
 
 def _with_padding(match: Match) -> list[Fusion]:
     layer, pad = match.arguments("layer", Convolution), match.arguments("pad", Pad)
-    top, left, bottom, right = (
-        own + more
-        for own, more in zip(layer.padding, (*pad.before[2:], *pad.after[2:]), strict=True)
-    )
-    operator = msgspec.structs.replace(layer, x=pad.x, padding=(top, left, bottom, right))
+    more = (*pad.before[2:], *pad.after[2:])
+    padding = tuple(map(sum, zip(layer.padding, more, strict=True)))
+    operator = msgspec.structs.replace(layer, x=pad.x, padding=padding)
     takes = ("pad",) if match["pad"].alone else ()  # else another node needs it
     return [Fusion(operator, "layer", takes, "layer", match["layer"].node.outputs)]
 
 
 def _pads_pixels_with_zeros(found: Found) -> bool:
     pad = found.arguments
-    if not isinstance(pad, Pad) or pad.value != 0 or len(pad.before) != 4:
+    if not isinstance(pad, Pad) or pad.value != 0:
         return False
     outer, inner = (*pad.before[:2], *pad.after[:2]), (*pad.before[2:], *pad.after[2:])
     return not any(outer) and min(inner) >= 0
@@ -90,13 +88,12 @@ def _with_less_padding(match: Match) -> list[Fusion]:
     layer, cut = match.arguments("layer", Convolution), match.arguments("cut", Slice)
     size = match["cut"].shape(cut.x)[cut.axis]
     sides = list(layer.padding)
-    before, after = cut.axis - 2, cut.axis
+    before, after = cut.axis - 2, cut.axis - 2 + len(layer.stride)
     sides[before] -= cut.start
     sides[after] -= size - cut.stop
-    top, left, bottom, right = sides
     if min(sides) < 0 or layer.stride[before] != 1:
         return []
-    operator = msgspec.structs.replace(layer, padding=(top, left, bottom, right))
+    operator = msgspec.structs.replace(layer, padding=tuple(sides))
     return [Fusion(operator, "layer", ("cut",), "cut", match["cut"].node.outputs)]
 
 

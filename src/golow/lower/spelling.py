@@ -77,16 +77,21 @@ class Call:
         listed = () if items is None else items if isinstance(items, tuple) else (items,)
         return tuple(item if type(item) is int else _refuse(name) for item in listed)
 
-    def pair(self, name: str) -> tuple[int, int]:
-        """A size for both axes of an image, given as one number or a list of one or two."""
+    def sizes(self, name: str, axes: int) -> tuple[int, ...]:
+        """A size for each of so many axes, given as one number or a list of one or as many."""
         items = self.integers(name)
-        if len(items) not in (1, 2):
+        if len(items) not in (1, axes):
             raise NotSpelledError(name)
-        return items[0], items[-1]
+        return items * axes if len(items) == 1 else items
 
-    def pool_stride(self) -> tuple[int, int]:
-        """The stride of pooling windows; by default their size."""
-        return self.pair("stride" if self.integers("stride") else "kernel_size")
+    def pair(self, name: str) -> tuple[int, int]:
+        """A size for both axes of an image."""
+        height, width = self.sizes(name, 2)
+        return height, width
+
+    def pool_stride(self, axes: int) -> tuple[int, ...]:
+        """The stride of pooling windows over so many axes; by default their size."""
+        return self.sizes("stride" if self.integers("stride") else "kernel_size", axes)
 
     def flags(self, name: str) -> tuple[bool, ...]:
         """Several booleans."""

@@ -28,6 +28,7 @@ from golow.lower.recurrences import unfold_recurrences
 from golow.lower.strided import stride_over_whole_memory
 from golow.lower.training import name_global_pooling, take_gradients_from_results
 from golow.lower.updating import append_update
+from golow.lower.volumes import norm_volumes
 from golow.record import Mode, Optimizer
 
 # Padding that only a cut or a sum undoes again.
@@ -64,6 +65,7 @@ def vendor_passes(
             drop_conversions,
             *PADDING,
             keep_lines_images,
+            norm_volumes,
             fuse_padding,
             fuse_cut,
             fold_batch_norm,

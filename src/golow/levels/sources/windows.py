@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from golow.lower.operators.average_pool import AveragePool
 
-Pair = tuple[int, int]
+Sizes = tuple[int, ...]
 
 
 def padded_ends(
     shape: tuple[int, ...],
     output: tuple[int, ...],
-    kernel: Pair,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-) -> tuple[Pair, ...]:
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+) -> tuple[Sizes, ...]:
     """Padding before and after each axis, so that every window lies inside."""
     found = []
     for axis in (0, 1):
@@ -23,7 +23,9 @@ def padded_ends(
     return tuple(found)
 
 
-def pixels(padded: str, place: Pair, dilation: Pair, output: tuple[int, ...], stride: Pair) -> str:
+def pixels(
+    padded: str, place: Sizes, dilation: Sizes, output: tuple[int, ...], stride: Sizes
+) -> str:
     """The source of one pixel of every window."""
     parts = []
     for axis in (0, 1):

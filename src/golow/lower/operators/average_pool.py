@@ -86,7 +86,7 @@ def pool(call: Call) -> AveragePool | None:
     return AveragePool(
         x=call.ref("self"),
         kernel=call.pair("kernel_size"),
-        stride=call.pool_stride(),
+        stride=call.pair("stride" if call.integers("stride") else "kernel_size"),
         padding=call.pair("padding"),
         ceil=call.flag("ceil_mode"),
         with_padding=call.flag("count_include_pad"),
@@ -102,7 +102,7 @@ def backward(call: Call) -> AveragePoolBackward | None:
         gradient=call.ref("grad_output"),
         x=call.ref("self"),
         kernel=call.pair("kernel_size"),
-        stride=call.pool_stride(),
+        stride=call.pair("stride" if call.integers("stride") else "kernel_size"),
         padding=call.pair("padding"),
         ceil=call.flag("ceil_mode"),
         with_padding=call.flag("count_include_pad"),

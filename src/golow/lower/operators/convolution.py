@@ -1,4 +1,5 @@
-"""Convolution of an image, with fused bias, residual and activation, and its gradients."""
+"""Convolution of an image or a volume, with fused bias, residual and activation, and its
+gradients."""
 
 from __future__ import annotations
 
@@ -14,24 +15,24 @@ if TYPE_CHECKING:
     from golow.lower.spelling import Call
 
 
-Pair = tuple[int, int]
-Sides = tuple[int, int, int, int]
+Sizes = tuple[int, ...]
 
 
 class Convolution(Operator, frozen=True, kw_only=True):
-    """activation(convolution(x, weight) + bias + residual), with zero padding on four sides.
+    """activation(convolution(x, weight) + bias + residual), with zero padding on all sides.
 
     x: [N, C, H, W]; weight: [K, C / groups, R, S]; bias: [K]; residual: the result's shape.
-    padding: top, left, bottom, right.
+    padding: top, left, bottom, right. Of a volume [N, C, D, H, W] all have a third axis; only the
+    pass `golow.lower.volumes` makes these.
     """
 
     x: Ref
     weight: Ref
     bias: Ref | None = None
     residual: Ref | None = None
-    stride: Pair = (1, 1)
-    padding: Sides = (0, 0, 0, 0)
-    dilation: Pair = (1, 1)
+    stride: Sizes = (1, 1)
+    padding: Sizes = (0, 0, 0, 0)
+    dilation: Sizes = (1, 1)
     groups: int = 1
     activation: Activation | None = None
 
@@ -41,25 +42,29 @@ class Convolution(Operator, frozen=True, kw_only=True):
         weight: Tensor,
         bias: Tensor | None,
         residual: Tensor | None,
-        stride: Pair,
-        padding: Sides,
-        dilation: Pair,
+        stride: Sizes,
+        padding: Sizes,
+        dilation: Sizes,
         groups: int,
         activation: Activation | None,
     ) -> Tensor:
+        import torch
         from torch.nn import functional
 
-        top, left, bottom, right = padding
-        padded = functional.pad(x, (left, right, top, bottom))
-        y = functional.conv2d(padded, weight, bias, stride, 0, dilation, groups)
+        axes, none = len(stride), [0] * len(stride)
+        ends = zip(padding[:axes][::-1], padding[axes:][::-1], strict=True)
+        padded = functional.pad(x, [side for both in ends for side in both])
+        y = torch.ops.aten.convolution.default(
+            padded, weight, bias, stride, none, dilation, False, none, groups
+        )
         return activated(y if residual is None else y + residual, activation)
 
 
 class ConvolutionBackward(Operator, frozen=True, kw_only=True):
     """Gradients of x, weight and bias, those that are wanted.
 
-    padding: top, left, bottom, right; opposite sides are equal. compact: of the gradient of x only
-    the pixels that windows of one pixel read, [N, C, P, Q]; all others are zero.
+    padding: as of `Convolution`; opposite sides are equal. compact: of the gradient of x only the
+    pixels that windows of one pixel read, [N, C, P, Q]; all others are zero.
     """
 
     gradient_of = Convolution
@@ -67,9 +72,9 @@ class ConvolutionBackward(Operator, frozen=True, kw_only=True):
     gradient: Ref
     x: Ref
     weight: Ref
-    stride: Pair
-    padding: Sides
-    dilation: Pair
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
     groups: int
     wanted: tuple[bool, bool, bool]
     compact: bool = False
@@ -83,67 +88,84 @@ class ConvolutionBackward(Operator, frozen=True, kw_only=True):
         gradient: Tensor,
         x: Tensor,
         weight: Tensor,
-        stride: Pair,
-        padding: Sides,
-        dilation: Pair,
+        stride: Sizes,
+        padding: Sizes,
+        dilation: Sizes,
         groups: int,
         wanted: tuple[bool, bool, bool],
         compact: bool = False,
     ) -> tuple[Tensor, ...]:
         import torch
 
+        axes = len(stride)
         of_x, *others = torch.ops.aten.convolution_backward.default(
-            gradient, x, weight, [weight.shape[0]], stride, padding[:2], dilation, False, [0, 0],
-            groups, wanted,
+            gradient, x, weight, [weight.shape[0]], stride, padding[:axes], dilation, False,
+            [0] * axes, groups, wanted,
         )  # fmt: skip
         return (of_x[:, :, :: stride[0], :: stride[1]] if compact else of_x, *others)
 
 
 def convolution(call: Call) -> Convolution | None:
     """``conv2d`` and ``convolution`` of batched images."""
-    if call.rank("input") != 4 or ("transposed" in call.names and call.flag("transposed")):
+    return of_axes(call, 2)
+
+
+def of_axes(call: Call, axes: int) -> Convolution | None:
+    """A convolution over so many axes of a batch, not transposed."""
+    transposed = "transposed" in call.names and call.flag("transposed")
+    if call.rank("input") != axes + 2 or transposed:
         return None
-    top, left = call.pair("padding")
-    return _spelled(call, (top, left, top, left))
+    return _spelled(call, axes, call.sizes("padding", axes) * 2)
 
 
 def padded_by_name(call: Call) -> Convolution | None:
-    """``conv2d`` with the padding "valid" or "same"; an odd total is larger at the end."""
-    if call.rank("input") != 4:
+    """``conv2d`` with the padding "valid" or "same"."""
+    return padded_by_name_of_axes(call, 2)
+
+
+def padded_by_name_of_axes(call: Call, axes: int) -> Convolution | None:
+    """A convolution over so many axes with the padding "valid" or "same"; an odd total is larger at
+    the end."""
+    if call.rank("input") != axes + 2:
         return None
     kernel = call.shape("weight")[2:]
     same = call.text("padding") == "same"
-    reach = zip(call.pair("dilation"), kernel, strict=True)
+    reach = zip(call.sizes("dilation", axes), kernel, strict=True)
     total = [d * (k - 1) if same else 0 for d, k in reach]
-    top, left = total[0] // 2, total[1] // 2
-    return _spelled(call, (top, left, total[0] - top, total[1] - left))
+    before = [size // 2 for size in total]
+    after = [size - first for size, first in zip(total, before, strict=True)]
+    return _spelled(call, axes, (*before, *after))
 
 
-def _spelled(call: Call, padding: Sides) -> Convolution:
+def _spelled(call: Call, axes: int, padding: Sizes) -> Convolution:
     return Convolution(
         x=call.ref("input"),
         weight=call.ref("weight"),
         bias=call.ref_or_none("bias"),
-        stride=call.pair("stride"),
+        stride=call.sizes("stride", axes),
         padding=padding,
-        dilation=call.pair("dilation"),
+        dilation=call.sizes("dilation", axes),
         groups=call.integer("groups"),
     )
 
 
 def backward(call: Call) -> ConvolutionBackward | None:
     """``convolution_backward`` of images, not transposed."""
-    if call.rank("input") != 4 or call.flag("transposed"):
+    return backward_of_axes(call, 2)
+
+
+def backward_of_axes(call: Call, axes: int) -> ConvolutionBackward | None:
+    """The gradients of a convolution over so many axes, not transposed."""
+    if call.rank("input") != axes + 2 or call.flag("transposed"):
         return None
     of_x, of_weight, of_bias = call.flags("output_mask")
-    top, left = call.pair("padding")
     return ConvolutionBackward(
         gradient=call.ref("grad_output"),
         x=call.ref("input"),
         weight=call.ref("weight"),
-        stride=call.pair("stride"),
-        padding=(top, left, top, left),
-        dilation=call.pair("dilation"),
+        stride=call.sizes("stride", axes),
+        padding=call.sizes("padding", axes) * 2,
+        dilation=call.sizes("dilation", axes),
         groups=call.integer("groups"),
         wanted=(of_x, of_weight, of_bias),
     )

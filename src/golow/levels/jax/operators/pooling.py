@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golow.levels.jax.writer import Writer
-from golow.levels.sources.windows import Pair, counted, padded_ends, pixels, shares
+from golow.levels.sources.windows import Sizes, counted, padded_ends, pixels, shares
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
 from golow.lower.operators.average_pool import AveragePool
@@ -81,7 +81,7 @@ def adaptive(writer: Writer, given: AdaptiveAveragePool) -> None:
 
 
 def _window(
-    x: str, start: str, function: str, kernel: Pair, stride: Pair, ends: tuple[Pair, ...]
+    x: str, start: str, function: str, kernel: Sizes, stride: Sizes, ends: tuple[Sizes, ...]
 ) -> str:
     sizes, steps, sides = (1, *kernel, 1), (1, *stride, 1), ((0, 0), *ends, (0, 0))
     return f"lax.reduce_window({x}, {start}, {function}, {sizes}, {steps}, {sides})"

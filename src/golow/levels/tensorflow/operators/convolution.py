@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from golow.levels.tensorflow.operators.activation import activated
 from golow.levels.tensorflow.writer import Writer
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
-
-Four = tuple[int, int, int, int]
 
 
 def build(writer: Writer, given: Convolution) -> None:
@@ -71,7 +71,7 @@ def transposed(writer: Writer, given: ConvolutionBackward) -> None:
     writer.put(f"tf.concat({found}, axis=3)", image=True)
 
 
-def _padding(given: Four) -> str:
+def _padding(given: Sequence[int]) -> str:
     top, left, bottom, right = given
     if not any(given):
         return '"VALID"'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golow.levels.sources.windows import Pair, counted, padded_ends, pixels, shares
+from golow.levels.sources.windows import Sizes, counted, padded_ends, pixels, shares
 from golow.levels.tensorflow.writer import Writer
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.adaptive_average_pool import AdaptiveAveragePool
@@ -84,7 +84,7 @@ def adaptive(writer: Writer, given: AdaptiveAveragePool) -> None:
     writer.put(f'tf.einsum("nhwc,ih,jw->nijc", {x}, {rows}, {columns})', image=True)
 
 
-def _padded(writer: Writer, x: str, ends: tuple[Pair, ...], value: str) -> str:
+def _padded(writer: Writer, x: str, ends: tuple[Sizes, ...], value: str) -> str:
     """x with pixels added: XLA pools without padding of its own."""
     if not any(map(any, ends)):
         return x

@@ -31,9 +31,9 @@ class Convolution(Record, frozen=True, kw_only=True):
     image: tuple[int, int, int, int]
     output: tuple[int, int, int, int]
     kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    dilation: tuple[int, int]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
     groups: int
     dtype: str
     result: str

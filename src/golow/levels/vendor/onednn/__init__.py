@@ -81,9 +81,10 @@ def passes_with(
     """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
     from golow.lower.attention import keep_attention
     from golow.lower.vendor import vendor_passes
+    from golow.lower.volumes import keep_volumes
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
-    return (keep_attention(attention_kernels()), *common)
+    return (keep_attention(attention_kernels()), keep_volumes, *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:

@@ -189,6 +189,15 @@ class Descriptor(Owned):
         return made
 
     @classmethod
+    def ordered(cls, shape: Sequence[int], order: Sequence[int]) -> Descriptor:
+        """Without gaps, with the axes in this order in memory, the outermost first."""
+        strides, step = [0] * len(shape), 1
+        for axis in reversed(order):
+            strides[axis] = step
+            step *= shape[axis]
+        return cls.strided(shape, strides).settled()
+
+    @classmethod
     def tagged(cls, shape: Sequence[int], tag: int = ANY, dtype: str = "float32") -> Descriptor:
         """In a layout that the library names; with ANY, the primitive chooses."""
         made = cls(c_void_p())

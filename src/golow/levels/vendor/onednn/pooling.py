@@ -1,4 +1,4 @@
-"""Steps over the windows of an image, shared by all kinds of pooling."""
+"""Steps over the windows of an image or a volume, shared by all kinds of pooling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.lower.graph import Ref
 
-Pair = tuple[int, int]
+Sizes = tuple[int, ...]
 
 
 class Window(NamedTuple):
@@ -33,10 +33,11 @@ class Pooled(NamedTuple):
 
 
 def window(
-    algorithm: int, source: tuple[int, ...], target: tuple[int, ...], kernel: Pair, stride: Pair,
-    padding: Pair, dilation: Pair = (1, 1),
+    algorithm: int, source: tuple[int, ...], target: tuple[int, ...], kernel: Sizes, stride: Sizes,
+    padding: Sizes, dilation: Sizes = (),
 ) -> Window:  # fmt: skip
-    """Return the window for an image and a result of these shapes."""
+    """Return the window for an image and a result of these shapes. dilation: by default none."""
+    dilation = dilation or (1,) * len(kernel)
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     # What the last window reaches beyond the image; with ceil_mode, this can exceed the padding.
     after = [

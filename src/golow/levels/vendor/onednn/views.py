@@ -94,7 +94,7 @@ class Views:
         else:
             order = IMAGE if _is_channels_last(view) else tuple(range(len(shape)))
             layout, target = _of_parts(view), _of_parts(_in_order(view, order))
-            made = _in_order_of(shape, order)
+            made = Descriptor.ordered(shape, order)
         copy = build.new(name, shape, target)
         primitive = Primitive(build.engine, "reorder", layout, target)
         source = view.tensor._replace(descriptor=layout)
@@ -162,15 +162,6 @@ def _in_order(view: Folded, order: Sequence[int]) -> Folded:
             step *= part.size
         axes[axis] = tuple(parts)
     return Folded(view.tensor, tuple(axes))
-
-
-def _in_order_of(shape: Sequence[int], order: Sequence[int]) -> Descriptor:
-    """The layout without gaps of a shape whose axes lie in this order."""
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
-    return Descriptor.strided(shape, strides).settled()
 
 
 def _of_parts(view: Folded) -> Descriptor:

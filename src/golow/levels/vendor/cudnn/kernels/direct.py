@@ -42,9 +42,9 @@ class Convolution:
     out_height: int
     out_width: int
     kernel: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
+    stride: tuple[int, ...] = (1, 1)
     padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
 
     def __post_init__(self) -> None:

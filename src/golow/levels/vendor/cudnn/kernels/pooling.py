@@ -19,7 +19,7 @@ from golow.levels.vendor.cudnn.kernels.geometry import (
     rows_of,
 )
 
-Pair = tuple[int, int]
+Sizes = tuple[int, ...]
 POOLING = VECTOR + (FOLDER / "pooling.cuh").read_text()  # included before the kernels
 AVERAGES = POOLING + (FOLDER / "averages.cuh").read_text()
 
@@ -27,10 +27,10 @@ AVERAGES = POOLING + (FOLDER / "averages.cuh").read_text()
 class Window(NamedTuple):
     """Kernel, stride, padding before (top, left) and dilation of a pooling: (height, width)."""
 
-    kernel: Pair
-    stride: Pair
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
+    kernel: Sizes
+    stride: Sizes
+    padding: Sizes = (0, 0)
+    dilation: Sizes = (1, 1)
 
 
 class Images(NamedTuple):
@@ -72,7 +72,7 @@ def backward(
 
 
 def _by_rows(
-    source: Source, name: str, dtype: str, images: Images, size: Pair, scalars: tuple[int, ...]
+    source: Source, name: str, dtype: str, images: Images, size: Sizes, scalars: tuple[int, ...]
 ) -> Kernel:
     groups, each = vectors(dtype, images)
     grid, block = rows_of(images.n * size[0], size[1] * groups)
@@ -93,7 +93,7 @@ def launched(
     return Kernel(source.file, expression, grid, block, integers, shared, source.code)
 
 
-def vectors(dtype: str, images: Images) -> Pair:
+def vectors(dtype: str, images: Images) -> Sizes:
     """Return the vectors of a pixel's channels, and the channels in one vector."""
     require_floating(dtype=dtype)
     require_positive(**images._asdict(), row_elements=images.w * images.c)

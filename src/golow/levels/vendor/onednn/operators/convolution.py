@@ -10,6 +10,7 @@ from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import (
     ANY,
     BIAS,
+    CHANNELS_LAST,
     CONVOLUTION_DIRECT,
     DIFF_BIAS,
     DIFF_DST,
@@ -167,13 +168,18 @@ def _backward_weights(build: Builder, arguments: ConvolutionBackward, described:
 
 
 def _geometry(arguments: Convolution | ConvolutionBackward) -> Geometry:
-    top, left, bottom, right = arguments.padding
+    axes = len(arguments.stride)
+    before, after = arguments.padding[:axes], arguments.padding[axes:]
     holes = [d - 1 for d in arguments.dilation]
-    return Geometry(dims(arguments.stride), dims(holes), dims((top, left)), dims((bottom, right)))
+    return Geometry(dims(arguments.stride), dims(holes), dims(before), dims(after))
 
 
 def _activation_layout(tag: int, shape: tuple[int, ...], alike: bool = True) -> Descriptor:
-    """The requested layout; images of few channels stay row-major."""
+    """The requested layout; images of few channels stay row-major, volumes lie in channels last or
+    as the primitive likes."""
+    if len(shape) > 4:
+        last = (0, *range(2, len(shape)), 1)
+        return Descriptor.ordered(shape, last) if tag == CHANNELS_LAST else Descriptor.tagged(shape)
     block = channel_block()
     if tag == block.tag and shape[1] % block.size:  # the last block would be padded
         return Descriptor.plain(shape) if alike and shape[1] <= 4 else Descriptor.tagged(shape)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from golow.levels.vendor.implementation import Implementation, Question
-from golow.levels.vendor.onednn.arrays import of_arrays, result
+from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, REDUCTION_MEAN, REDUCTION_SUM, SRC
-from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, rows
-from golow.levels.vendor.onednn.kernels.columns import column_sums
+from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD
+from golow.levels.vendor.onednn.kernels import columns as columns_kernels
+from golow.levels.vendor.onednn.kernels import rows as rows_kernels
 from golow.levels.vendor.onednn.library import Descriptor, number
 from golow.levels.vendor.onednn.primitive import Primitive
+from golow.levels.vendor.onednn.seen import dense, row_major
+from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
 from golow.lower.operators.reduce import Reduce
 
@@ -28,11 +31,20 @@ UFUNCS: dict[str, Any] = {
 }
 
 
+class Reduction(NamedTuple):
+    """A value [outer, rows, columns] in memory, whose rows are reduced, and how the result lies."""
+
+    x: Tensor
+    outer: int
+    rows: int
+    columns: int
+    strides: tuple[int, ...]
+
+
 def reduce(build: Builder, arguments: Reduce) -> None:
-    """oneDNN keeps the reduced axes with size 1; the result is row-major."""
-    plain = build.tensor(arguments.x).descriptor
-    generated = build.generates and (plain is None or plain.is_plain)
-    if generated and (_over_rows(build, arguments) or _over_columns(build, arguments)):
+    """By a generated kernel, where the reduced axes are neighbours in memory. oneDNN keeps the
+    reduced axes with size 1; its result is row-major."""
+    if build.generates and _with_kernel(build, arguments):
         return
     if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
         _with_numpy(build, arguments)
@@ -53,42 +65,58 @@ def reduce(build: Builder, arguments: Reduce) -> None:
     build.define(0, made._replace(descriptor=Descriptor.plain(output.shape)))
 
 
-def _over_rows(build: Builder, arguments: Reduce) -> bool:
-    """Add a kernel if the last axes are reduced, which are rows; otherwise return False."""
-    value, output = build.value(arguments.x), build.output()
-    first = len(value.shape) - len(arguments.axes)
-    trailing = arguments.axes == tuple(range(first, len(value.shape)))
-    columns = math.prod(value.shape[first:])
-    count = math.prod(output.shape)
-    # One thread computes a row: few long ones of floats are better left to the library.
-    few = output.dtype == "float32" and count < FEW and columns >= WORTH_A_THREAD
-    if not trailing or not columns or few or arguments.function not in rows.REDUCED:
+def _with_kernel(build: Builder, arguments: Reduce) -> bool:
+    """Add a kernel and return True, if there is one for this."""
+    found, output, function = _as_it_lies(build, arguments), build.output(), arguments.function
+    if found is None or not found.rows:
         return False
-    x, made = build.plain(arguments.x), result(build)
-    if count:
-        kernel = rows.reduction(arguments.function, x.dtype, made.dtype, count, columns)
-        build.kernel(kernel, [x], [made])
+    outer, rows, columns = found.outer, found.rows, found.columns
+    if columns == 1:
+        # One thread computes a row: few long ones of floats are better left to the library.
+        few = output.dtype == "float32" and outer < FEW and rows >= WORTH_A_THREAD
+        if few or function not in rows_kernels.REDUCED:
+            return False
+        kernel = rows_kernels.reduction(function, found.x.dtype, output.dtype, outer, rows)
+    else:
+        floats = found.x.dtype == output.dtype == "float32"
+        if not floats or function not in columns_kernels.REDUCED or rows < 2:
+            return False
+        kernel = columns_kernels.reduction(function, outer, rows, columns)
+    layout = None
+    if output.dtype == "float32":
+        layout = Descriptor.strided(output.shape, found.strides).settled()
+    made = build.new(output.name, output.shape, layout, output.dtype)
+    if outer * columns:
+        build.kernel(kernel, [found.x], [made])
     build.define(0, made)
     return True
 
 
-def _over_columns(build: Builder, arguments: Reduce) -> bool:
-    """Add a kernel if adjacent axes before the last one are reduced; otherwise return False."""
-    value, axes = build.value(arguments.x), arguments.axes
-    known = arguments.function in ("sum", "mean") and value.dtype == build.output().dtype
-    if not axes or not known or value.dtype != "float32":
-        return False
-    first, last = axes[0], axes[-1] + 1
-    outer, count, columns = map(
-        math.prod, (value.shape[:first], value.shape[first:last], value.shape[last:])
+def _as_it_lies(build: Builder, arguments: Reduce) -> Reduction | None:
+    """The value in the order of its axes in memory; None if it lies in blocks or has gaps, or if
+    axes are reduced that are no neighbours there."""
+    x, axes = build.tensor(arguments.x), arguments.axes
+    strides = row_major(x.shape)
+    if x.descriptor is not None:
+        if x.descriptor.blocks or x.descriptor != dense(x.shape, x.descriptor.strides):
+            return None
+        strides = x.descriptor.strides
+    order = sorted(range(len(x.shape)), key=lambda axis: (-strides[axis], axis))
+    places = [place for place, axis in enumerate(order) if axis in axes]
+    if not places or places != list(range(places[0], places[-1] + 1)):
+        return None
+    sizes = [x.shape[axis] for axis in order]
+    first, last = places[0], places[-1] + 1
+    parts = (math.prod(sizes[:first]), math.prod(sizes[first:last]), math.prod(sizes[last:]))
+    kept, step = dict.fromkeys(axes, 1), 1
+    for axis in reversed(order):
+        if axis not in axes:
+            kept[axis] = step
+            step *= x.shape[axis]
+    wanted = (
+        range(len(x.shape)) if arguments.keep else (a for a in range(len(x.shape)) if a not in axes)
     )
-    if axes != tuple(range(first, last)) or count < 2 or columns < 2 or not outer:
-        return False
-    x, made = build.plain(arguments.x), result(build)
-    mean = arguments.function == "mean"
-    build.kernel(column_sums(outer, count, columns, mean), [x], [made])
-    build.define(0, made)
-    return True
+    return Reduction(x, *parts, tuple(kept[axis] for axis in wanted))
 
 
 def _with_numpy(build: Builder, arguments: Reduce) -> None:
