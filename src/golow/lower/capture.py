@@ -26,6 +26,7 @@ from golow.lower.outputs import leaves_of
 from golow.lower.random_masks import name_random_masks
 from golow.lower.recurrence_calls import recurrences_right, recurrences_whole
 from golow.lower.regions import inline_regions
+from golow.lower.resizing_calls import resizing_whole
 from golow.lower.sharing import first_names, own_tensors_kept
 from golow.lower.translation import Captured, Ends, translate
 from golow.record import GolowError
@@ -100,6 +101,7 @@ def capture_training(
         traceback.preserve_node_meta(),
         corrected(),
         recurrences_whole(),
+        resizing_whole(),
         _explained(name),
         kept_messages([] if said is None else said),
         _compiling(),

@@ -80,11 +80,12 @@ def passes_with(
 ) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
     from golow.lower.attention import keep_attention
+    from golow.lower.resampling import keep_resampling
     from golow.lower.vendor import vendor_passes
     from golow.lower.volumes import keep_volumes
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
-    return (keep_attention(attention_kernels()), keep_volumes, *common)
+    return (keep_attention(attention_kernels()), keep_volumes, keep_resampling, *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
