@@ -269,8 +269,9 @@ def test_an_average_that_the_kernel_takes_is_not_refused() -> None:
 
 
 def test_the_level_has_the_whole_vocabulary() -> None:
-    """Copies are dropped by a pass."""
-    assert vocabulary().keys() - implemented().keys() == {"golow.copy"}
+    """Copies are dropped by a pass; only a pass of `onednn` makes resizing one operator."""
+    missing = vocabulary().keys() - implemented().keys()
+    assert missing == {"golow.copy", "golow.resample", "golow.resample_backward"}
 
 
 def test_the_gradient_of_a_loss_in_double_is_refused() -> None:

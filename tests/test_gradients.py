@@ -27,6 +27,7 @@ from golow.lower.operators.layer_norm import LayerNormBackward
 from golow.lower.operators.max_pool import MaxPoolBackward
 from golow.lower.operators.nll_loss import NllLossBackward
 from golow.lower.operators.recurrence import GATES, RecurrenceBackward
+from golow.lower.operators.resample import ResampleBackward
 from golow.lower.operators.rms_norm import RmsNormBackward
 from golow.lower.operators.softmax import SoftmaxBackward
 from golow.lower.operators.take import TakeBackward
@@ -269,6 +270,22 @@ def attentions(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def resized(draw: st.DrawFn) -> Case:
+    axes, mode = draw(st.sampled_from([2, 3])), draw(st.sampled_from(["nearest", "linear"]))
+    sizes = tuple(draw(st.integers(1, 4)) for _ in range(axes))
+    if mode == "nearest":
+        new = tuple(n * draw(st.integers(1, 3)) for n in sizes)
+    else:
+        new = tuple(draw(st.integers(1, 7)) for _ in range(axes))
+    x = tensor(2, 3, *sizes, seed=draw(st.integers(0, 9)))
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"gradient": gradient, "size": sizes, "mode": mode}
+
+    return Case({"x": x, "size": new, "mode": mode}, ("x",), backward)
+
+
+@st.composite
 def recurrences(draw: st.DrawFn) -> Case:
     kind, biased = draw(st.sampled_from(sorted(GATES))), draw(some)
     lstm = kind == "lstm"
@@ -303,6 +320,7 @@ GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     MaxPoolBackward: pools(maximum=True),
     NllLossBackward: losses(),
     RecurrenceBackward: recurrences(),
+    ResampleBackward: resized(),
     RmsNormBackward: rms_norms(),
     SoftmaxBackward: softmaxes(),
     TakeBackward: taken(),

@@ -159,6 +159,8 @@ def examples() -> dict[str, Node]:
             "parameter": x, "square": x, "momentum": None, "gradient": x, "learning_rate": x,
             "smoothing": 0.99, "epsilon": 1e-8, "factor": 0.0, "weight_decay": 0.0, "clip": x,
         },
+        "resample": {"x": x, "size": (4, 6), "mode": "nearest"},
+        "resample_backward": {"gradient": x, "size": (2, 3), "mode": "linear"},
         "roll": {"x": x, "axes": (0, 1), "starts": (1, 2)},
         "scatter": {"x": x, "index": x, "source": x, "axis": 0, "add": True},
         "sgd_update": {
