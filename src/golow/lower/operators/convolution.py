@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 Sizes = tuple[int, ...]
 
 
+def require_axes(stride: Sizes, padding: Sizes, dilation: Sizes) -> None:
+    """Raise ValueError unless they are of the two axes of an image, or the three of a volume."""
+    axes = len(stride)
+    if axes not in (2, 3) or len(dilation) != axes or len(padding) != 2 * axes:
+        raise ValueError(f"stride {stride}, padding {padding} and dilation {dilation} do not fit")
+
+
 class Convolution(Operator, frozen=True, kw_only=True):
     """activation(convolution(x, weight) + bias + residual), with zero padding on all sides.
 
@@ -35,6 +42,9 @@ class Convolution(Operator, frozen=True, kw_only=True):
     dilation: Sizes = (1, 1)
     groups: int = 1
     activation: Activation | None = None
+
+    def __post_init__(self) -> None:
+        require_axes(self.stride, self.padding, self.dilation)
 
     @staticmethod
     def meaning(
@@ -78,6 +88,9 @@ class ConvolutionBackward(Operator, frozen=True, kw_only=True):
     groups: int
     wanted: tuple[bool, bool, bool]
     compact: bool = False
+
+    def __post_init__(self) -> None:
+        require_axes(self.stride, self.padding, self.dilation)
 
     @property
     def results(self) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from golow.lower.graph import Ref
 from golow.lower.operator import Operator
+from golow.lower.operators.convolution import require_axes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +29,9 @@ class MaxPool(Operator, frozen=True, kw_only=True):
     dilation: Sizes
     ceil: bool
     indices: bool
+
+    def __post_init__(self) -> None:
+        require_axes(self.stride, self.padding * 2, self.dilation)
 
     @property
     def results(self) -> int:
