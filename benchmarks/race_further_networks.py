@@ -1,0 +1,90 @@
+"""Is the lowest level the fastest on networks that nobody tuned for, too?
+
+    python benchmarks/race_further_networks.py --batch 1
+    python benchmarks/race_further_networks.py --mode train --batch 8 --networks Volumes,Detector
+
+The networks are those of `further_networks.py`. A race is that of `networks.py` on a CPU: every
+level is proved equal first, then all are timed in turn. Standard output gets a line of text for
+each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import golow
+from further_networks import NETWORKS
+from golow.record import Run
+from golow.worker.limits import Limits
+from networks import OURS, listed, memory, milliseconds, over
+
+FILE = Path(__file__).parent / "further_networks.py"
+RIVALS = {
+    "infer": ("compile:freezing", "onnxruntime", "openvino"),
+    "train": ("eager:channels_last",),
+}
+LOAD_SECONDS = 300.0
+
+
+def main() -> int:
+    """Race at every network that was asked for; 1 if one of them failed."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--networks", type=listed, default=tuple(NETWORKS))
+    parser.add_argument("--mode", choices=tuple(RIVALS), default="infer")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--levels", type=listed, help="instead of the rivals of the mode")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of racing at a network")
+    options = parser.parse_args()
+    if unknown := [name for name in options.networks if name not in NETWORKS]:
+        parser.error(f"--networks: there is no {', '.join(unknown)}; known: {', '.join(NETWORKS)}")
+    brought = [raced(name, options) for name in options.networks]
+    return int(not all(brought))
+
+
+def raced(name: str, options: argparse.Namespace) -> bool:
+    """Race and print a line; whether it brought a time."""
+    begun = time.monotonic()
+    try:
+        result = golow.compare(
+            f"{FILE}:{name}",
+            mode=options.mode,
+            batch=options.batch,
+            input_shape=NETWORKS[name].sample,
+            levels=[*(options.levels or RIVALS[options.mode]), OURS["cpu"]],
+            threads=options.threads,
+            time_limit=options.seconds,
+            limits=Limits(load=LOAD_SECONDS),
+            brief=True,
+        )
+    except golow.GolowError as error:
+        print(f"{name}: {error.message}", flush=True)
+        return False
+    runs = {run.level: run for run in result.comparison.runs}
+    ours = runs.pop(OURS["cpu"])
+    if ours.time is None:
+        print(f"{name}: {ours.check.verdict}: {ours.check.words}", flush=True)
+        return False
+    ratios = ", ".join(against(run, ours, result.comparison.race.seed) for run in runs.values())
+    held = [memory(run, "cpu") for run in (ours, runs["eager"])]
+    share = f"{held[0] / held[1]:.2f}" if held[0] and held[1] else "-"
+    seconds = time.monotonic() - begun
+    print(
+        f"{name}: {milliseconds(ours.time.value)} ms; {ratios}; memory {share} [{seconds:.0f} s]",
+        flush=True,
+    )
+    return True
+
+
+def against(run: Run, ours: Run, seed: int) -> str:
+    """``openvino 1.12 (1.10-1.15)``: its time over ours."""
+    found = over(run, ours, seed) if run.time is not None else None
+    if found is None:
+        return f"{run.level}: {run.check.words or 'no round with both'}"
+    return f"{run.level} {found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""The networks of `benchmarks/further_networks.py` at `onednn`, in both modes, against float64; and
+what the program that races them says to a name that it does not know."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from golow.levels.vendor.onednn import probe
+from golow.record import Mode
+from in_process import assert_right
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("further", BENCHMARKS / "further_networks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+FURTHER = loaded()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not probe().available, reason="oneDNN is not installed")
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("name", FURTHER.NETWORKS)
+def test_a_network_is_right(name: str, mode: Mode) -> None:
+    from onednn_in_process import compute, lower
+
+    torch.manual_seed(0)
+    network = FURTHER.NETWORKS[name]()
+    x = torch.randn(3, *network.sample)
+    small = lower(network, x, mode, loss="sum_of_outputs" if mode == "train" else "cross_entropy")
+    assert_right(small, compute(small))
+
+
+def test_an_unknown_network_is_named() -> None:
+    program = BENCHMARKS / "race_further_networks.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "--networks", "ConvMixer,Nothing"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "there is no Nothing; known: ConvMixer, Mixer" in done.stderr
