@@ -118,6 +118,7 @@ def test_operators_know_the_lines_of_the_users_file(tmp_path: Path) -> None:
     assert sites["aten::gelu"] == (f"{file}:{first}",)
     assert set(sites["aten::linear"]) == {f"{file}:{first}", f"{file}:{first + 1}"}
     assert sites["aten::gelu_backward"] == (f"{file}:{first}",)
+    assert all(site.startswith(f"{file}:") for found in sites.values() for site in found)
 
     trace = read_trace(tmp_path / "out" / level.trace)
     found = Places(trace)

@@ -94,11 +94,15 @@ class SitesMarked(TorchFunctionMode):
 
 
 def _site(frame: FrameType | None) -> str | None:
-    """The innermost line outside PyTorch and golow; golow's own networks are a user's code."""
+    """The innermost line outside PyTorch and golow that golow has called; golow's own networks are
+    a user's code. What has started golow's process has called none of it."""
+    found: str | None = None
     while frame is not None:
         file = frame.f_code.co_filename
-        inside = file.startswith((TORCH, GOLOW)) and not file.startswith(ZOO)
-        if file.startswith("/") and not inside:
-            return f"{file}:{frame.f_lineno}"
+        own = file.startswith(GOLOW) and not file.startswith(ZOO)
+        if found is not None and own:
+            return found
+        if found is None and file.startswith("/") and not own and not file.startswith(TORCH):
+            found = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return None
