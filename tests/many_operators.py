@@ -231,6 +231,10 @@ NETWORKS: dict[str, Case] = {
         nn.ConvTranspose2d(16, 8, 3, stride=2, padding=1, output_padding=1, bias=False)
     ),
     "transposed, grouped": after_conv(nn.ConvTranspose2d(16, 8, 2, stride=2, groups=4)),
+    "transposed first": Case(
+        lambda: nn.Sequential(nn.ConvTranspose2d(12, 8, 3, bias=False), nn.ReLU(), nn.Flatten()),
+        (3, 12, 1, 1),
+    ),
     "transposed signals": signal(nn.ConvTranspose1d(8, 4, 3, stride=2)),
     # resizing
     "bilinear": resized("bilinear"),

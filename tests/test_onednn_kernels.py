@@ -170,6 +170,38 @@ def test_columns_are_reduced(shape: tuple[int, int, int], function: str) -> None
     assert np.isnan(y).sum() == 1
 
 
+class Reduced(nn.Module):
+    """A convolution, and its result over some axes."""
+
+    def __init__(self, function: str, axes: tuple[int, ...], keep: bool) -> None:
+        super().__init__()
+        self.layer, self.axes, self.keep = nn.Conv2d(3, 16, 2), axes, keep
+        self.function = getattr(torch, function)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer(x), self.axes, self.keep).flatten().expand(4, -1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    function=st.sampled_from(["sum", "mean", "amax", "amin"]),
+    axes=st.sets(st.integers(0, 3), min_size=1),
+    keep=st.booleans(),
+    layout=st.sampled_from(["any", "channels_last", "blocked"]),
+)
+def test_reductions_over_any_axes_in_any_order(
+    function: str, axes: set[int], keep: bool, layout: str
+) -> None:
+    """Also over axes that are no neighbours in memory, one run of them after the other."""
+    from in_process import assert_right
+    from onednn_in_process import LAYOUTS, compute, lower
+
+    torch.manual_seed(0)
+    module = Reduced(function, tuple(sorted(axes)), keep).eval()
+    network = lower(module, torch.randn(4, 3, 6, 8), "infer")
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout]))
+
+
 @pytest.mark.parametrize("inner", [1, 63, 64, 65, 1000, 4100])
 @pytest.mark.parametrize("columns", [1, 7, 500])
 @pytest.mark.parametrize("added", ["", "bias", "residual", "both"])

@@ -231,7 +231,7 @@ def template_of(traced: fx.GraphModule, node: Node) -> Template | None:
                 nodes.append(_node(item, names))
             except GolowError:
                 return None  # an argument that a graph cannot hold
-    if len(nodes) == 1 and nodes[0].op == node.op:
+    if len(nodes) == 1 and _is_same_call(nodes[0], _without_names(node)):
         return None  # it is its own definition
     if any(item.op.startswith("prims.") and item.op not in spellings() for item in nodes):
         return None  # another name for the same
@@ -239,6 +239,12 @@ def template_of(traced: fx.GraphModule, node: Node) -> Template | None:
     outputs = tuple(names.get(item) if item is not None else None for item in listed)
     outputs = (*outputs, *(None,) * (len(node.outputs) - len(outputs)))
     return Template(tuple(nodes), outputs)
+
+
+def _is_same_call(one: Node, other: Node) -> bool:
+    """Whether they differ in nothing but names: the gradient of a transposed convolution's weight
+    is that of a convolution's, by the same operation with other arguments."""
+    return (one.op, one.arguments, one.keywords) == (other.op, other.arguments, other.keywords)
 
 
 def _functional(template: Template | None, given: Sequence[Value]) -> Template | None:

@@ -11,7 +11,7 @@ from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.onednn.arrays import of_arrays
 from golow.levels.vendor.onednn.builder import Builder
 from golow.levels.vendor.onednn.constants import DST, REDUCTION_MEAN, REDUCTION_SUM, SRC
-from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD
+from golow.levels.vendor.onednn.kernels import WORTH_A_THREAD, Kernel
 from golow.levels.vendor.onednn.kernels import columns as columns_kernels
 from golow.levels.vendor.onednn.kernels import rows as rows_kernels
 from golow.levels.vendor.onednn.library import Descriptor, number
@@ -19,6 +19,7 @@ from golow.levels.vendor.onednn.primitive import Primitive
 from golow.levels.vendor.onednn.seen import dense, row_major
 from golow.levels.vendor.onednn.steps import Tensor
 from golow.levels.vendor.refusing import refuse_integers
+from golow.lower.moving import SCRATCH
 from golow.lower.operators.reduce import Reduce
 
 FEW = 64  # rows
@@ -31,19 +32,25 @@ UFUNCS: dict[str, Any] = {
 }
 
 
-class Reduction(NamedTuple):
-    """A value [outer, rows, columns] in memory, whose rows are reduced, and how the result lies."""
+class Part(NamedTuple):
+    """Neighbouring axes in memory that are reduced: x is [outer, rows, columns] before."""
 
-    x: Tensor
     outer: int
     rows: int
     columns: int
+
+
+class Reduction(NamedTuple):
+    """A value as it lies, the parts of it that are reduced in turn, and how the result lies."""
+
+    x: Tensor
+    parts: tuple[Part, ...]
     strides: tuple[int, ...]
 
 
 def reduce(build: Builder, arguments: Reduce) -> None:
-    """By a generated kernel, where the reduced axes are neighbours in memory. oneDNN keeps the
-    reduced axes with size 1; its result is row-major."""
+    """By generated kernels, one for each run of reduced axes that are neighbours in memory. oneDNN
+    keeps the reduced axes with size 1; its result is row-major."""
     if build.generates and _with_kernel(build, arguments):
         return
     if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
@@ -66,35 +73,54 @@ def reduce(build: Builder, arguments: Reduce) -> None:
 
 
 def _with_kernel(build: Builder, arguments: Reduce) -> bool:
-    """Add a kernel and return True, if there is one for this."""
-    found, output, function = _as_it_lies(build, arguments), build.output(), arguments.function
-    if found is None or not found.rows:
+    """Add a kernel for each part and return True, if there are kernels for all."""
+    found, output = _as_it_lies(build, arguments), build.output()
+    if found is None:
         return False
-    outer, rows, columns = found.outer, found.rows, found.columns
-    if columns == 1:
-        # One thread computes a row: few long ones of floats are better left to the library.
-        few = output.dtype == "float32" and outer < FEW and rows >= WORTH_A_THREAD
-        if few or function not in rows_kernels.REDUCED:
+    x, kernels = found.x, list[Kernel]()
+    for part in found.parts:
+        kernel = _kernel(arguments.function, x.dtype, output.dtype, part)
+        if kernel is None or (len(found.parts) > 1 and x.dtype != "float32"):
             return False
-        kernel = rows_kernels.reduction(function, found.x.dtype, output.dtype, outer, rows)
-    else:
-        floats = found.x.dtype == output.dtype == "float32"
-        if not floats or function not in columns_kernels.REDUCED or rows < 2:
-            return False
-        kernel = columns_kernels.reduction(function, outer, rows, columns)
+        kernels.append(kernel)
     layout = None
     if output.dtype == "float32":
         layout = Descriptor.strided(output.shape, found.strides).settled()
     made = build.new(output.name, output.shape, layout, output.dtype)
-    if outer * columns:
-        build.kernel(kernel, [found.x], [made])
+    for kernel, part in zip(kernels, found.parts, strict=True):
+        shape = (part.outer * part.columns,)
+        last = part is found.parts[-1]
+        result = (
+            made
+            if last
+            else build.new(f"{build.node.name}{SCRATCH}", shape, Descriptor.plain(shape))
+        )
+        if math.prod(shape):
+            build.kernel(kernel, [x], [result])
+        x = result
     build.define(0, made)
     return True
 
 
+def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None:
+    """None where there is no kernel, or one of the library is faster."""
+    outer, rows, columns = part
+    if not rows:
+        return None
+    if columns == 1:
+        # One thread computes a row: few long ones of floats are better left to the library.
+        few = result == "float32" and outer < FEW and rows >= WORTH_A_THREAD
+        if few or function not in rows_kernels.REDUCED:
+            return None
+        return rows_kernels.reduction(function, dtype, result, outer, rows)
+    floats = dtype == result == "float32"
+    if not floats or function not in columns_kernels.REDUCED or rows < 2:
+        return None
+    return columns_kernels.reduction(function, outer, rows, columns)
+
+
 def _as_it_lies(build: Builder, arguments: Reduce) -> Reduction | None:
-    """The value in the order of its axes in memory; None if it lies in blocks or has gaps, or if
-    axes are reduced that are no neighbours there."""
+    """The value in the order of its axes in memory; None if it lies in blocks or has gaps."""
     x, axes = build.tensor(arguments.x), arguments.axes
     strides = row_major(x.shape)
     if x.descriptor is not None:
@@ -102,21 +128,28 @@ def _as_it_lies(build: Builder, arguments: Reduce) -> Reduction | None:
             return None
         strides = x.descriptor.strides
     order = sorted(range(len(x.shape)), key=lambda axis: (-strides[axis], axis))
-    places = [place for place, axis in enumerate(order) if axis in axes]
-    if not places or places != list(range(places[0], places[-1] + 1)):
-        return None
-    sizes = [x.shape[axis] for axis in order]
-    first, last = places[0], places[-1] + 1
-    parts = (math.prod(sizes[:first]), math.prod(sizes[first:last]), math.prod(sizes[last:]))
+    parts = _parts([x.shape[axis] for axis in order], [axis in axes for axis in order])
     kept, step = dict.fromkeys(axes, 1), 1
     for axis in reversed(order):
         if axis not in axes:
             kept[axis] = step
             step *= x.shape[axis]
-    wanted = (
-        range(len(x.shape)) if arguments.keep else (a for a in range(len(x.shape)) if a not in axes)
-    )
-    return Reduction(x, *parts, tuple(kept[axis] for axis in wanted))
+    wanted = [axis for axis in range(len(x.shape)) if arguments.keep or axis not in axes]
+    return Reduction(x, parts, tuple(kept[axis] for axis in wanted)) if parts else None
+
+
+def _parts(sizes: list[int], reduced: list[bool]) -> tuple[Part, ...]:
+    """The runs of reduced axes, the last one first; each is gone for the next."""
+    found: list[Part] = []
+    while any(reduced):
+        last = len(reduced) - reduced[::-1].index(True)
+        first = last - 1
+        while first and reduced[first - 1]:
+            first -= 1
+        run = sizes[first:last]
+        found.append(Part(math.prod(sizes[:first]), math.prod(run), math.prod(sizes[last:])))
+        del sizes[first:last], reduced[first:last]
+    return tuple(found)
 
 
 def _with_numpy(build: Builder, arguments: Reduce) -> None:
