@@ -1,5 +1,5 @@
-"""The networks of `benchmarks/further_networks.py` at `onednn` against float64; and what the program
-that races them says to a name that it does not know."""
+"""The networks of `benchmarks/further_networks.py` at `onednn` against float64; and what the
+program that races them says to a name that it does not know."""
 
 from __future__ import annotations
 
