@@ -3,7 +3,7 @@ program that races them says to a name that it does not know."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +19,9 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("further", BENCHMARKS / "further_networks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        return importlib.import_module("further_networks")
 
 
 FURTHER = loaded()

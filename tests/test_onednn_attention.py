@@ -177,7 +177,7 @@ def test_every_arrangement_of_gradients_is_right(drawn: Drawn, narrow: bool) -> 
         assert found.is_whole()
 
 
-def test_a_number_that_is_none_reaches_its_own_row_and_no_other() -> None:
+def test_nan_stays_in_its_own_row() -> None:
     query = np.ones((1, 1, 20, 8), np.float32)
     key, value = np.ones((1, 1, 30, 8), np.float32), np.ones((1, 1, 30, 8), np.float32)
     query[0, 0, 3] = np.nan

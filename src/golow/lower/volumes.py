@@ -70,11 +70,8 @@ def _transposed(this: Node, call: Call, names: Names) -> Iterator[Node]:
         gradient=call.ref("input"),
         x=Ref(name=like.name),
         weight=call.ref("weight"),
-        stride=call.sizes("stride", AXES),
-        padding=call.sizes("padding", AXES) * 2,
-        dilation=call.sizes("dilation", AXES),
-        groups=call.integer("groups"),
         wanted=(True, False, False),
+        **convolution.geometry(call, AXES),
     )
     if bias is None:
         yield written(this, operator, outputs=(output, None, None))
@@ -100,24 +97,19 @@ def _back_through_transposed(this: Node, call: Call, names: Names) -> Iterator[N
     the convolution's, with gradient and input exchanged."""
     of_input, of_weight, of_bias = this.outputs
     gradient, x, weight = (call.ref(name) for name in ("grad_output", "input", "weight"))
-    stride, dilation = call.sizes("stride", AXES), call.sizes("dilation", AXES)
-    padding, groups = call.sizes("padding", AXES) * 2, call.integer("groups")
+    where = convolution.geometry(call, AXES)
 
     def alone(operator: Operator, name: str, outputs: tuple[Value | None, ...]) -> Node:
         new = names.free(f"{this.name}.{name}")
         return written(this, operator, name=new, outputs=outputs)
 
     if of_input is not None:
-        forward = Convolution(
-            x=gradient, weight=weight, stride=stride, padding=padding, dilation=dilation,
-            groups=groups,
-        )  # fmt: skip
+        forward = Convolution(x=gradient, weight=weight, **where)
         yield alone(forward, "of_input", (of_input,))
     if of_weight is not None:
         backward = ConvolutionBackward(
-            gradient=x, x=gradient, weight=weight, stride=stride, padding=padding,
-            dilation=dilation, groups=groups, wanted=(False, True, False),
-        )  # fmt: skip
+            gradient=x, x=gradient, weight=weight, wanted=(False, True, False), **where
+        )
         yield alone(backward, "of_weight", (None, of_weight, None))
     if of_bias is not None:
         total = Reduce(function="sum", x=gradient, axes=(0, 2, 3, 4), keep=False)

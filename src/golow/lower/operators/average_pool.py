@@ -86,7 +86,7 @@ def pool(call: Call) -> AveragePool | None:
     return AveragePool(
         x=call.ref("self"),
         kernel=call.pair("kernel_size"),
-        stride=call.pair("stride" if call.integers("stride") else "kernel_size"),
+        stride=_stride(call),
         padding=call.pair("padding"),
         ceil=call.flag("ceil_mode"),
         with_padding=call.flag("count_include_pad"),
@@ -102,12 +102,17 @@ def backward(call: Call) -> AveragePoolBackward | None:
         gradient=call.ref("grad_output"),
         x=call.ref("self"),
         kernel=call.pair("kernel_size"),
-        stride=call.pair("stride" if call.integers("stride") else "kernel_size"),
+        stride=_stride(call),
         padding=call.pair("padding"),
         ceil=call.flag("ceil_mode"),
         with_padding=call.flag("count_include_pad"),
         divisor=_divisor(call),
     )
+
+
+def _stride(call: Call) -> Pair:
+    height, width = call.pool_stride(2)
+    return height, width
 
 
 def _divisor(call: Call) -> int | None:

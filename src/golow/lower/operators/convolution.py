@@ -3,7 +3,7 @@ gradients."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golow.lower.graph import Activation, Ref
 from golow.lower.operator import Operator
@@ -128,7 +128,7 @@ def of_axes(call: Call, axes: int) -> Convolution | None:
     transposed = "transposed" in call.names and call.flag("transposed")
     if call.rank("input") != axes + 2 or transposed:
         return None
-    return _spelled(call, axes, call.sizes("padding", axes) * 2)
+    return _spelled(call, **geometry(call, axes))
 
 
 def padded_by_name(call: Call) -> Convolution | None:
@@ -147,19 +147,23 @@ def padded_by_name_of_axes(call: Call, axes: int) -> Convolution | None:
     total = [d * (k - 1) if same else 0 for d, k in reach]
     before = [size // 2 for size in total]
     after = [size - first for size, first in zip(total, before, strict=True)]
-    return _spelled(call, axes, (*before, *after))
+    return _spelled(call, **geometry(call, axes, (*before, *after)))
 
 
-def _spelled(call: Call, axes: int, padding: Sizes) -> Convolution:
-    return Convolution(
-        x=call.ref("input"),
-        weight=call.ref("weight"),
-        bias=call.ref_or_none("bias"),
-        stride=call.sizes("stride", axes),
-        padding=padding,
-        dilation=call.sizes("dilation", axes),
-        groups=call.integer("groups"),
-    )
+def geometry(call: Call, axes: int, padding: Sizes = ()) -> dict[str, Any]:
+    """Strides, padding, dilation and groups of a call, as the records have them. padding: instead
+    of the call's numbers."""
+    return {
+        "stride": call.sizes("stride", axes),
+        "padding": padding or call.sizes("padding", axes) * 2,
+        "dilation": call.sizes("dilation", axes),
+        "groups": call.integer("groups"),
+    }
+
+
+def _spelled(call: Call, **where: Any) -> Convolution:
+    x, weight = call.ref("input"), call.ref("weight")
+    return Convolution(x=x, weight=weight, bias=call.ref_or_none("bias"), **where)
 
 
 def backward(call: Call) -> ConvolutionBackward | None:
@@ -176,11 +180,8 @@ def backward_of_axes(call: Call, axes: int) -> ConvolutionBackward | None:
         gradient=call.ref("grad_output"),
         x=call.ref("input"),
         weight=call.ref("weight"),
-        stride=call.sizes("stride", axes),
-        padding=call.sizes("padding", axes) * 2,
-        dilation=call.sizes("dilation", axes),
-        groups=call.integer("groups"),
         wanted=(of_x, of_weight, of_bias),
+        **geometry(call, axes),
     )
 
 

@@ -25,7 +25,7 @@ SUMS = """    double sums[{block}] = {{}};
       for (long k = 0; k < width; k++) sums[k] += values[k];
     }}
     for (long k = 0; k < width; k++) y[k] = static_cast<float>(sums[k] / divisor);"""
-# A sum with a number that is none is none; the comparison alone would pass over it.
+# NaN is kept apart, since a comparison with it is never true.
 EXTREMES = """    float most[{block}], unordered[{block}] = {{}};
     for (long k = 0; k < width; k++) most[k] = x[k];
     for (long row = 0; row < rows; row++) {{

@@ -87,19 +87,19 @@ def _with_kernel(build: Builder, arguments: Reduce) -> bool:
     if output.dtype == "float32":
         layout = Descriptor.strided(output.shape, found.strides).settled()
     made = build.new(output.name, output.shape, layout, output.dtype)
-    for kernel, part in zip(kernels, found.parts, strict=True):
-        shape = (part.outer * part.columns,)
-        last = part is found.parts[-1]
-        result = (
-            made
-            if last
-            else build.new(f"{build.node.name}{SCRATCH}", shape, Descriptor.plain(shape))
-        )
-        if math.prod(shape):
+    for part, kernel in zip(found.parts, kernels, strict=True):
+        size = part.outer * part.columns
+        result = made if part is found.parts[-1] else _between(build, size)
+        if size:
             build.kernel(kernel, [x], [result])
         x = result
     build.define(0, made)
     return True
+
+
+def _between(build: Builder, size: int) -> Tensor:
+    """Memory for what one part leaves to the next."""
+    return build.new(f"{build.node.name}{SCRATCH}", (size,), Descriptor.plain((size,)))
 
 
 def _kernel(function: str, dtype: str, result: str, part: Part) -> Kernel | None:
