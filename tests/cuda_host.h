@@ -13,6 +13,12 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
+#define __cluster_dims__(...)
+#define WAIT_FOR_KERNEL_BEFORE()
+// Clusters of one block.
+inline void __cluster_barrier_arrive() {}
+inline void __cluster_barrier_wait() {}
+inline void* __cluster_map_shared_rank(void* address, unsigned) { return address; }
 struct Dim { unsigned x, y, z; };
 extern Dim threadIdx, blockIdx, blockDim, gridDim;
 extern char shared_memory[];

@@ -61,6 +61,31 @@ def run(
         tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(raw[: tensor.nbytes]))
 
 
+def on_host(
+    kernel: Kernel,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    scratch: Sequence[Tensor] = (),
+) -> None:
+    """Launch on this processor, on copies at multiples of 64 bytes."""
+    import cuda_host
+
+    tensors = (*inputs, *outputs, *scratch)
+    arrays = [_aligned(tensor) if tensor.numel() else None for tensor in tensors]
+    cuda_host.run(kernel, arrays)
+    for tensor, array in zip(tensors, arrays, strict=True):
+        if array is not None:
+            tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(array))
+
+
+def _aligned(tensor: Tensor) -> np.ndarray:
+    memory = np.empty(tensor.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    memory = memory[start : start + tensor.nbytes]
+    memory[:] = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memory
+
+
 def result(gpu: Any, kernel: Kernel, inputs: Sequence[Tensor], like: Tensor, dtype: str) -> Tensor:
     """The one output of a kernel."""
     output = torch.empty(like.shape, dtype=torch_type(dtype))

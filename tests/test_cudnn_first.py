@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,14 +18,13 @@ from hypothesis import strategies as some
 from torch import Tensor
 from torch.nn import functional
 
-import cuda_host
 from golow.levels.vendor.cudnn import products
 from golow.levels.vendor.cudnn.first import as_first, first_engines, restore, takes_first
 from golow.levels.vendor.cudnn.kernels import Kernel, first
 from golow.levels.vendor.cudnn.kernels.direct import Convolution
 from golow.levels.vendor.formulas import RELU, Clip
 from kernel_compilation import assert_compile
-from kernel_launches import TYPES, drawn, gpu, run, torch_type
+from kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
 
@@ -57,26 +55,6 @@ SHAPES = {
     "two": convolution(1, (18, 30), 2, 8, (5, 3), (1, 3), (2, 1)),
     "four": convolution(1, (9, 11), 4, 16, (2, 5), (3, 1), (1, 2)),
 }
-
-
-def on_host(
-    kernel: Kernel, inputs: Sequence[Tensor], outputs: Sequence[Tensor], scratch: Sequence[Tensor]
-) -> None:
-    """Launch on this processor, on copies at multiples of 64 bytes."""
-    tensors = (*inputs, *outputs, *scratch)
-    arrays = [aligned(tensor) if tensor.numel() else None for tensor in tensors]
-    cuda_host.run(kernel, arrays)
-    for tensor, array in zip(tensors, arrays, strict=True):
-        if array is not None:
-            tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(array))
-
-
-def aligned(tensor: Tensor) -> np.ndarray:
-    memory = np.empty(tensor.nbytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    memory = memory[start : start + tensor.nbytes]
-    memory[:] = tensor.reshape(-1).view(torch.uint8).numpy()
-    return memory
 
 
 def exact(x: Tensor) -> Tensor:

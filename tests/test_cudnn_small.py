@@ -21,7 +21,7 @@ from golow.levels.vendor.cudnn.kernels.small import Tiling
 from golow.levels.vendor.cudnn.small import restore, small_engines
 from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
 from kernel_compilation import assert_compile
-from kernel_launches import TYPES, drawn, gpu, run, torch_type
+from kernel_launches import TYPES, drawn, gpu, on_host, run, torch_type
 
 __all__ = ["gpu"]  # a fixture
 
@@ -59,6 +59,7 @@ SHAPES = [
     convolution(33, (1, 1), 256, 40, (1, 1)),
     convolution(32, (2, 2), 256, 256, (3, 3), padding=AROUND),
 ]
+ALL_CHUNKS = convolution(3, (5, 6), 64, 24, (3, 3), padding=AROUND)
 FOUR_CHANNELS = convolution(1, (12, 13), 4, 20, (7, 7), (2, 2), (3, 3, 3, 3))
 LATE_LAYER = convolution(1, (7, 7), 512, 512, (3, 3), padding=AROUND)
 EARLY_LAYER = convolution(32, (112, 112), 64, 64, (3, 3), padding=AROUND)
@@ -94,7 +95,7 @@ def test_launches_cover_the_result_by_whole_clusters() -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_tilings_fill_the_gpu_once_or_twice(dtype: str) -> None:
     tilings = small.tilings(dtype, LATE_LAYER)
-    assert 1 <= len(tilings) <= 6 and len(set(tilings)) == len(tilings)
+    assert 1 <= len(tilings) <= 10 and len(set(tilings)) == len(tilings)
     blocks = [small.forward(dtype, LATE_LAYER, tiling).grid[:2] for tiling in tilings]
     assert all(x * y <= 264 for x, y in blocks) and max(x * y for x, y in blocks) > 132
 
@@ -168,6 +169,29 @@ def test_engines_are_for_tensor_cores() -> None:
         assert not list(small_engines(operation(**changes), HOPPER)), changes
 
 
+@pytest.mark.parametrize("shape", [*SHAPES[:-2], ALL_CHUNKS])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_convolution_on_this_processor(dtype: str, shape: Convolution) -> None:
+    x, weight, bias, residual = operands(dtype, shape)
+    plain = reference(shape, x, weight) + bias.double() + residual.double()
+    for tiling in (Tiling(32, 32, 1), Tiling(16, 64, 1)):
+        y = torch.empty_like(residual).fill_(float("nan"))
+        on_host(small.forward(dtype, shape, tiling, clip=RELU), [x, weight, bias, residual], [y])
+        assert_near(y, plain, RELU)
+
+
+def test_small_images_are_loaded_once() -> None:
+    """Where windows overlap and the channels fill whole chunks."""
+
+    def regions(shape: Convolution, dtype: str) -> set[bool]:
+        kernels = (small.forward(dtype, shape, Tiling(32, 32, split)) for split in small.SPLITS)
+        return {kernel.expression.split(", ")[5] == "true" for kernel in kernels}
+
+    assert regions(SHAPES[-1], "bfloat16") == {True, False}
+    assert regions(ALL_CHUNKS, "bfloat16") == {True, False}
+    assert regions(SHAPES[0], "bfloat16") == regions(SHAPES[-2], "bfloat16") == {False}
+
+
 # ------------------------------------------------------------ on a GPU
 
 
@@ -208,7 +232,7 @@ def assert_near(found: Tensor, full: Tensor, clip: Clip = NO_CLIP) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [*SHAPES, FOUR_CHANNELS])
+@pytest.mark.parametrize("shape", [*SHAPES, FOUR_CHANNELS, ALL_CHUNKS])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_convolution(gpu: Any, dtype: str, shape: Convolution) -> None:
     if not small.takes(dtype, shape):
@@ -219,7 +243,7 @@ def test_convolution(gpu: Any, dtype: str, shape: Convolution) -> None:
         kernel = small.forward(dtype, shape, tiling)
         run(gpu, kernel, [x, weight, NOTHING, NOTHING], [y])
         assert_near(y, plain)
-        kernel = small.forward(dtype, shape, tiling, clip=RELU)
+        kernel = small.forward(dtype, shape, tiling, clip=RELU, frozen=True)
         run(gpu, kernel, [x, weight, bias, residual], [y])
         assert_near(y, plain + bias.double() + residual.double(), RELU)
 

@@ -86,10 +86,12 @@ def test_what_no_engine_could_compute_is_apart() -> None:
 
 
 @pytest.mark.parametrize("activation", [nn.Hardswish(), nn.ELU(), nn.LeakyReLU()])
-def test_other_activations_are_not_asked_for(activation: nn.Module) -> None:
-    engines = timed(0.0)
-    planned(activation, engines)
-    assert asked(engines) == [""]
+def test_activations_that_only_golow_has_are_asked_for(activation: nn.Module) -> None:
+    engines = timed(5000.0)
+    made = planned(activation, engines)
+    assert [step.operation for step in made.plan.steps] == ["fetch", "convolution"]
+    [name] = asked(engines)
+    assert name and not takes_activation(Activation(name=name))
 
 
 def test_functions_that_only_clip_are_no_activations() -> None:

@@ -91,7 +91,8 @@ class Problem:
     residual: whether there is a C; D may be the same memory as C if their strides are equal. bias:
     a vector [n], the same for every row and batch. bias_gradient: also write a vector [m], the sums
     of op(A)'s rows; for dW = dY^T X it is the gradient of the bias. alignment: every address is a
-    multiple of so many bytes. Order of the operands: A, B[, bias or its gradient][, C], D.
+    multiple of so many bytes. frozen: B is the same in every iteration; cold: and not in the
+    GPU's cache. Order of the operands: A, B[, bias or its gradient][, C], D.
 
     Raises ValueError for a contradictory problem. A valid problem that the library does not support
     has no candidates.
@@ -112,6 +113,8 @@ class Problem:
     factor: float = 1.0
     batch: int = 1
     alignment: int = BEST_ALIGNMENT
+    frozen: bool = False
+    cold: bool = False
     a: Strides = CONTIGUOUS
     b: Strides = CONTIGUOUS
     c: Strides = CONTIGUOUS

@@ -112,7 +112,8 @@ class Gpu(Stream):
         """Make these kernels ready to launch. Each source that the cache does not have is compiled
         once."""
         wanted: dict[str, set[str]] = defaultdict(set)
-        for kernel in kernels:
+        asked = list(kernels)
+        for kernel in asked:
             if (kernel.source, kernel.expression) not in self._functions:
                 wanted[kernel.source].add(kernel.expression)
         for source, expressions in wanted.items():
@@ -121,6 +122,23 @@ class Gpu(Stream):
             for expression in expressions:
                 self._functions[(source, expression)] = code.get_kernel(expression)
                 self._names.add(bytes(code.symbol_mapping[expression]))
+        for kernel in asked:
+            if kernel.shared:
+                self._reserve_shared(self._functions[(kernel.source, kernel.expression)])
+
+    def _reserve_shared(self, function: Any) -> None:
+        """Let a kernel have more than 48 KiB of shared memory, and all that a multiprocessor has,
+        so that two such kernels run side by side whatever each of them needs."""
+        attribute = driver.CUfunction_attribute
+        most = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        largest = int(checked(driver.cuDeviceGetAttribute(most, 0), "cuDeviceGetAttribute"))
+        wanted = {
+            attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: largest,
+            attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: 100,  # percent
+        }
+        for name, value in wanted.items():
+            answer = driver.cuKernelSetAttribute(name, value, function.handle, 0)
+            checked(answer, "cuKernelSetAttribute")
 
     def launch(self, kernel: Kernel, pointers: Sequence[int], side: bool = False) -> None:
         """Enqueue a kernel on these device addresses, on the main stream or the side stream."""
@@ -193,11 +211,16 @@ class Gpu(Stream):
         checked(driver.cuStreamWaitEvent(second, event, 0), "cuStreamWaitEvent")
         self.forget(event)
 
-    def time(self, enqueue: Callable[[], None], runs: int) -> float:
-        """Replay what the function enqueues ``runs`` times; return the shortest time, in ns."""
+    def time(
+        self, enqueue: Callable[[], None], runs: int, before: Callable[[], None] | None = None
+    ) -> float:
+        """Replay what the function enqueues ``runs`` times; return the shortest time, in ns.
+        before: enqueues something before each run, whose time does not count."""
         graph, first, second = self.capture(enqueue), self.event(), self.event()
         times = []
         for _ in range(runs):
+            if before is not None:
+                before()
             self.record(first)
             self.replay(graph)
             self.record(second)

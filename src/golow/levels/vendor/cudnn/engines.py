@@ -7,8 +7,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -20,12 +21,11 @@ from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Prob
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import takes_activation
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
-from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
+from golow.levels.vendor.cudnn.one_pixel import as_convolution, as_product
 from golow.levels.vendor.cudnn.own import OwnConvolution
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution, FirstConvolution
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import Network
-from golow.levels.vendor.formulas import NO_CLIP, RELU
 from golow.record import Record
 
 # How many plans of each library are timed; the libraries list the expected fastest first.
@@ -46,9 +46,21 @@ HOPELESS, LAUNCH_NS = 2, 20_000
 # cores. cuDNN 9.19 puts its slowest engine first for some pointwise convolutions with two limits:
 # one took 5.5 ms of a network that takes 1.6 ms otherwise, on an H100.
 DISTRUSTED = 3
+# Position of the weight among the operands of a convolution or product. A cold one has a copy for
+# each repetition, if all are at most this many bytes; larger ones do not stay in the cache anyway.
+WEIGHT, MOST_COPIED = 1, 512 << 20
 NOISE_BYTES = 1 << 20  # drawn by the host; the device repeats them
 
 Operation = Convolution | Problem | AttentionProblem | FirstConvolution
+
+
+class Operands(NamedTuple):
+    """Temporary memory of an operation: the addresses of its operands in their order, once for each
+    copy of a cold weight; of a workspace; and what is written to empty the cache, if anything."""
+
+    addresses: list[list[int]]
+    workspace: int
+    flushed: Region | None
 
 
 class Engine(Protocol):
@@ -111,6 +123,8 @@ class Engines:
         self.frontend, self.lt = Frontend(gpu), CublasLt()
         self._chosen: dict[Operation, Engine | None] = {}
         self._ns: dict[Operation, float] = {}
+        # Of the operations that were timed in this process: nanoseconds of each engine, alone.
+        self.timed: dict[Operation, dict[Engine, float]] = {}
         self._networks: dict[RecurrentNetwork, Network] = {}
         self.built = 0
         self.notes: list[str] = []  # what of the cache was damaged
@@ -151,9 +165,14 @@ class Engines:
         else:
             engine = self._trusted(operation)
         if engine is not None:
-            stored = Stored(kind=engine.kind, data=engine.encode(), ns=self._ns.get(operation))
-            write_sealed(self._file(operation), msgspec.msgpack.encode(stored))
+            self.keep(operation, engine)
         return engine
+
+    def keep(self, operation: Operation, engine: Engine) -> None:
+        """Choose this engine for the operation from now on, in later processes, too."""
+        self._chosen[operation] = engine
+        stored = Stored(kind=engine.kind, data=engine.encode(), ns=self._ns.get(operation))
+        write_sealed(self._file(operation), msgspec.msgpack.encode(stored))
 
     # ------------------------------------------------------------ candidates
 
@@ -169,8 +188,8 @@ class Engines:
         if suggested is None or isinstance(suggested, OwnConvolution):
             return suggested
         sensible = self.gpu.plain_ns(sum(operation.operand_bytes), operation.flops)
-        with self._operands(operation, [suggested]) as (addresses, workspace):
-            time = self._time(suggested, addresses, workspace, 0.0)
+        with self._operands(operation, [suggested]) as operands:
+            time = self._time(suggested, operands, 0.0)
         if time <= DISTRUSTED * sensible + LAUNCH_NS:
             return suggested
         return self._pick_fastest(operation, [suggested, *self._candidates(operation, TIMED)])
@@ -179,6 +198,8 @@ class Engines:
         """Yield the engines that can compute it, in order of preference if nothing is timed."""
         if isinstance(operation, Problem):
             yield from self._products(operation, most)
+            if self.times and (same := as_convolution(operation)) is not None:
+                yield from small.small_engines(same, self.gpu)
             return
         if isinstance(operation, AttentionProblem):
             if operation.dtype == "float32":
@@ -193,11 +214,13 @@ class Engines:
         if operation.activation is not None:
             if self.times and takes_activation(operation.activation):
                 yield from self.frontend.plans(operation, most, workspace_limit(operation))
+            if self.times:
+                yield from small.small_engines(operation, self.gpu)
             return
         yield from self.frontend.plans(operation, most, workspace_limit(operation))
         if self.times:  # no heuristic ranks these
             yield from small.small_engines(operation, self.gpu)
-        if operation.direction == "forward" and (problem := as_product(operation)) is not None:
+        if (problem := as_product(operation)) is not None:
             yield from self._products(problem, most)
 
     def _products(self, problem: Problem, most: int) -> Iterator[Engine]:
@@ -209,26 +232,33 @@ class Engines:
         """Time the candidates on temporary memory."""
         if not candidates:
             return None
-        best, fastest = candidates[0], float("inf")
-        with self._operands(operation, candidates) as (addresses, workspace):
+        timed: dict[Engine, float] = {}
+        with self._operands(operation, candidates) as operands:
             for engine in candidates:
-                time = self._time(engine, addresses, workspace, fastest)
-                if time < fastest:
-                    best, fastest = engine, time
-        self._ns[operation] = fastest
+                fastest = min(timed.values(), default=float("inf"))
+                timed[engine] = self._time(engine, operands, fastest)
+        best = min(candidates, key=lambda engine: timed[engine])
+        self.timed[operation], self._ns[operation] = timed, timed[best]
         return best
 
     @contextmanager
-    def _operands(
-        self, operation: Operation, engines: Sequence[Engine]
-    ) -> Iterator[tuple[list[int], int]]:
-        """Temporary memory: the addresses of the operands, full of numbers, and of a workspace."""
-        regions = [Region(size) for size in operation.operand_bytes]
+    def _operands(self, operation: Operation, engines: Sequence[Engine]) -> Iterator[Operands]:
+        """Temporary memory for the operands, full of numbers, and for a workspace."""
+        sizes = operation.operand_bytes
+        cold = isinstance(operation, Convolution | Problem) and operation.cold
+        copies = REPETITIONS if cold and REPETITIONS * sizes[WEIGHT] <= MOST_COPIED else 1
+        regions = [Region(size) for size in sizes]
+        weights = [Region(sizes[WEIGHT]) for _ in range(copies - 1)]
         workspace = Region(max(engine.workspace for engine in engines))
-        for region, size in zip(regions, operation.operand_bytes, strict=True):
+        for region, size in zip(regions, sizes, strict=True):
             if size:  # a position without bytes stays 0
                 self._fill(region)
-        yield [region.address for region in regions], workspace.address
+        for region in weights:
+            self._fill(region)
+        first = [region.address for region in regions]
+        others = [[first[0], other.address, *first[WEIGHT + 1 :]] for other in weights]
+        flushed = Region(2 * self.gpu.cache_bytes) if others else None
+        yield Operands([first, *others], workspace.address, flushed)
 
     def _fill(self, region: Region) -> None:
         """Fill the region with numbers that are positive, below 1 and not NaN in every type. The
@@ -241,16 +271,20 @@ class Engines:
             self.gpu.copy(region.address + filled, region.address, more)
             filled += more
 
-    def _time(self, engine: Engine, addresses: list[int], workspace: int, fastest: float) -> float:
+    def _time(self, engine: Engine, operands: Operands, fastest: float) -> float:
         """Return nanoseconds per run: a rough value if another engine was far faster, infinity if
         the engine fails."""
 
         def once() -> None:
-            engine.run(addresses, workspace)
+            engine.run(operands.addresses[0], operands.workspace)
 
         def repeat() -> None:
-            for _ in range(REPETITIONS):
-                once()
+            for addresses, _ in zip(cycle(operands.addresses), range(REPETITIONS), strict=False):
+                engine.run(addresses, operands.workspace)
+
+        def flush() -> None:
+            if operands.flushed is not None:
+                self.gpu.fill(operands.flushed.address, operands.flushed.size)
 
         try:
             once()  # loads its kernels
@@ -259,7 +293,7 @@ class Engines:
                 return time
             if time > LONG_NS:
                 return min(time, self.gpu.time(once, GRAPHS - 1))
-            return self.gpu.time(repeat, GRAPHS) / REPETITIONS
+            return self.gpu.time(repeat, GRAPHS, flush) / REPETITIONS
         except RuntimeError:
             return float("inf")
 
@@ -283,8 +317,9 @@ class Engines:
             self._ns[operation] = stored.ns
         if stored.kind == OwnConvolution.kind and isinstance(operation, Convolution):
             return own.restore(operation, self.gpu, stored.data)
-        if stored.kind == small.SmallConvolution.kind and isinstance(operation, Convolution):
-            return small.restore(operation, self.gpu, stored.data)
+        same = as_convolution(operation) if isinstance(operation, Problem) else operation
+        if stored.kind == small.SmallConvolution.kind and isinstance(same, Convolution):
+            return small.restore(same, self.gpu, stored.data)
         if isinstance(operation, FirstConvolution):
             return first.restore(operation, self.gpu, stored.data)
         own_kind = own_attention.OwnAttention.kind
@@ -302,24 +337,3 @@ class Engines:
 def workspace_limit(operation: Operation) -> int:
     """Return the bytes of workspace that an engine for the operation may use."""
     return max(WORKSPACE_LIMIT, 2 * sum(operation.operand_bytes))
-
-
-def as_product(operation: Convolution) -> Problem | None:
-    """Return a pointwise convolution as a matrix product over the pixels; None if it cannot be
-    written as one."""
-    if not operation.pointwise or operation.clip not in (NO_CLIP, RELU):
-        return None
-    images, outputs, rows, columns = operation.output
-    return Problem(
-        m=images * rows * columns,
-        n=outputs,
-        k=operation.image[1],
-        dtype=operation.dtype,
-        result=operation.result,
-        arithmetic=operation.arithmetic,
-        transpose_b=True,
-        bias=operation.bias,
-        residual=operation.residual,
-        relu=operation.clip == RELU,
-        alignment=TENSOR_ALIGNMENT,
-    )

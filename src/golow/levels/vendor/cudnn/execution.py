@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,10 +35,14 @@ from golow.levels.vendor.weight_arithmetic import computed
 from golow.lower.graph import GraphInput
 from golow.lower.plan import Place, Step
 
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engine
+
 Key = tuple[str, str]
 # Upper limit of the host's time to enqueue a step and an event.
 ENQUEUE_NS = 60_000
 ONCE: Place = "once"
+ITERATIONS = 12  # of which the shortest counts
 
 
 class Execution:
@@ -71,6 +75,8 @@ class Execution:
         self.take_batches(batches)
         self._joins = joins(built.calls, self.plan.steps)
         self._graph: Graph | None = None
+        # Engines in place of others, with a workspace of their own.
+        self._instead: dict[Engine, tuple[Engine, Region]] = {}
 
     # ------------------------------------------------------------ running
 
@@ -83,6 +89,24 @@ class Execution:
             self._graph = self.gpu.capture(self._enqueue)
         else:
             self.gpu.replay(self._graph)
+
+    def runs(self, engine: Engine) -> bool:
+        """Whether an iteration runs this engine."""
+        calls = (call for call in self._calls.values() if isinstance(call, EngineCall))
+        return any(call.engine is engine for call in calls)
+
+    def exchange(self, engine: Engine, other: Engine, workspace: Region | None) -> None:
+        """Run another engine in place of this one, with that workspace, until the plan is built
+        again; None ends that."""
+        self._graph = None
+        if workspace is None:
+            self._instead.pop(engine, None)
+        else:
+            self._instead[engine] = (other, workspace)
+
+    def iteration_ns(self) -> float:
+        """Return the shortest time of an iteration on the batch that ran last, in ns."""
+        return self.gpu.time(self._enqueue, ITERATIONS)
 
     def run_timed(self, batch: int) -> list[tuple[Step, int]]:
         """Run one iteration step by step; return each step with its nanoseconds by the GPU's clock.
@@ -142,7 +166,10 @@ class Execution:
             self._flat(call)
             return
         addresses = [self.address(tensor) if tensor else 0 for tensor in call.arguments]
-        if isinstance(call, EngineCall):
+        if isinstance(call, EngineCall) and call.engine in self._instead:
+            engine, region = self._instead[call.engine]
+            engine.run(addresses, region.address, side)
+        elif isinstance(call, EngineCall):
             workspace = self.address(call.workspace) if call.workspace else 0
             call.engine.run(addresses, workspace, side)
         else:

@@ -47,6 +47,8 @@ def as_patches(operation: Convolution) -> Problem | None:
         residual=operation.residual,
         relu=operation.clip == RELU,
         alignment=TENSOR_ALIGNMENT,
+        frozen=operation.frozen,
+        cold=operation.cold,
     )
 
 

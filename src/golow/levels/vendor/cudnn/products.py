@@ -20,7 +20,8 @@ class Convolution(Record, frozen=True, kw_only=True):
     image: N, C, H, W of the layer's input; output: N, K, P, Q of its result; kernel: R, S; padding:
     top, left, bottom, right. dtype: of what is read; result: of what is written. bias (dtype),
     residual (like the output) and clip, the limits of the result, are for the forward direction
-    only, as is activation, what follows the clip.
+    only, as are activation, what follows the clip, and frozen and cold: the weight is the same in
+    every iteration, and it is not in the GPU's cache.
 
     Operands, in this order. forward: image, weight[, bias][, residual] -> output. backward_data:
     gradient of the output, weight -> gradient of the image. backward_weight: image, gradient of
@@ -42,6 +43,8 @@ class Convolution(Record, frozen=True, kw_only=True):
     residual: bool = False
     clip: Clip = NO_CLIP
     activation: Activation | None = None
+    frozen: bool = False
+    cold: bool = False
 
     @property
     def weight(self) -> tuple[int, int, int, int]:

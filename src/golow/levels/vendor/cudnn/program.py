@@ -31,6 +31,7 @@ from golow.levels.vendor.cudnn.kernels.pixels import normalise
 from golow.levels.vendor.cudnn.operators.dropout import CONTROL
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES, Types
+from golow.levels.vendor.cudnn.refining import refine
 from golow.levels.vendor.cudnn.steps import LOSS_SCALE
 from golow.levels.vendor.plan_program import Key, PlanProgram
 from golow.lower.graph import Graph
@@ -69,6 +70,11 @@ class CuDnn(PlanProgram):
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # compiles what is left and captures the graph
+        if not self.train and engines.timed and refine(self.execution, engines):
+            del self.execution  # there may be no room for both
+            self.execution = self._load_plan(self.bundle, graph, engines)
+            self.reset()
+            self.iterate()
         found, notes = engines.built, engines.notes
         for last, smaller in tails:
             engines = Engines(self.gpu, self._home / "engines", autotune=False)

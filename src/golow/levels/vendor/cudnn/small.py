@@ -1,5 +1,5 @@
-"""Convolutions of few pixels by golow's own tensor core kernel, as candidates for timing. On these
-the libraries spend most of their time waiting."""
+"""Convolutions of few pixels and linear layers of few rows by golow's own tensor core kernel, as
+candidates for timing. On these the libraries spend most of their time waiting."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from golow.levels.vendor.cudnn.kernels import direct, small
 from golow.levels.vendor.cudnn.own import geometry_of
 from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.formulas import value
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.device import Gpu
@@ -30,7 +31,11 @@ class SmallConvolution:
         self.name = f"small {tiling.pixels}x{tiling.filters}/{tiling.split}"
         dtype, geometry = operation.dtype, geometry_of(operation)
         if operation.direction == "forward":
-            self._kernel = small.forward(dtype, geometry, tiling, clip=operation.clip)
+            formula = value(operation.activation, "value") if operation.activation else ""
+            self._kernel = small.forward(
+                dtype, geometry, tiling, clip=operation.clip, formula=formula,
+                frozen=operation.frozen,
+            )  # fmt: skip
         else:
             self._kernel = small.backward_data(dtype, geometry, tiling)
 

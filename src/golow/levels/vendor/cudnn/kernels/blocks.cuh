@@ -51,6 +51,6 @@ __device__ inline float sum_of_lanes(float value) {
 #define CLUSTER_ARRIVE() __cluster_barrier_arrive()
 #define CLUSTER_WAIT() __cluster_barrier_wait()
 #define OF_BLOCK(address, rank) \
-  static_cast<const float*>(__cluster_map_shared_rank(const_cast<float*>(address), rank))
+  static_cast<float*>(__cluster_map_shared_rank(const_cast<float*>(address), rank))
 #endif
 

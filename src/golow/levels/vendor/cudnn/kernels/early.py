@@ -1,6 +1,7 @@
 """Kernels that begin before the one before them has ended (programmatic dependent launch). The GPU
-then starts a kernel's blocks while results of the one before are still on their way to memory, and
-each thread waits for them first: 0.3 us less for each kernel of a graph on an H100.
+starts a kernel's blocks as soon as all blocks of the one before run and have what they waited for;
+each thread waits first for the end of that kernel, and for its results. A kernel that can do
+something else before says itself where it waits.
 
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization
 """
@@ -10,8 +11,11 @@ from __future__ import annotations
 from functools import cache
 
 FIRST_ARCHITECTURE = 90
+WAIT = "WAIT_FOR_KERNEL_BEFORE"
 DEFINED = """#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define WAIT_FOR_KERNEL_BEFORE() asm volatile("griddepcontrol.wait;" ::: "memory")
+#define WAIT_FOR_KERNEL_BEFORE()                    \\
+  asm volatile("griddepcontrol.wait;" ::: "memory"); \\
+  asm volatile("griddepcontrol.launch_dependents;")
 #else
 #define WAIT_FOR_KERNEL_BEFORE()
 #endif
@@ -20,11 +24,13 @@ DEFINED = """#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 @cache
 def waiting(source: str) -> str:
-    """Return the source with a wait as the first statement of each of its kernels. It is added here
-    because a kernel that forgot it would read what the one before has not written yet."""
+    """Return the source with a wait as the first statement of each of its kernels that has none. It
+    is added here because a kernel that forgot it would read what the one before has not written
+    yet. A kernel that lets the next one begin has waited itself: at most two are on their way."""
     before, *kernels = source.split("__global__")
     parts = [DEFINED, before]
     for kernel in kernels:
         head, body = kernel.split("{", 1)
-        parts.append(f"__global__{head}{{ WAIT_FOR_KERNEL_BEFORE();{body}")
+        wait = "" if f"{WAIT}();" in body else f" {WAIT}();"
+        parts.append(f"__global__{head}{{{wait}{body}")
     return "".join(parts)

@@ -58,10 +58,17 @@ class Source(NamedTuple):
 
 
 def forward(
-    source: Source, name: str, dtype: str, images: Images, scalars: tuple[int, ...]
+    source: Source,
+    name: str,
+    dtype: str,
+    images: Images,
+    scalars: tuple[int, ...],
+    numbers: Sizes = (),
 ) -> Kernel:
-    """A launch with a thread for each vector of the result."""
-    return _by_rows(source, name, dtype, images, (images.out_h, images.out_w), scalars)
+    """A launch with a thread for each vector of the result; numbers: further arguments of the
+    template."""
+    size = images.out_h, images.out_w
+    return _by_rows(source, name, dtype, images, size, scalars, numbers)
 
 
 def backward(
@@ -72,11 +79,17 @@ def backward(
 
 
 def _by_rows(
-    source: Source, name: str, dtype: str, images: Images, size: Sizes, scalars: tuple[int, ...]
+    source: Source,
+    name: str,
+    dtype: str,
+    images: Images,
+    size: Sizes,
+    scalars: tuple[int, ...],
+    numbers: Sizes = (),
 ) -> Kernel:
     groups, each = vectors(dtype, images)
     grid, block = rows_of(images.n * size[0], size[1] * groups)
-    expression = f"{name}<{C_TYPES[dtype]}, {each}>"
+    expression = f"{name}<{', '.join(map(str, (C_TYPES[dtype], each, *numbers)))}>"
     return launched(source, expression, grid, block, (groups, *scalars))
 
 
@@ -86,11 +99,10 @@ def launched(
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     scalars: tuple[int, ...],
-    shared: int = 0,
 ) -> Kernel:
     """A kernel whose scalars are all integers."""
     integers = tuple(map(np.int32, scalars))
-    return Kernel(source.file, expression, grid, block, integers, shared, source.code)
+    return Kernel(source.file, expression, grid, block, integers, code=source.code)
 
 
 def vectors(dtype: str, images: Images) -> Sizes:

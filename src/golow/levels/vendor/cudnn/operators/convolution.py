@@ -18,6 +18,7 @@ from golow.levels.vendor.cudnn.patches import as_patches, fastest_ns, is_faster,
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import add_up
+from golow.levels.vendor.cudnn.weights import is_cold, is_frozen
 from golow.levels.vendor.formulas import NO_CLIP, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
@@ -44,6 +45,8 @@ def convolution(build: Builder, arguments: Convolution) -> None:
         residual=arguments.residual is not None,
         clip=NO_CLIP if clip is None else clip,
         activation=arguments.activation if clip is None else None,
+        frozen=is_frozen(build, arguments.weight),
+        cold=is_cold(build, arguments.weight),
     )
     first = _in_place(build, arguments, whole)
     if first is not None and _saves_time(build, first, whole):
@@ -231,7 +234,7 @@ def _of_weight(operation: products.Convolution) -> products.Convolution:
     """Return the gradient of its weight."""
     return msgspec.structs.replace(
         operation, direction="backward_weight", bias=False, residual=False, clip=NO_CLIP,
-        activation=None,
+        activation=None, frozen=False, cold=False,
     )  # fmt: skip
 
 

@@ -14,10 +14,11 @@ from golow.levels.vendor.cudnn.gathering import copy
 from golow.levels.vendor.cudnn.indices import divided
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT, Layout, pitch_of
 from golow.levels.vendor.cudnn.long_rows import LONG, Product, in_parts
-from golow.levels.vendor.cudnn.products import Convolution
+from golow.levels.vendor.cudnn.one_pixel import as_convolution
 from golow.levels.vendor.cudnn.reading import seen_first
 from golow.levels.vendor.cudnn.refusing import without_formula
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
+from golow.levels.vendor.cudnn.weights import is_cold, is_frozen
 from golow.levels.vendor.folding import rows_in_memory
 from golow.levels.vendor.formulas import NO_CLIP, RELU, clip_of
 from golow.levels.vendor.implementation import Implementation, Question
@@ -51,6 +52,8 @@ def linear(build: Builder, arguments: Linear) -> None:
         residual=arguments.residual is not None,
         relu=clip == RELU,
         alignment=TENSOR_ALIGNMENT,
+        frozen=is_frozen(build, arguments.weight),
+        cold=is_cold(build, arguments.weight),
         d=CONTIGUOUS if pitch == outputs else Strides(row=pitch),
     )
     view = None
@@ -93,25 +96,13 @@ def _faster_order(build: Builder, problem: Problem, weight: Ref) -> Problem:
 
 
 def _activating(build: Builder, problem: Problem, activation: Activation | None) -> Engine | None:
-    """An engine of cuDNN that has the activation in its kernel, if that is faster: the product as a
+    """An engine that has the activation in its kernel, if that is faster: the product as a
     convolution of images of one pixel. cuBLASLt has no GELU that is exact, and no SiLU."""
-    if problem.d != CONTIGUOUS or problem.residual:
+    if problem.residual:
         return None
-    whole = Convolution(
-        direction="forward",
-        image=(problem.m, problem.k, 1, 1),
-        output=(problem.m, problem.n, 1, 1),
-        kernel=(1, 1),
-        stride=(1, 1),
-        padding=(0, 0, 0, 0),
-        dilation=(1, 1),
-        groups=1,
-        dtype=problem.dtype,
-        result=problem.result,
-        arithmetic=problem.arithmetic,
-        bias=problem.bias,
-        activation=activation,
-    )
+    whole = as_convolution(replace(problem, transpose_b=True), activation)
+    if whole is None:
+        return None
     return activating(build.engines, whole, problem)
 
 

@@ -2,56 +2,105 @@
 
 constexpr int NO_TAP = 255;
 
-// The first of equal values wins and NaN beats all, as in PyTorch. taps: r * kernel_x + s of the
-// maximum.
-template <typename T, int N, bool TAPS>
-__device__ void largest(
-    const T* x, T* y, unsigned char* taps, int groups, Strided down, Strided across) {
-  const Place place(down.out, across.out, groups);
-  if (!place.inside) return;
+// Finds the maximum of some vectors. The first of equal values wins and NaN beats all, as in
+// PyTorch.
+template <typename T, int N> struct Largest {
   float best[N];
-  int winner[N];
+  int winner[N];  // r * kernel_x + s of the maximum
   bool any = false;
+
+  __device__ void take(const Vector<T, N>& values, int tap) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const float value = static_cast<float>(values.item[k]);
+      if (!any || value > best[k] || value != value) {
+        best[k] = value;
+        winner[k] = tap;
+      }
+    }
+    any = true;
+  }
+  // A window without pixels has minus infinity, as in PyTorch, and no tap.
+  template <bool TAPS> __device__ void write(T* y, unsigned char* taps) const {
+    Vector<T, N> result;
+    Vector<unsigned char, N> tap;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      result.item[k] = static_cast<T>(any ? best[k] : __int_as_float(0xff800000));
+      tap.item[k] = any ? winner[k] : NO_TAP;
+    }
+    store(y, result);
+    if (TAPS) store(taps, tap);
+  }
+};
+
+template <typename T, int N, typename At>
+__device__ void take_window(
+    Largest<T, N>& largest, const T* x, Place place, At at, Strided down, Strided across) {
   for (int r = 0; r < down.kernel; ++r) {
     const int row = down.start(place.y) + r * down.dilation;
     if (row < 0 || row >= down.size) continue;
     for (int s = 0; s < across.kernel; ++s) {
       const int column = across.start(place.x) + s * across.dilation;
       if (column < 0 || column >= across.size) continue;
-      const size_t index = place.at(row, column, down.size, across.size, groups, N);
-      const auto values = load<N>(x + index);
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        const float value = static_cast<float>(values.item[k]);
-        if (!any || value > best[k] || value != value) {
-          best[k] = value;
-          winner[k] = r * across.kernel + s;
-        }
-      }
-      any = true;
+      largest.take(load<N>(x + at(row, column)), r * across.kernel + s);
     }
   }
-  Vector<T, N> result;
-  Vector<unsigned char, N> tap;
+}
+
+// The same for small windows: all loads of a window are in flight together. A tap beyond the image
+// loads its nearest pixel, and is not taken.
+template <typename T, int N, int KERNEL_Y, int KERNEL_X, typename At>
+__device__ void take_small_window(
+    Largest<T, N>& largest, const T* x, Place place, At at, Strided down, Strided across) {
+  Vector<T, N> values[KERNEL_Y][KERNEL_X];
+  bool there[KERNEL_Y][KERNEL_X];
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
-    // A window without pixels has minus infinity, as in PyTorch, and no tap.
-    result.item[k] = static_cast<T>(any ? best[k] : __int_as_float(0xff800000));
-    tap.item[k] = any ? winner[k] : NO_TAP;
+  for (int r = 0; r < KERNEL_Y; ++r) {
+    const int row = down.start(place.y) + r * down.dilation;
+    const int near_row = min(max(row, 0), down.size - 1);
+#pragma unroll
+    for (int s = 0; s < KERNEL_X; ++s) {
+      const int column = across.start(place.x) + s * across.dilation;
+      const int near_column = min(max(column, 0), across.size - 1);
+      there[r][s] = row == near_row && column == near_column;
+      values[r][s] = load<N>(x + at(near_row, near_column));
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < KERNEL_Y; ++r)
+#pragma unroll
+    for (int s = 0; s < KERNEL_X; ++s)
+      if (there[r][s]) largest.take(values[r][s], r * KERNEL_X + s);
+}
+
+// KERNEL_Y, KERNEL_X: of small windows, otherwise 0.
+template <typename T, int N, int KERNEL_Y, int KERNEL_X, bool TAPS>
+__device__ void pool(
+    const T* x, T* y, unsigned char* taps, int groups, Strided down, Strided across) {
+  const Place place(down.out, across.out, groups);
+  if (!place.inside) return;
+  const auto at = [&](int row, int column) {
+    return place.at(row, column, down.size, across.size, groups, N);
+  };
+  Largest<T, N> largest;
+  if constexpr (KERNEL_Y > 0) {
+    take_small_window<T, N, KERNEL_Y, KERNEL_X>(largest, x, place, at, down, across);
+  } else {
+    take_window(largest, x, place, at, down, across);
   }
   const size_t index = place.at(place.y, place.x, down.out, across.out, groups, N);
-  store(y + index, result);
-  if (TAPS) store(taps + index, tap);
+  largest.template write<TAPS>(y + index, taps + index);
 }
 
-template <typename T, int N>
+template <typename T, int N, int KERNEL_Y, int KERNEL_X>
 __global__ void max_pool(const T* x, T* y, WINDOWS) {
-  largest<T, N, false>(x, y, nullptr, groups, DOWN(false), ACROSS(false));
+  pool<T, N, KERNEL_Y, KERNEL_X, false>(x, y, nullptr, groups, DOWN(false), ACROSS(false));
 }
 
-template <typename T, int N>
+template <typename T, int N, int KERNEL_Y, int KERNEL_X>
 __global__ void max_pool_taps(const T* x, T* y, unsigned char* taps, WINDOWS) {
-  largest<T, N, true>(x, y, taps, groups, DOWN(false), ACROSS(false));
+  pool<T, N, KERNEL_Y, KERNEL_X, true>(x, y, taps, groups, DOWN(false), ACROSS(false));
 }
 
 template <typename T, int N>

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SOURCE = Source(Path(__file__).with_suffix(".cu"), POOLING)
 MOST_TAPS = 255  # a position is kept in one byte; 255 means none
+MOST_LOADED = 9  # pixels of a window that a thread loads at once
 MOST_TILE_WORK = 16  # 3x3 windows with stride 2; more would not fit in the registers
 
 
@@ -98,7 +99,8 @@ def forward_kernel(dtype: str, images: Images, window: Window, taps: bool) -> Ke
     if area > MOST_TAPS:
         raise ValueError(f"a kernel of {area} taps; max pooling keeps at most {MOST_TAPS}")
     name = "max_pool_taps" if taps else "max_pool"
-    return forward(SOURCE, name, dtype, images, axes_of(images, window))
+    known = window.kernel if area <= MOST_LOADED else (0, 0)
+    return forward(SOURCE, name, dtype, images, axes_of(images, window), known)
 
 
 def backward_kernel(dtype: str, images: Images, window: Window) -> Kernel:
