@@ -7,6 +7,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -34,6 +35,12 @@ GRADIENT = Convolution(
     direction="backward_weight", image=(1024, 512, 1, 1), output=(1024, 512, 1, 1), kernel=(3, 3),
     stride=(1, 1), padding=(1, 1, 1, 1), dilation=(1, 1), groups=1,
     dtype="float32", result="float32", arithmetic="tf32",
+)  # fmt: skip
+
+PIXELS = Convolution(
+    direction="forward", image=(8, 64, 7, 7), output=(8, 256, 7, 7), kernel=(1, 1), stride=(1, 1),
+    padding=(0, 0, 0, 0), dilation=(1, 1), groups=1, dtype="bfloat16", result="bfloat16",
+    arithmetic="half",
 )  # fmt: skip
 
 
@@ -94,6 +101,22 @@ def test_the_fastest_engine_is_chosen(tmp_path: Path, longest: float, single: bo
         chosen = engines._pick_fastest(GRADIENT, waiting)
         assert chosen is min(waiting, key=lambda engine: engine.ns)
     assert all(engine.runs <= 3 for engine in waiting) == single
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_cold_weight_has_a_copy_for_every_repetition(tmp_path: Path, cold: bool) -> None:
+    """And the cache is emptied before each run."""
+    operation = msgspec.structs.replace(PIXELS, frozen=True, cold=cold)
+    engines = Engines(Gpu(tmp_path / "kernels"), tmp_path, True)
+    with engines._operands(operation, [Waiting(engines.gpu, 1.0)]) as operands:
+        weights = {addresses[1] for addresses in operands.addresses}
+        others = {(addresses[0], *addresses[2:]) for addresses in operands.addresses}
+        assert (len(weights), len(others)) == (10 if cold else 1, 1)
+        assert (operands.flushed is not None) == cold
+        size = operation.operand_bytes[1]
+        for address in weights:
+            found = engines.gpu.download(address, (size,), np.uint8)
+            assert found.min() >= 0x38
 
 
 @pytest.mark.parametrize(("images", "timed"), [(1, False), (32, True)])

@@ -95,14 +95,14 @@ class Execution:
         calls = (call for call in self._calls.values() if isinstance(call, EngineCall))
         return any(call.engine is engine for call in calls)
 
-    def exchange(self, engine: Engine, other: Engine, workspace: Region | None) -> None:
-        """Run another engine in place of this one, with that workspace, until the plan is built
-        again; None ends that."""
+    def exchange(self, engine: Engine, other: Engine) -> None:
+        """Run another engine in place of this one, with a workspace of its own, until the plan is
+        built again."""
         self._graph = None
-        if workspace is None:
+        if other is engine:
             self._instead.pop(engine, None)
         else:
-            self._instead[engine] = (other, workspace)
+            self._instead[engine] = (other, Region(other.workspace))
 
     def iteration_ns(self) -> float:
         """Return the shortest time of an iteration on the batch that ran last, in ns."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.nvidia.memory import Region
 from golow.levels.vendor.cudnn.own import OwnConvolution
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def refine(execution: Execution, engines: Engines) -> bool:
             if time < GAIN * best:
                 kept, best = engine, time
         if kept is not chosen:
-            execution.exchange(chosen, kept, Region(kept.workspace))
+            execution.exchange(chosen, kept)
             engines.keep(operation, kept)
             changed = True
     return changed
@@ -58,10 +57,10 @@ def _takes_other_operands(engine: Engine, chosen: Engine) -> bool:
 
 def _time(execution: Execution, chosen: Engine, engine: Engine) -> float:
     """The time of an iteration with an engine instead of the chosen one, in ns."""
-    execution.exchange(chosen, engine, Region(engine.workspace))
+    execution.exchange(chosen, engine)
     try:
         return execution.iteration_ns()
     except RuntimeError:
         return float("inf")
     finally:
-        execution.exchange(chosen, chosen, None)
+        execution.exchange(chosen, chosen)

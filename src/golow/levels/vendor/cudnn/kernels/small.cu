@@ -106,6 +106,30 @@ struct Pixels {
   }
 };
 
+// The pixels under one tap of some windows, as rows of a region that begins at a pixel.
+template <int COUNT> struct Taps {
+  int offset[COUNT], s;
+  unsigned long long inside[COUNT];  // bit 0 is the tap's
+
+  template <typename Windows>
+  __device__ Taps(const Windows& windows, const Shape& at, int tap, int begin) {
+    const int r = tap / at.kernel_x;
+    s = tap - r * at.kernel_x;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      offset[i] = windows.offset[i] + r * at.dilation_y * at.width + s * at.dilation_x - begin;
+      inside[i] = windows.inside[i] >> tap;
+    }
+  }
+  __device__ int pixel(int i, int nowhere) const { return inside[i] & 1 ? offset[i] : nowhere; }
+  __device__ void advance(const Shape& at) {
+    int step = at.dilation_x;
+    if (++s == at.kernel_x) s = 0, step += at.dilation_y * at.width - at.kernel_x * at.dilation_x;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) offset[i] += step, inside[i] >>= 1;
+  }
+};
+
 template <int FILTERS>
 __device__ inline void copy_weights(Piece* target, const Piece* weight, const Shape& at, int first,
                                     const Depth& depth) {
@@ -269,8 +293,8 @@ __global__ void __launch_bounds__(THREADS) CLUSTER_OF(SPLIT)
   int used;  // pieces of memory
   if constexpr (REGION) {
     const int first = begin / taps, last = (begin + own - 1) / taps;  // chunks of channels
-    const int regions = part % taps ? (part + taps - 2) / taps + 1 : part / taps;
-    const int region = (span + 1) * CHUNK;
+    const int most = part % taps ? (part + taps - 2) / taps + 1 : part / taps;
+    const int regions = min(most, channels / CHUNK), region = (span + 1) * CHUNK;
     Piece* const seen = memory + part * FILTERS * CHUNK;
     used = part * FILTERS * CHUNK + regions * region;
     const Pixels under(at, first_pixel, min(first_pixel + ROWS, pixels) - 1);
@@ -300,29 +324,25 @@ __global__ void __launch_bounds__(THREADS) CLUSTER_OF(SPLIT)
     for (int chunk = first + 1; chunk <= last; ++chunk) fetch_pixels(chunk);
     close_copies();
     load_others();
-    wait_for_copies<1>();
-    __syncthreads();
-    int tap = begin % taps, chunk = first;
-    for (int i = 0; i < own; ++i) {
-      const int r = tap / kernel_x, s = tap - r * kernel_x;
-      const int further = r * dilation_y * width + s * dilation_x - under.first;
+    for (int chunk = first, done = 0; chunk <= last; ++chunk) {
+      if (chunk == first) wait_for_copies<1>();
+      if (chunk == first + 1) wait_for_copies<0>();
+      if (chunk <= first + 1) __syncthreads();
+      const int from = chunk == first ? begin - first * taps : 0, to = min(taps, from + own - done);
       Piece* const pixels_of = seen + (chunk - first) * region;
+      Taps<ROWS / 16> under_tap(windows, at, from, under.first);
+#pragma unroll 3
+      for (int tap = from; tap < to; ++tap, ++done) {
 #pragma unroll
-      for (int j = 0; j < STEPS / DEEP; ++j) {
-        const int step = first_step + j * DEEP;
-        unsigned b[2][4];
-        load_weights(b, memory + i * FILTERS * CHUNK, filter_of_warp, step);
-        multiply<T>(sums, b, [&](int i) {
-          const int pixel = windows.inside[i] >> tap & 1 ? windows.offset[i] + further : span;
-          return piece_of(pixels_of, pixel, 2 * step + lane / 16);
-        });
-      }
-      if (++tap == taps) {
-        tap = 0;
-        if (chunk++ == first) {
-          wait_for_copies<0>();
-          __syncthreads();
+        for (int j = 0; j < STEPS / DEEP; ++j) {
+          const int step = first_step + j * DEEP;
+          unsigned b[2][4];
+          load_weights(b, memory + done * FILTERS * CHUNK, filter_of_warp, step);
+          multiply<T>(sums, b, [&](int i) {
+            return piece_of(pixels_of, under_tap.pixel(i, span), 2 * step + lane / 16);
+          });
         }
+        under_tap.advance(at);
       }
     }
   } else {

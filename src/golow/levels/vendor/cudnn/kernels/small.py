@@ -169,7 +169,8 @@ def _region(dtype: str, convolution: Convolution, tiling: Tiling) -> _Region | N
         for first in range(0, _pixels(convolution), tiling.pixels)
     )
     part = ceiling(_chunks(dtype, convolution), tiling.split)
-    regions = part // taps if part % taps == 0 else (part + taps - 2) // taps + 1
+    most = part // taps if part % taps == 0 else (part + taps - 2) // taps + 1
+    regions = min(most, convolution.channels * ITEM_BYTES[dtype] // CHUNK_BYTES)
     needed = CHUNK_BYTES * (part * tiling.filters + regions * (pixels + 1))
     fits = _shared_bytes(tiling, needed) <= MOST_BYTES
     saves = 2 * regions * pixels <= part * tiling.pixels
