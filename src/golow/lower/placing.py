@@ -12,14 +12,14 @@ from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
+from golow.lower.operators.take import Take
 from golow.lower.ranges import View
 from golow.lower.rewriting import Links, result
 
-# Nodes between a part and the concatenation, whose whole memory the part would hold until then.
-# Views among them do not count.
-NEAR = 12
-# What writes its results with any strides.
-WRITERS = (Fused.op(), AttentionBackward.op())
+# What writes its results with any strides, and how many nodes may lie between it and the
+# concatenation, whose whole memory the part would hold until then; views do not count. Many tables
+# are looked up one after the other, and all of their rows are kept until they are joined.
+WRITERS = {Fused.op(): 12, AttentionBackward.op(): 12, Take.op(): 100}
 
 
 class Home(NamedTuple):
@@ -96,5 +96,5 @@ def _made_from(links: Links, name: str) -> tuple[str, tuple[View, ...]]:
 def _may_lie(links: Links, maker: int, name: str, joined: int) -> bool:
     """Whether what a node makes can be written where it will be joined."""
     between = sum(not is_view(node) for node in links.nodes[maker:joined])
-    near = links.nodes[maker].op in WRITERS and between <= NEAR
+    near = between <= WRITERS.get(links.nodes[maker].op, -1)
     return near and name not in links.returned

@@ -70,13 +70,13 @@ class Execution:
         steps = zip(built.calls, self.plan.steps, strict=True)
         # The calls of an iteration by their positions in the plan.
         self._calls = {p: call for p, (call, step) in enumerate(steps) if not step.once}
+        # Engines in place of others, with a workspace of their own.
+        self._instead: dict[Engine, tuple[Engine, Region]] = {}
         gpu.compile(call.kernel for call in built.calls if isinstance(call, KernelCall))
         self.fill(read)
         self.take_batches(batches)
         self._joins = joins(built.calls, self.plan.steps)
         self._graph: Graph | None = None
-        # Engines in place of others, with a workspace of their own.
-        self._instead: dict[Engine, tuple[Engine, Region]] = {}
 
     # ------------------------------------------------------------ running
 

@@ -6,9 +6,9 @@
 // order: first `order_rows` sorts the places k by their row, then `sum_chunks` adds the gradients of
 // CHUNK places after one another, and `join_chunks` adds the sums of a row that several chunks
 // share. Rows that no index names stay as they are, and so does the skipped one.
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+//
+// Where y is all zeros before and there are few places, `collect_rows` writes all of it at once: each
+// thread compares every place with its own row.
 
 // sorted[p]: the place that comes p-th in the order of rows, equal ones in the order of places.
 // LANES threads count together how many places come before one.
@@ -128,4 +128,30 @@ __global__ void join_chunks(const Place* index, const int* sorted, const float* 
   for (int c = blockIdx.x + 1; c <= last; ++c) sum += part[static_cast<size_t>(2 * c) * inner];
   Y* at = y + (static_cast<size_t>(blockIdx.z) * size + row) * inner + i;
   *at = static_cast<Y>(static_cast<float>(*at) + sum);
+}
+
+// y [outer, size, inner] as a whole, V columns a thread; the skipped row is zeros. The gradient's
+// rows, which begin at multiples of V, and the indices may have gaps.
+template <typename T, typename Place, typename Y, int V, int MOST>
+__global__ void collect_rows(const T* gradient, const Place* index, Y* y, int count, int inner,
+                             int size, long long skipped, long long outer_step,
+                             long long place_step, long long index_step) {
+  __shared__ Place rows[MOST];
+  for (int k = threadIdx.x; k < count; k += blockDim.x) rows[k] = index[k * index_step];
+  __syncthreads();
+  const unsigned vectors = inner / V, at = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned row = at / vectors, i = at % vectors * V;
+  if (row >= size) return;
+  const T* const from = gradient + blockIdx.y * outer_step + i;
+  float sum[V] = {};
+  for (int k = 0; k < count && row != skipped; ++k) {
+    if (rows[k] != static_cast<Place>(row)) continue;
+    const auto more = load<V>(from + k * place_step);
+#pragma unroll
+    for (int j = 0; j < V; ++j) sum[j] += convert<float>(more.item[j]);
+  }
+  Vector<Y, V> values;
+#pragma unroll
+  for (int j = 0; j < V; ++j) values.item[j] = convert<Y>(sum[j]);
+  store<V>(y + (static_cast<size_t>(blockIdx.y) * size + row) * inner + i, values);
 }

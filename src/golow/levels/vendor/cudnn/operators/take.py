@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,8 +12,10 @@ import numpy as np
 
 from golow.levels.vendor.cudnn.gathering import new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels.blocks import integers
 from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, channel_vector
+from golow.levels.vendor.cudnn.layouts import Layout, layout_of
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
@@ -24,14 +28,19 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_suffix(".cu")
 COLUMNS = 128  # most threads of a block that adds
 CHUNK = 64  # places whose gradients one thread adds, one after the other
+# Up to so many places, each is compared with each row by the thread that writes it, if these are
+# not too many comparisons: by their number, a few microseconds of a large GPU.
+FEW, MOST_COMPARED, COLLECTING = 256, 1 << 26, 256
+VECTOR_BYTES = 16
 ORDERING, LANES = 256, 8  # threads of a block that sorts, and how many of them count for one place
 
 
 def take(build: Builder, arguments: Take) -> None:
-    """A copy of these rows; of numbers in the type of the table."""
+    """A copy of these rows, where they will be joined if they will; of numbers in the type of the
+    table."""
     axis = arguments.axis
-    x, index = build.rows(arguments.x), build.rows(arguments.index)
-    result = new_rows(build, x.dtype)
+    x, index = build.rows(arguments.x), build.view(arguments.index)
+    result = _joined(build, x.dtype) or new_rows(build, x.dtype)
     rank = len(index.shape)
     strides = x.layout.strides(x.shape)
     outer, inner = strides[:axis], strides[axis + 1 :]
@@ -44,6 +53,16 @@ def take(build: Builder, arguments: Take) -> None:
     build.define(0, result)
 
 
+def _joined(build: Builder, dtype: str) -> Tensor | None:
+    """The place of the current node's value in the concatenation that reads it; None if it has
+    none."""
+    shape = build.output().shape
+    view = build.wholes.place(build.output().name, shape, Layout(dtype))
+    if view is None or view.strides is None or view.tensor.dtype != dtype:
+        return None
+    return view.tensor._replace(shape=shape, layout=layout_of(dtype, shape, view.strides))
+
+
 def _kind(dtype: str) -> str:
     # Indices are read in the same type: above 2^24 a float32 would not hold them.
     return "int64" if dtype in ("int64", "int32", "uint8", "bool") else "mixed"
@@ -53,10 +72,45 @@ def take_backward(build: Builder, arguments: TakeBackward) -> None:
     """Zeros, in the type of the parameter's gradient, to which the rows are added."""
     place = build.place()
     result = build.result(0, Layout("float32" if place is None else place.dtype))
-    zero = elements("0.0f", [], View(result.dtype, (1,)), (result.elements,))
-    build.kernel(zero, [], [result], "zero")
-    _add(build, result, arguments)
+    if not _collect(build, result, arguments):
+        zero = elements("0.0f", [], View(result.dtype, (1,)), (result.elements,))
+        build.kernel(zero, [], [result], "zero")
+        _add(build, result, arguments)
     build.define(0, result)
+
+
+def _collect(build: Builder, result: Tensor, arguments: TakeBackward) -> bool:
+    """Make all rows of the gradient in one launch, if there are few places; return whether."""
+    rows, axis = _rows(build, result, arguments), arguments.axis
+    gradient, index = build.view(arguments.gradient), build.view(arguments.index)
+    rank = len(index.shape)
+    steps = gradient.layout.strides(gradient.shape)
+    sizes = gradient.shape
+    outer = _one_step(sizes[:axis], steps[:axis])
+    place = _one_step(sizes[axis : axis + rank], steps[axis : axis + rank])
+    inner = _one_step(sizes[axis + rank :], steps[axis + rank :])
+    own = _one_step(index.shape, index.layout.strides(index.shape))
+    if outer is None or place is None or own is None or inner not in (0, 1):
+        gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
+        outer, place, own = rows.places * rows.inner, rows.inner, 1
+    vector = min(channel_vector(t.dtype, rows.inner) for t in (gradient, result))
+    fits = not (gradient.offset % VECTOR_BYTES or result.offset % VECTOR_BYTES)
+    vector = math.gcd(vector, outer, place) if fits else 1
+    if not rows.are_few(vector):
+        return False
+    kernel = collect_kernel(
+        (gradient.dtype, index.dtype, result.dtype), rows, vector, (outer, place, own)
+    )
+    build.kernel(kernel, [gradient, index], [result])
+    return True
+
+
+def _one_step(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
+    """The distance of neighbours along axes that are one in memory; None if they are not."""
+    known = [(size, step) for size, step in zip(sizes, steps, strict=True) if size != 1]
+    if any(first[1] != second[0] * second[1] for first, second in pairwise(known)):
+        return None
+    return known[-1][1] if known else 0
 
 
 def add_to_rows(build: Builder, arguments: AddRows) -> None:
@@ -74,14 +128,7 @@ def add_to_rows(build: Builder, arguments: AddRows) -> None:
 def _add(build: Builder, result: Tensor, arguments: TakeBackward | AddRows) -> None:
     """Add the rows that occur, each the sum of its gradients."""
     gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
-    axis, shape = arguments.axis, result.shape
-    rows = Rows(
-        places=math.prod(index.shape),
-        outer=math.prod(shape[:axis]),
-        inner=math.prod(shape[axis + 1 :]),
-        size=shape[axis],
-        skipped=arguments.skipped,
-    )
+    rows = _rows(build, result, arguments)
     order = build.scratch(rows.places, "int32")
     build.kernel(order_kernel(index.dtype, rows.places), [index], [order], "order")
     partial = build.scratch(rows.partial)
@@ -90,6 +137,17 @@ def _add(build: Builder, result: Tensor, arguments: TakeBackward | AddRows) -> N
     if rows.chunks > 1:
         kernel = join_kernel((index.dtype, result.dtype), rows)
         build.kernel(kernel, [index, order, partial], [result])
+
+
+def _rows(build: Builder, result: Tensor, arguments: TakeBackward | AddRows) -> Rows:
+    axis, shape = arguments.axis, result.shape
+    return Rows(
+        places=math.prod(build.value(arguments.index).shape),
+        outer=math.prod(shape[:axis]),
+        inner=math.prod(shape[axis + 1 :]),
+        size=shape[axis],
+        skipped=arguments.skipped,
+    )
 
 
 def _refuse_backward(arguments: TakeBackward | AddRows, question: Question) -> str:
@@ -112,6 +170,11 @@ class Rows(NamedTuple):
     def chunks(self) -> int:
         """Blocks that share the gradients of one of ``outer``."""
         return -(-self.places // CHUNK)
+
+    def are_few(self, vector: int) -> bool:
+        """Whether a thread for each ``vector`` columns of a row may compare all places with it."""
+        compared = self.places * self.outer * self.size * (self.inner // vector)
+        return self.places <= FEW and compared <= MOST_COMPARED
 
     @property
     def partial(self) -> int:
@@ -141,7 +204,8 @@ def order_kernel(index: str, count: int) -> Kernel:
     number."""
     blocks = -(-count * LANES // ORDERING)
     expression = f"order_rows<{C_TYPES[index]}, {ORDERING}, {LANES}>"
-    return Kernel(FILE, expression, (blocks, 1, 1), (ORDERING, 1, 1), (np.int32(count),))
+    grid, block = (blocks, 1, 1), (ORDERING, 1, 1)
+    return Kernel(FILE, expression, grid, block, (np.int32(count),), code=VECTOR)
 
 
 def sum_kernel(dtypes: tuple[str, str, str], rows: Rows) -> Kernel:
@@ -149,14 +213,29 @@ def sum_kernel(dtypes: tuple[str, str, str], rows: Rows) -> Kernel:
     inner], to whose rows is added; partial [outer, 2 chunks, inner] (float32). dtypes: of gradient,
     index and y."""
     expression = f"sum_chunks<{', '.join(C_TYPES[dtype] for dtype in dtypes)}, {CHUNK}>"
-    return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars)
+    return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars, code=VECTOR)
+
+
+def collect_kernel(
+    dtypes: tuple[str, str, str], rows: Rows, vector: int, steps: tuple[int, int, int]
+) -> Kernel:
+    """Pointers: gradient [outer, places, inner], index [places] -> y [outer, size, inner], of which
+    every element is written. dtypes: of gradient, index and y; steps: elements from one of
+    ``outer``, from one place and from one index to the next."""
+    types = ", ".join(C_TYPES[dtype] for dtype in dtypes)
+    threads = rows.size * (rows.inner // vector)
+    sizes = integers(rows.places, rows.inner, rows.size)
+    scalars = (*sizes, np.int64(rows.skipped), *(np.int64(step) for step in steps))
+    grid = (-(-threads // COLLECTING), rows.outer, 1)
+    expression = f"collect_rows<{types}, {vector}, {FEW}>"
+    return Kernel(FILE, expression, grid, (COLLECTING, 1, 1), scalars, code=VECTOR)
 
 
 def join_kernel(dtypes: tuple[str, str], rows: Rows) -> Kernel:
     """Pointers: index and order [places], partial [outer, 2 chunks, inner] -> y [outer, size,
     inner], to whose rows is added. dtypes: of index and y."""
     expression = f"join_chunks<{', '.join(C_TYPES[dtype] for dtype in dtypes)}, {CHUNK}>"
-    return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars)
+    return Kernel(FILE, expression, rows.grid, (rows.threads, 1, 1), rows.scalars, code=VECTOR)
 
 
 IMPLEMENTATIONS = (

@@ -1,0 +1,159 @@
+"""Gradients of embeddings of few tokens at `cudnn`: the kernel on this processor, on drawn sizes
+against float64, and in plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from torch import Tensor, nn
+
+from cuda_on_cpu import follow
+from golow.levels.vendor.cudnn.operators.take import FEW, Rows, collect_kernel
+from golow.levels.vendor.cudnn.planning import build_plan
+from golow.levels.vendor.cudnn.precision import TYPES
+from golow.lower.operators.take import TakeBackward
+from kernel_compilation import assert_compile
+from kernel_launches import gpu, on_host, run, torch_type
+from test_cudnn_plans import AskedEngines, assert_sound
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.engines import Engines
+    from golow.lower.graph import Graph, Value
+
+__all__ = ["gpu"]  # a fixture
+SIZES = some.tuples(
+    some.integers(1, 40), some.integers(1, 3), some.sampled_from([1, 3, 8, 16, 24]),
+    some.integers(1, 70),
+)  # fmt: skip
+GAPS = some.tuples(some.integers(0, 3), some.integers(0, 2))
+
+
+def drawn(
+    sizes: tuple[int, int, int, int], gaps: tuple[int, int], dtype: str, seed: int
+) -> tuple[Tensor, Tensor, Rows, tuple[int, int, int]]:
+    """A gradient and indices in memory with gaps, and how they lie."""
+    places, outer, inner, size = sizes
+    generator = torch.Generator().manual_seed(seed)
+    place, own = inner * (1 + gaps[0]), 1 + gaps[1]
+    gradient = torch.randn(outer, places, place, generator=generator).to(torch_type(dtype))
+    index = torch.randint(size, (places, own), generator=generator)
+    skipped = int(torch.randint(-1, size, (), generator=generator))
+    rows = Rows(places=places, outer=outer, inner=inner, size=size, skipped=skipped)
+    return gradient, index, rows, (places * place, place, own)
+
+
+def reference(gradient: Tensor, index: Tensor, rows: Rows) -> Tensor:
+    taken = gradient.double()[..., : rows.inner]
+    return TakeBackward.meaning(taken, index[:, 0], 1, rows.size, rows.skipped)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SIZES, GAPS, some.sampled_from(["float32", "bfloat16"]), some.integers(0, 1000))
+def test_rows_are_sums_of_their_gradients(
+    sizes: tuple[int, int, int, int], gaps: tuple[int, int], dtype: str, seed: int
+) -> None:
+    """Every element is written: those of rows that no index names, and the skipped row's, are 0."""
+    gradient, index, rows, steps = drawn(sizes, gaps, dtype, seed)
+    vector = 8 if rows.inner % 8 == 0 else 1
+    y = torch.full((rows.outer, rows.size, rows.inner), float("nan"))
+    kernel = collect_kernel((dtype, "int64", "float32"), rows, vector, steps)
+    on_host(kernel, [gradient, index], [y])
+    torch.testing.assert_close(y.double(), reference(gradient, index, rows), rtol=1e-5, atol=1e-5)
+
+
+def test_it_compiles() -> None:
+    rows = Rows(places=32, outer=1, inner=16, size=100)
+    assert_compile(
+        collect_kernel((dtype, index, result), rows, vector, (0, 16, 1))
+        for dtype, result in (("float32", "float32"), ("bfloat16", "bfloat16"))
+        for index in ("int64", "int32")
+        for vector in (1, 4)
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_on_a_gpu(gpu: object, dtype: str) -> None:
+    gradient, index, rows, steps = drawn((256, 2, 24, 3000), (2, 1), dtype, 3)
+    y = torch.empty(rows.outer, rows.size, rows.inner)
+    run(gpu, collect_kernel((dtype, "int64", "float32"), rows, 4, steps), [gradient, index], [y])
+    torch.testing.assert_close(y.double(), reference(gradient, index, rows), rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------- in plans
+
+
+class Tables(nn.Module):
+    """Lookups in tables of several sizes, whose rows are joined, as in a recommender."""
+
+    def __init__(self, size: int = 50, width: int = 8) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(size + k, width) for k in range(14))
+        self.head = nn.Linear(14 * width, 3)
+
+    def forward(self, indices: Tensor) -> Tensor:
+        rows = [table(indices[:, k]) for k, table in enumerate(self.tables)]
+        return self.head(torch.cat(rows, 1))
+
+
+def tokens(batch: int) -> Tensor:
+    return torch.randint(50, (batch, 14), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[str, object]:
+    from golow.levels.vendor.cudnn import passes
+    from golow.lower.passes import CLEAN_UP, apply
+    from golow.workload.captured import capture
+    from golow.workload.prepare import prepare
+    from golow.workload.request import Request
+
+    made = {}
+    cases = (("few", 6, "train"), ("many", FEW + 1, "train"), ("infer", 6, "infer"))
+    for name, batch, mode in cases:
+        loss = "cross_entropy" if mode == "train" else None
+        prepared = prepare(Request(Tables(), tokens(batch), mode=mode, loss=loss))  # type: ignore[arg-type]
+        made[name] = apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
+    return made
+
+
+def operations(graph: object) -> list[str]:
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)  # type: ignore[arg-type]
+    assert_sound(made)
+    return [step.operation for step in made.plan.steps]
+
+
+@pytest.mark.parametrize("name", ["few", "many", "infer"])
+def test_every_value_is_where_the_plan_says(graphs: dict[str, object], name: str) -> None:
+    graph = cast("Graph", graphs[name])
+    tensors = {item.value.name: values_of(item.value) for item in graph.inputs}
+    follow(graph, cast("Engines", AskedEngines()), tensors)
+
+
+def values_of(value: Value) -> Tensor:
+    generator = torch.Generator().manual_seed(len(value.name))
+    if value.dtype == "float32":
+        return torch.randn(value.shape, generator=generator) / 4
+    return torch.randint(3, value.shape, generator=generator).to(getattr(torch, value.dtype))
+
+
+def test_a_lookup_is_a_step_in_each_direction(graphs: dict[str, object]) -> None:
+    """Indices and gradients are read where they lie; rows are written where they are joined."""
+    found = operations(graphs["few"])
+    assert (found.count("take"), found.count("take_backward")) == (14, 14)
+    assert not {"copy", "concatenate", "zero", "order"} & set(found)
+
+
+def test_many_tokens_are_sorted(graphs: dict[str, object]) -> None:
+    found = operations(graphs["many"])
+    assert found.count("order") == found.count("zero") == 14
+
+
+def test_inference_copies_nothing(graphs: dict[str, object]) -> None:
+    found = operations(graphs["infer"])
+    assert found.count("take") == 14
+    assert not {"copy", "concatenate"} & set(found)
