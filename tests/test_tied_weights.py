@@ -121,7 +121,7 @@ def test_the_gradient_of_an_embedding_alone_is_made_in_place(precision: Precisio
         for step in made.plan.steps
         if buffer in {operand.buffer for operand in step.writes}
     )
-    assert written == {"zero": 1, "take_backward": 1}
+    assert written == {"take_backward": 1}, "a few tokens take one step"
     assert not [step for step in made.plan.steps if step.operation == "copy"]
 
 
