@@ -111,8 +111,8 @@ template <int COUNT> struct Taps {
   int offset[COUNT], s;
   unsigned long long inside[COUNT];  // bit 0 is the tap's
 
-  template <typename Windows>
-  __device__ Taps(const Windows& windows, const Shape& at, int tap, int begin) {
+  template <typename Seen>
+  __device__ Taps(const Seen& windows, const Shape& at, int tap, int begin) {
     const int r = tap / at.kernel_x;
     s = tap - r * at.kernel_x;
 #pragma unroll
@@ -325,8 +325,8 @@ __global__ void __launch_bounds__(THREADS) CLUSTER_OF(SPLIT)
     close_copies();
     load_others();
     for (int chunk = first, done = 0; chunk <= last; ++chunk) {
-      if (chunk == first) wait_for_copies<1>();
-      if (chunk == first + 1) wait_for_copies<0>();
+      if (chunk == first) wait_for_copies<1>();      // the weights and the first chunk of pixels
+      if (chunk == first + 1) wait_for_copies<0>();  // all others
       if (chunk <= first + 1) __syncthreads();
       const int from = chunk == first ? begin - first * taps : 0, to = min(taps, from + own - done);
       Piece* const pixels_of = seen + (chunk - first) * region;

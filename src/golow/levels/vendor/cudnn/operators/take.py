@@ -14,7 +14,7 @@ from golow.levels.vendor.cudnn.gathering import new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import integers
 from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
-from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, channel_vector
+from golow.levels.vendor.cudnn.kernels.geometry import MOST_PARTS, VECTOR, channel_vector
 from golow.levels.vendor.cudnn.layouts import Layout, layout_of
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation, Question
@@ -174,7 +174,8 @@ class Rows(NamedTuple):
     def are_few(self, vector: int) -> bool:
         """Whether a thread for each ``vector`` columns of a row may compare all places with it."""
         compared = self.places * self.outer * self.size * (self.inner // vector)
-        return self.places <= FEW and compared <= MOST_COMPARED
+        fits = self.places <= FEW and self.outer <= MOST_PARTS
+        return fits and compared <= MOST_COMPARED
 
     @property
     def partial(self) -> int:
