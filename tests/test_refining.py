@@ -86,6 +86,12 @@ def test_noise_changes_nothing(gain: float) -> None:
     assert not timed.kept
 
 
+def test_nothing_runs_if_all_choices_were_known() -> None:
+    timed = Timed({}, lambda names: 20_000.0)
+    assert not refined(timed)
+    assert not timed.tried
+
+
 def test_long_iterations_are_left_alone() -> None:
     timed = Timed(ALONE, lambda names: 1e7 if names == {"a", "c"} else 1.0)
     assert not refined(timed)

@@ -70,7 +70,7 @@ class CuDnn(PlanProgram):
         self.execution = self._load_plan(self.bundle, graph, engines)
         self.reset()
         self.iterate()  # compiles what is left and captures the graph
-        if not self.train and engines.timed and refine(self.execution, engines):
+        if self._autotune and not self.train and refine(self.execution, engines):
             del self.execution  # there may be no room for both
             self.execution = self._load_plan(self.bundle, graph, engines)
             self.reset()

@@ -25,6 +25,8 @@ def refine(execution: Execution, engines: Engines) -> bool:
     """Try the engines of the operations that were timed in this process, one operation after the
     other, and keep what makes an iteration faster. Return whether another engine was kept; the plan
     must be built again then."""
+    if not engines.timed:
+        return False
     best = execution.iteration_ns()
     if best > LONGEST_NS:
         return False
