@@ -26,6 +26,17 @@ class Residual(nn.Module):
         return x + self.layers(x)
 
 
+class Shortcut(nn.Module):
+    """relu(layers(x) + short(x))."""
+
+    def __init__(self, layers: nn.Module, short: nn.Module) -> None:
+        super().__init__()
+        self.layers, self.short = layers, short
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.layers(x) + self.short(x))
+
+
 def conv(
     channels: int,
     filters: int,

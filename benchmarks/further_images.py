@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from further_bricks import Classifier, Excitation, Network, Residual, conv
+from further_bricks import Classifier, Excitation, Network, Residual, Shortcut, conv
 
 
 class ConvMixer(Classifier):
@@ -63,20 +63,17 @@ class RegNetY(Classifier):
 
     sample = (3, 64, 64)
 
-    class Block(nn.Module):
+    class Block(Shortcut):
         def __init__(self, channels: int, filters: int, stride: int) -> None:
-            super().__init__()
-            self.layers = nn.Sequential(
+            layers = nn.Sequential(
                 conv(channels, filters, 1),
                 conv(filters, filters, 3, stride, filters // 8),
                 Excitation(filters, channels // 4, nn.Sigmoid),
                 conv(filters, filters, 1, act=None),
             )
             same = channels == filters and stride == 1
-            self.short = nn.Identity() if same else conv(channels, filters, 1, stride, act=None)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(self.layers(x) + self.short(x))
+            short = nn.Identity() if same else conv(channels, filters, 1, stride, act=None)
+            super().__init__(layers, short)
 
     def __init__(self) -> None:
         blocks: list[nn.Module] = [conv(3, 32, 3, 2)]
@@ -247,19 +244,17 @@ class GroupNormed(Classifier):
 
     sample = (3, 64, 64)
 
-    class Block(nn.Module):
+    class Block(Shortcut):
         def __init__(self, channels: int, filters: int, stride: int) -> None:
-            super().__init__()
-            self.layers = nn.Sequential(
+            layers = nn.Sequential(
                 nn.Conv2d(channels, filters, 3, stride, 1, bias=False),
                 nn.GroupNorm(8, filters), nn.ReLU(),
                 nn.Conv2d(filters, filters, 3, 1, 1, bias=False), nn.GroupNorm(8, filters),
             )  # fmt: skip
             same = channels == filters
-            self.short = nn.Identity() if same else nn.Conv2d(channels, filters, 1, stride)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(self.layers(x) + self.short(x))
+            super().__init__(
+                layers, nn.Identity() if same else nn.Conv2d(channels, filters, 1, stride)
+            )
 
     def __init__(self) -> None:
         block = GroupNormed.Block

@@ -18,11 +18,14 @@ from golow.levels.vendor.cudnn.precision import TYPES
 from golow.lower.operators.take import TakeBackward
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type
+from lowering import Case
+from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
-    from golow.lower.graph import Graph, Value
+    from golow.lower.graph import Graph
+    from golow.record import Mode
 
 __all__ = ["gpu"]  # a fixture
 SIZES = some.tuples(
@@ -32,7 +35,7 @@ SIZES = some.tuples(
 GAPS = some.tuples(some.integers(0, 3), some.integers(0, 2))
 
 
-def drawn(
+def spread(
     sizes: tuple[int, int, int, int], gaps: tuple[int, int], dtype: str, seed: int
 ) -> tuple[Tensor, Tensor, Rows, tuple[int, int, int]]:
     """A gradient and indices in memory with gaps, and how they lie."""
@@ -57,7 +60,7 @@ def test_rows_are_sums_of_their_gradients(
     sizes: tuple[int, int, int, int], gaps: tuple[int, int], dtype: str, seed: int
 ) -> None:
     """Every element is written: those of rows that no index names, and the skipped row's, are 0."""
-    gradient, index, rows, steps = drawn(sizes, gaps, dtype, seed)
+    gradient, index, rows, steps = spread(sizes, gaps, dtype, seed)
     vector = 8 if rows.inner % 8 == 0 else 1
     y = torch.full((rows.outer, rows.size, rows.inner), float("nan"))
     kernel = collect_kernel((dtype, "int64", "float32"), rows, vector, steps)
@@ -78,7 +81,7 @@ def test_it_compiles() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_on_a_gpu(gpu: object, dtype: str) -> None:
-    gradient, index, rows, steps = drawn((256, 2, 24, 3000), (2, 1), dtype, 3)
+    gradient, index, rows, steps = spread((256, 2, 24, 3000), (2, 1), dtype, 3)
     y = torch.empty(rows.outer, rows.size, rows.inner)
     run(gpu, collect_kernel((dtype, "int64", "float32"), rows, 4, steps), [gradient, index], [y])
     torch.testing.assert_close(y.double(), reference(gradient, index, rows), rtol=1e-5, atol=1e-5)
@@ -105,55 +108,45 @@ def tokens(batch: int) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def graphs() -> dict[str, object]:
-    from golow.levels.vendor.cudnn import passes
-    from golow.lower.passes import CLEAN_UP, apply
-    from golow.workload.captured import capture
-    from golow.workload.prepare import prepare
-    from golow.workload.request import Request
-
-    made = {}
-    cases = (("few", 6, "train"), ("many", FEW + 1, "train"), ("infer", 6, "infer"))
-    for name, batch, mode in cases:
-        loss = "cross_entropy" if mode == "train" else None
-        prepared = prepare(Request(Tables(), tokens(batch), mode=mode, loss=loss))  # type: ignore[arg-type]
-        made[name] = apply(apply(capture(prepared).graph, CLEAN_UP), passes(prepared.workload))
-    return made
+def graphs() -> dict[str, Graph]:
+    """Each stage of the passes computes the same, as `Case` checks."""
+    cases: dict[str, tuple[int, Mode]] = {
+        "few": (6, "train"), "many": (FEW + 1, "train"), "infer": (6, "infer"),
+    }  # fmt: skip
+    return {
+        name: Case(Tables(), tokens(batch), mode=mode).lowered("cudnn")
+        for name, (batch, mode) in cases.items()
+    }
 
 
-def operations(graph: object) -> list[str]:
-    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)  # type: ignore[arg-type]
+def operations(graph: Graph) -> list[str]:
+    made = build_plan(graph, cast("Engines", AskedEngines()), TYPES["bf16"], 4)
     assert_sound(made)
     return [step.operation for step in made.plan.steps]
 
 
 @pytest.mark.parametrize("name", ["few", "many", "infer"])
-def test_every_value_is_where_the_plan_says(graphs: dict[str, object], name: str) -> None:
-    graph = cast("Graph", graphs[name])
-    tensors = {item.value.name: values_of(item.value) for item in graph.inputs}
+def test_every_value_is_where_the_plan_says(graphs: dict[str, Graph], name: str) -> None:
+    graph = graphs[name]
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    [given] = [item.value for item in graph.inputs if item.kind == "input"]
+    tensors[given.name] = tokens(given.shape[0])
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
-def values_of(value: Value) -> Tensor:
-    generator = torch.Generator().manual_seed(len(value.name))
-    if value.dtype == "float32":
-        return torch.randn(value.shape, generator=generator) / 4
-    return torch.randint(3, value.shape, generator=generator).to(getattr(torch, value.dtype))
-
-
-def test_a_lookup_is_a_step_in_each_direction(graphs: dict[str, object]) -> None:
+def test_a_lookup_is_a_step_in_each_direction(graphs: dict[str, Graph]) -> None:
     """Indices and gradients are read where they lie; rows are written where they are joined."""
     found = operations(graphs["few"])
     assert (found.count("take"), found.count("take_backward")) == (14, 14)
     assert not {"copy", "concatenate", "zero", "order"} & set(found)
 
 
-def test_many_tokens_are_sorted(graphs: dict[str, object]) -> None:
+def test_many_tokens_are_sorted(graphs: dict[str, Graph]) -> None:
     found = operations(graphs["many"])
     assert found.count("order") == found.count("zero") == 14
 
 
-def test_inference_copies_nothing(graphs: dict[str, object]) -> None:
+def test_inference_copies_nothing(graphs: dict[str, Graph]) -> None:
     found = operations(graphs["infer"])
     assert found.count("take") == 14
     assert not {"copy", "concatenate"} & set(found)

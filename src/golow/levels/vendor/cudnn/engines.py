@@ -212,9 +212,9 @@ class Engines:
             return
         yield from own.own_engines(operation, self.gpu, most)
         if operation.activation is not None:
-            if self.times and takes_activation(operation.activation):
-                yield from self.frontend.plans(operation, most, workspace_limit(operation))
             if self.times:
+                if takes_activation(operation.activation):
+                    yield from self.frontend.plans(operation, most, workspace_limit(operation))
                 yield from small.small_engines(operation, self.gpu)
             return
         yield from self.frontend.plans(operation, most, workspace_limit(operation))

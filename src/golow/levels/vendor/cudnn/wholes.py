@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.folding import Folded, folded
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.layouts import Layout, layout_of
 from golow.levels.vendor.cudnn.reading import before_views, seen_first
+from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.folding import Axis, Part, joined, rows_in_memory
 from golow.lower.graph import Ref
 from golow.lower.operators.matrix_product import MatrixProduct
@@ -72,6 +73,14 @@ class Wholes:
         if found is None or (home.views and not _has_rows(found, like, shape)):
             return None
         return found
+
+    def tensor(self, name: str, shape: tuple[int, ...], like: Layout) -> Tensor | None:
+        """Return that memory as a tensor; None, too, if an axis has no single stride there."""
+        view = self.place(name, shape, like)
+        if view is None or view.strides is None:
+            return None
+        layout = layout_of(view.tensor.dtype, shape, view.strides)
+        return view.tensor._replace(shape=shape, layout=layout)
 
     def is_placed(self, place: Home, part: Ref) -> bool:
         """Whether an earlier concatenation has copied this part there; from now on one has."""

@@ -14,6 +14,7 @@ from golow.levels.vendor.formulas import NO_CLIP, Clip
 
 FILE = FOLDER / "small.cu"
 TENSOR_CORES = (FOLDER / "tensor_cores.cuh").read_text()
+PARTS = FILE.with_suffix(".cuh").read_text()  # after the tensor cores
 THREADS = 128
 CHUNK_BYTES = 128  # of the depth, for every pixel and filter
 AHEAD_BYTES = 48 << 10  # of chunks that are loaded ahead
@@ -147,7 +148,7 @@ def _launched(
         (THREADS, 1, 1),
         (*integers(*sizes, *windows, region.pixels if region else 0), *floats(*clip)),
         shared=_shared_bytes(tiling, region.bytes if region else AHEAD_BYTES),
-        code=CODE + TENSOR_CORES,
+        code=CODE + TENSOR_CORES + PARTS,
     )
 
 

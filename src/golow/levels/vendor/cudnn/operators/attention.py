@@ -134,12 +134,9 @@ def _joined(build: Builder, index: int, like: Tensor, width: int) -> Tensor:
     strides = (image * heads * width, width, row * heads * width, 1)
     layout = layout_of(build.types.computed, shape, strides)
     if build.is_read(index):
-        view = build.wholes.place(build.output(index).name, shape, layout)
-        if view is not None and view.strides is not None:
-            there = layout_of(view.tensor.dtype, shape, view.strides)
-            tensor = view.tensor._replace(shape=shape, layout=there)
-            if _has_rows(tensor):
-                return tensor
+        tensor = build.wholes.tensor(build.output(index).name, shape, layout)
+        if tensor is not None and _has_rows(tensor):
+            return tensor
     return build.new(f"{build.node.name}.{index}", shape, layout)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +14,9 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import integers
 from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
 from golow.levels.vendor.cudnn.kernels.geometry import MOST_PARTS, VECTOR, channel_vector
-from golow.levels.vendor.cudnn.layouts import Layout, layout_of
+from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
+from golow.levels.vendor.folding import Part, joined
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_floating
 from golow.levels.vendor.views import View
@@ -40,7 +40,9 @@ def take(build: Builder, arguments: Take) -> None:
     table."""
     axis = arguments.axis
     x, index = build.rows(arguments.x), build.view(arguments.index)
-    result = _joined(build, x.dtype) or new_rows(build, x.dtype)
+    output = build.output()
+    there = build.wholes.tensor(output.name, output.shape, Layout(x.dtype))
+    result = new_rows(build, x.dtype) if there is None or there.dtype != x.dtype else there
     rank = len(index.shape)
     strides = x.layout.strides(x.shape)
     outer, inner = strides[:axis], strides[axis + 1 :]
@@ -51,16 +53,6 @@ def take(build: Builder, arguments: Take) -> None:
     kernel = elements("t", [places], whole(result), result.shape, _kind(x.dtype), table, [lookup])
     build.kernel(kernel, [index, x], [result])
     build.define(0, result)
-
-
-def _joined(build: Builder, dtype: str) -> Tensor | None:
-    """The place of the current node's value in the concatenation that reads it; None if it has
-    none."""
-    shape = build.output().shape
-    view = build.wholes.place(build.output().name, shape, Layout(dtype))
-    if view is None or view.strides is None or view.tensor.dtype != dtype:
-        return None
-    return view.tensor._replace(shape=shape, layout=layout_of(dtype, shape, view.strides))
 
 
 def _kind(dtype: str) -> str:
@@ -107,10 +99,10 @@ def _collect(build: Builder, result: Tensor, arguments: TakeBackward) -> bool:
 
 def _one_step(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
     """The distance of neighbours along axes that are one in memory; None if they are not."""
-    known = [(size, step) for size, step in zip(sizes, steps, strict=True) if size != 1]
-    if any(first[1] != second[0] * second[1] for first, second in pairwise(known)):
+    axis = joined(Part(n, step) for n, step in zip(sizes, steps, strict=True) if n != 1)
+    if len(axis) > 1:
         return None
-    return known[-1][1] if known else 0
+    return axis[0].step if axis else 0
 
 
 def add_to_rows(build: Builder, arguments: AddRows) -> None:
