@@ -127,11 +127,31 @@ def operations(graph: Graph) -> list[str]:
 
 @pytest.mark.parametrize("name", ["few", "many", "infer"])
 def test_every_value_is_where_the_plan_says(graphs: dict[str, Graph], name: str) -> None:
-    graph = graphs[name]
+    follow_with_tokens(graphs[name])
+
+
+def follow_with_tokens(graph: Graph) -> None:
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     [given] = [item.value for item in graph.inputs if item.kind == "input"]
     tensors[given.name] = tokens(given.shape[0])
     follow(graph, cast("Engines", AskedEngines()), tensors)
+
+
+class Summed(nn.Module):
+    """Sums over rows: the gradient is one number for many elements."""
+
+    def __init__(self, axes: tuple[int, ...], features: int) -> None:
+        super().__init__()
+        self.table, self.axes = nn.Embedding(50, 8), axes
+        self.head = nn.Linear(features, 3)
+
+    def forward(self, indices: Tensor) -> Tensor:
+        return self.head(self.table(indices).sum(self.axes, keepdim=True).flatten(1))
+
+
+@pytest.mark.parametrize(("axes", "features"), [((2,), 14), ((1,), 8), ((1, 2), 1)])
+def test_a_gradient_may_repeat_its_elements(axes: tuple[int, ...], features: int) -> None:
+    follow_with_tokens(Case(Summed(axes, features), tokens(6), mode="train").lowered("cudnn"))
 
 
 def test_a_lookup_is_a_step_in_each_direction(graphs: dict[str, Graph]) -> None:

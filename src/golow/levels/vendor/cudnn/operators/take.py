@@ -82,7 +82,8 @@ def _collect(build: Builder, result: Tensor, arguments: TakeBackward) -> bool:
     place = _one_step(sizes[axis : axis + rank], steps[axis : axis + rank])
     inner = _one_step(sizes[axis + rank :], steps[axis + rank :])
     own = _one_step(index.shape, index.layout.strides(index.shape))
-    if outer is None or place is None or own is None or inner not in (0, 1):
+    side_by_side = rows.inner == 1 or inner == 1  # a repeated element's neighbours are at step 0
+    if outer is None or place is None or own is None or not side_by_side:
         gradient, index = build.rows(arguments.gradient), build.rows(arguments.index)
         outer, place, own = rows.places * rows.inner, rows.inner, 1
     vector = min(channel_vector(t.dtype, rows.inner) for t in (gradient, result))
