@@ -13,10 +13,8 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import signal
 import stat
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +22,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from golow.files import writing
+from golow.interrupts import uninterrupted
 
 HINT = "free some space, or name another folder: TMPDIR=/large/disk golow ..."
 PREFIX, LOCK, GOING = "golow-", ".scratch-lock", ".going"
@@ -51,7 +50,7 @@ def remove_abandoned() -> None:
     """Remove the folders of this user whose owners have ended without removing them."""
     for file in Path(tempfile.gettempdir()).glob(f"{PREFIX}*{LOCK}"):
         # filelock answers a second interrupt with a group of exceptions, which nobody expects.
-        with _uninterrupted():
+        with uninterrupted():
             lock = _taken(file)
             if lock is not None:
                 try:
@@ -73,7 +72,7 @@ def remove_own() -> None:
 
 
 def _created() -> Path:
-    with _uninterrupted(), writing(tempfile.gettempdir(), HINT):
+    with uninterrupted(), writing(tempfile.gettempdir(), HINT):
         while True:
             handle, name = tempfile.mkstemp(prefix=PREFIX, suffix=LOCK)
             os.close(handle)
@@ -92,7 +91,7 @@ def _created() -> Path:
 
 
 def _remove(folder: Path) -> None:
-    with _uninterrupted():
+    with uninterrupted():
         lock = _own.pop(folder, None)
         if lock is not None:
             _delete(folder.with_suffix(LOCK))
@@ -130,27 +129,6 @@ def _delete(lock: Path) -> None:
     shutil.rmtree(going, ignore_errors=True)
     if not (os.path.lexists(folder) or os.path.lexists(going)):
         lock.unlink(missing_ok=True)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block has ended. Python handles signals in the main thread alone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came = False
-
-    def remember(*_: object) -> None:
-        nonlocal came
-        came = True
-
-    handler = signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if came:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _forget() -> None:

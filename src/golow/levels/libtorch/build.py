@@ -12,15 +12,14 @@ import os
 import signal
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from threading import Event
 from typing import NamedTuple
 
 import msgspec
 
 from golow.cache import building_sealed, discard_damaged, is_sealed
 from golow.files import write_whole
+from golow.interrupts import uninterrupted
 from golow.levels.libtorch.toolchain import FLAGS, Toolchain, find_toolchain, probe
 from golow.lower.graph import Graph
 from golow.record import Device, GolowError
@@ -29,7 +28,7 @@ __all__ = ["Artifact", "build", "probe"]
 
 SOURCES = Path(__file__).parent / "sources"
 LOG_LINES = 20
-LOOK_SECONDS = 0.1  # between two checks whether to stop a compiler
+LOOK_SECONDS = 0.02  # between two checks whether a compiler is done
 
 
 class Artifact(NamedTuple):
@@ -135,39 +134,41 @@ def _compile(tools: Toolchain, code: str, work: Path, home: Path, notes: list[st
 
 
 def _run_side_by_side(jobs: dict[str, list[str]], work: Path, home: Path) -> None:
-    """Run the compilers in parallel; all of them are stopped when one fails, and on Ctrl-C."""
-    ending = Event()
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        try:
-            names = {
-                pool.submit(_run, command, work / f"{name}.log", ending): name
-                for name, command in jobs.items()
-            }
-            for future in as_completed(names):
-                if status := future.result():
-                    raise _failure(names[future], status, work / f"{names[future]}.log", home)
-        finally:
-            ending.set()
+    """Run the compilers in parallel; all of them are stopped when one fails, and on Ctrl-C.
+
+    Ctrl-C strikes only between two looks: not after a process starts and before its id is known,
+    and not in one of Python's own locks, which would stay taken.
+    """
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, command in jobs.items():
+            with uninterrupted():
+                running[name] = _start(command, work / f"{name}.log")
+        while running:
+            with uninterrupted():
+                ended = {name: process.poll() for name, process in running.items()}
+            for name, status in ended.items():
+                if status is not None:
+                    del running[name]
+                if status:
+                    raise _failure(name, status, work / f"{name}.log", home)
+            time.sleep(LOOK_SECONDS)
+    finally:
+        for process in running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
-def _run(command: list[str], log: Path, ending: Event) -> int:
-    """Run a compiler and return its exit status; it is killed once ``ending`` is set. Runs in a
-    thread, where Ctrl-C cannot strike after the process starts but before its id is known."""
+def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as file:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             process_group=0,  # Ctrl-C does not reach it
         )
-    while True:
-        try:
-            return process.wait(LOOK_SECONDS)
-        except subprocess.TimeoutExpired:
-            if ending.is_set():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _failure(name: str, status: int, log: Path, home: Path) -> GolowError:
