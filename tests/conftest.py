@@ -16,6 +16,9 @@ from browser import Browser, browser
 from forked_workers import ForkServer, forked_workers
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    # torch's own remembers each call, with its stack three times, for devices that are not there.
+    torch.manual_seed = torch.default_generator.manual_seed
 # Inductor compiles and runs a probe of the processor's vectors for each new cache.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 

@@ -8,19 +8,41 @@ from typing import Any
 import torch
 from torch import fx
 
+from golow.record import GolowError
+
+_AUTOCAST = torch.ops.higher_order.wrap_with_autocast
+_ARGUMENTS_BEFORE_REGION = {torch.ops.higher_order.wrap_with_set_grad_enabled: 1, _AUTOCAST: 4}
+
 
 def inline_regions(traced: fx.GraphModule) -> None:
-    """Put the nodes of every ``no_grad`` region where the region is called. torch.export makes
-    such regions modules of their own; without a backward pass they mean nothing."""
-    wrapped = torch.ops.higher_order.wrap_with_set_grad_enabled
-    for node in traced.graph.find_nodes(op="call_function", target=wrapped):
-        _, region, *arguments = node.args
+    """Put the nodes of every ``no_grad`` region, and of every one that turns autocast off, where
+    the region is called. torch.export makes such regions modules of their own; without a backward
+    pass the first mean nothing, and golow captures a model without autocast.
+
+    Raises:
+        GolowError: a region turns autocast on.
+    """
+    for node in [n for n in traced.graph.nodes if n.target in _ARGUMENTS_BEFORE_REGION]:
+        before = _ARGUMENTS_BEFORE_REGION[node.target]
+        settings, region, arguments = node.args[:before], node.args[before], node.args[before + 1 :]
+        if node.target is _AUTOCAST:
+            _refuse_autocast(*settings)
         inner: Any = traced.get_submodule(str(region.target))
         inline_regions(inner)
-        _inline(node, inner, arguments)
+        _inline(node, inner, list(arguments))
         if not region.users:
             traced.graph.erase_node(region)
     traced.recompile()
+
+
+def _refuse_autocast(device: str, dtype: torch.dtype | None, enabled: bool, *_: object) -> None:
+    if enabled:
+        half = "half precision" if dtype is None else str(dtype).removeprefix("torch.")
+        raise GolowError(
+            f"the model turns on autocast to {half} on {device} within its forward pass",
+            "the levels that need a graph take the precision from golow: leave the autocast out "
+            "of the model, and give --precision bf16 or fp16.",
+        )
 
 
 def _inline(node: fx.Node, inner: fx.GraphModule, arguments: list[Any]) -> None:

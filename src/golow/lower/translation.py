@@ -85,7 +85,10 @@ def translate(
             add_input(node, kind, target, node.meta["val"])
             taken[(kind, target)] = names[node]
 
+    regions = {name for name, _ in traced.named_modules()}
     for node in traced.graph.nodes:
+        if node.op == "get_attr" and str(node.target) in regions:
+            continue  # what calls it is no operation on tensors, and is refused
         if node.op == "get_attr":
             constants[str(node.target)] = attribute = _attribute(traced, str(node.target))
             add_input(node, "constant", str(node.target), attribute)
