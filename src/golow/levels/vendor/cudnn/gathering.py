@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.folding import Folded
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
+from golow.levels.vendor.cudnn.kernels.parts import MOST, Part, copies
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor, aligned
 from golow.levels.vendor.views import View
@@ -25,9 +26,42 @@ def copy(
     operation: str = "",
 ) -> None:
     """Copy between two tensors, both seen at the indices of a shape."""
-    (base, first), (there, start) = aligned(source), aligned(target)
-    seen, place = seen._replace(start=seen.start + first), place._replace(start=place.start + start)
+    base, seen = _from_aligned(source, seen)
+    there, place = _from_aligned(target, place)
     build.kernel(strided_copy(seen, place, shape), [base], [there], operation)
+
+
+class Copied(NamedTuple):
+    """What a copy reads and writes, both seen at the indices of a shape."""
+
+    source: Tensor
+    seen: View
+    target: Tensor
+    place: View
+    shape: tuple[int, ...]
+
+
+def copy_all(build: Builder, copied: Sequence[Copied]) -> None:
+    """Make several copies, with as few launches as it takes."""
+    beside: list[tuple[Tensor, Tensor, Part]] = []
+    for item in copied:
+        base, seen = _from_aligned(item.source, item.seen)
+        there, place = _from_aligned(item.target, item.place)
+        part = Part(seen, place, item.shape)
+        if part.joins and 0 not in item.shape:
+            beside.append((base, there, part))
+        else:
+            build.kernel(strided_copy(*part), [base], [there])
+    for first in range(0, len(beside), MOST):
+        sources, targets, parts = zip(*beside[first : first + MOST], strict=True)
+        kernel = strided_copy(*parts[0]) if len(parts) == 1 else copies(parts)
+        build.kernel(kernel, sources, targets)
+
+
+def _from_aligned(tensor: Tensor, seen: View) -> tuple[Tensor, View]:
+    """The tensor from an aligned address on, and how it is seen from there."""
+    base, start = aligned(tensor)
+    return base, seen._replace(start=seen.start + start)
 
 
 def unfold(build: Builder, name: str, view: Folded, shape: Sequence[int]) -> Tensor:

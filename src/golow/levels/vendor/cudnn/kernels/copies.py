@@ -40,6 +40,11 @@ def strided_copy(source: View, target: View, shape: Sequence[int]) -> Kernel:
     return fused([identity], [source], [Written(identity.name, target)], shape)
 
 
+def is_turned(source: View, target: View, shape: Sequence[int]) -> bool:
+    """Whether the copy is made in tiles, since elements lie side by side along different axes."""
+    return _beside(merged_axes(shape, (source, target), 1)) is not None
+
+
 def _beside(axes: Axes) -> int | None:
     """The axis along which the source's elements lie side by side, if it is not the target's."""
     steps, last = axes.strides[0], len(axes.sizes) - 1

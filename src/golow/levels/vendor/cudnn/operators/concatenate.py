@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.folding import Folded, folded
-from golow.levels.vendor.cudnn.gathering import copy
+from golow.levels.vendor.cudnn.gathering import Copied, copy_all
 from golow.levels.vendor.cudnn.indices import divided
 from golow.levels.vendor.cudnn.layouts import Layout, dense, layout_of
 from golow.levels.vendor.implementation import Implementation, Question
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 
 def concatenate(build: Builder, arguments: Concatenate) -> None:
-    """Copy each part to its place, unless it lies there: it was written there, or an earlier
-    concatenation of the same parts has copied it. In the layout of the first part, or with its rows
-    in the order in which a product with the whole is summed."""
+    """Copy the parts to their places, but for those that lie there: they were written there, or an
+    earlier concatenation of the same parts has copied them. In the layout of the first part, or
+    with its rows in the order in which a product with the whole is summed."""
     name, shape, axis = build.output().name, build.output().shape, arguments.axis
     home = build.wholes.home(name) or Home(name, axis, 0)
     like, start = _layout(build, arguments.parts), home.start
+    waiting: list[Copied] = []
     for part in arguments.parts:
         view, size = build.folded(part), build.value(part).shape[axis]
         place = Home(home.whole, axis, start)
         slot = build.wholes.slot(size, like, place)
         if not _lies_in(view, slot) and not build.wholes.is_placed(place, part):
-            _copy(build, part, slot)
+            waiting.append(_copied(build, part, slot))
         start += size
+    copy_all(build, waiting)
     build.fold(build.wholes.slot(shape[axis], like, home))
 
 
@@ -51,8 +53,8 @@ def _lies_in(view: Folded, slot: Folded) -> bool:
     return (here.buffer, here.offset) == (there.buffer, there.offset)
 
 
-def _copy(build: Builder, part: Ref, slot: Folded) -> None:
-    """Copy a part, at indices at which it and its place have strides."""
+def _copied(build: Builder, part: Ref, slot: Folded) -> Copied:
+    """A copy of a part, at indices at which it and its place have strides."""
     view, shape = build.folded(part), build.value(part).shape
     indices = divided(shape, {"from": view, "to": slot})
     if indices is None:
@@ -61,7 +63,7 @@ def _copy(build: Builder, part: Ref, slot: Folded) -> None:
     assert indices is not None  # noqa: S101 - whole axes can be divided in any way
     source = View(view.tensor.dtype, indices.strides_of("from"))
     target = View(slot.tensor.dtype, indices.strides_of("to"))
-    copy(build, view.tensor, source, slot.tensor, target, indices.sizes)
+    return Copied(view.tensor, source, slot.tensor, target, indices.sizes)
 
 
 def _refuse(arguments: Concatenate, question: Question) -> str:
