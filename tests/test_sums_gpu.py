@@ -13,7 +13,8 @@ from torch import Tensor
 
 from golow.levels.vendor.cudnn.kernels.columns import Sums
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
-from golow.levels.vendor.cudnn.operators import layer_norm, rms_norm
+from golow.levels.vendor.cudnn.operators import group_norm, layer_norm, rms_norm
+from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from kernel_launches import assert_close, drawn, gpu, run
 
 __all__ = ["gpu"]  # a fixture
@@ -96,3 +97,31 @@ def test_vectors_of_a_layer_norm_beside_its_x(
     centred = x.double() - mean.double()[:, None]
     assert_sum(of_weight, gradient.double() * centred * deviation.double()[:, None])
     assert_sum(of_bias, gradient.double())
+
+
+@pytest.mark.parametrize(("rows", "channels", "groups"), [(1, 8, 8), (4096, 320, 32), (35, 24, 1)])
+def test_moments_and_gradients_of_groups(gpu: Any, rows: int, channels: int, groups: int) -> None:
+    sizes = (3, rows, channels)
+    x, gradient = (drawn(*sizes, dtype="bfloat16", seed=seed) for seed in (0, 1))
+    kernel = group_norm.moments_of_channels("bfloat16", sizes)
+    sums = launched(gpu, kernel, [x], 1, 2 * 3 * channels)[0]
+    mean, deviation = torch.empty(3, channels), torch.empty(3, channels)
+    kernel = group_norm.moments_of_groups("bfloat16", sizes, groups, 1e-2)
+    run(gpu, kernel, [x, sums], [mean, deviation])
+    image, outer = (t.double().transpose(1, 2)[..., None] for t in (x, gradient))
+    wanted = [t.flatten(1) for t in GroupMoments.meaning(image, groups, 1e-2)]
+    torch.testing.assert_close(mean.double(), wanted[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(deviation.double(), wanted[1], rtol=1e-5, atol=1e-5)
+    kernel = group_norm.gradients_of_channels("bfloat16", "bfloat16", sizes)
+    sums = launched(gpu, kernel, [gradient, x, mean, deviation], 1, 2 * 3 * channels)[0]
+    found = [torch.empty(3, channels) for _ in range(3)]
+    vectors = [torch.empty(channels) for _ in range(2)]
+    weight = drawn(channels)
+    run(gpu, group_norm.gradients_of_groups(sizes, groups), [sums, deviation, weight], found)
+    run(gpu, group_norm.gradients_of_vectors(sizes), [sums], vectors)
+    wide = (t.double()[..., None, None] for t in (mean, deviation))
+    expected = GroupNormGradients.meaning(outer, image, *wide, weight.double(), groups)
+    for made, wanted_one in zip((*found, *vectors), expected, strict=True):
+        exact = wanted_one.reshape(made.shape)
+        limit = 1e-5 * max(float(exact.abs().max()), 1.0)
+        torch.testing.assert_close(made.double(), exact, rtol=1e-4, atol=limit)

@@ -66,6 +66,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.attention import keep_attention
     from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.fusion import fuse_residual
+    from golow.lower.group_norm import keep_group_norm
     from golow.lower.joining import join_linear_layers
     from golow.lower.normalization import (
         compact_strided_gradients,
@@ -106,6 +107,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         )
     return (
         *((keep_attention(kernels),) if kernels else ()),
+        keep_group_norm,
         *vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences),
     )
 

@@ -14,7 +14,7 @@ from golow.levels.vendor.cudnn.steps import Built, KernelCall
 from golow.lower.plan import Plan, Step
 
 GENERATED = frozenset(
-    FOLDER / name for name in ("copies.cu", "elements.cu", "fused.cu", "pointwise.cu")
+    FOLDER / name for name in ("copies.cu", "elements.cu", "fused.cu", "parts.cu", "pointwise.cu")
 )
 """Files whose macros are defined by generated code."""
 

@@ -1,0 +1,163 @@
+// What group norm needs of all elements of a group: images are [images, rows, channels] with rows =
+// H*W, a group is some adjacent channels of an image.
+//
+// First the sums of each channel over the rows, so that memory is read in the order in which it
+// lies, whatever the size of a group; then a warp joins the channels of a group.
+
+constexpr int SAMPLES = 8;
+
+// A number near the mean of a channel: of a few rows that lie far from one another. Sums of
+// distances from it are exact enough for the variance (Chan, Golub and LeVeque 1983, "Algorithms for
+// computing the sample variance"), and one row that stands out does not move it far.
+template <typename T>
+__device__ float near_mean(const T* x, long long rows, long long channels) {
+  float sum = 0.f;
+#pragma unroll
+  for (int k = 0; k < SAMPLES; ++k) sum += convert<float>(x[rows * k / SAMPLES * channels]);
+  return sum / SAMPLES;
+}
+
+// sums [2, images, channels]: of the distances, and of their squares.
+template <typename T, int V, int THREADS>
+__global__ void moments_of_channels(const T* x, float* sums, float* partial, unsigned* arrivals,
+                                    int images, long long rows, long long channels, int tiles) {
+  const Share share = share_of<V>(rows, tiles);
+  const T* image = x + share.outer * rows * channels;
+  float near[V] = {};
+  if (share.column < channels) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) near[v] = near_mean(image + share.column + v, rows, channels);
+  }
+  sum_over_rows<2, V, THREADS>(
+      share, channels, partial, arrivals,
+      [=](long long row) { return load<V>(image + row * channels + share.column); },
+      [&](const Vector<T, V>& row, float(&all)[2][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const float distance = convert<float>(row.item[v]) - near[v];
+          all[0][v] += distance;
+          all[1][v] += distance * distance;
+        }
+      },
+      [=](int sum, long long channel, float value) {
+        sums[(sum * (long long)images + share.outer) * channels + channel] = value;
+      });
+}
+
+// The sum over the lanes of a warp; every lane gets it.
+__device__ inline float sum_of_warp(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
+}
+
+// A warp for each group. count: images * groups; of_group: channels of a group.
+template <typename T>
+__global__ void moments_of_groups(const T* x, const float* sums, float* mean, float* deviation,
+                                  int count, int images, int of_group, long long rows,
+                                  long long channels, float epsilon) {
+  const int group = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (group >= count) return;
+  const long long groups = channels / of_group, first = (long long)group * of_group;
+  const T* image = x + group / groups * rows * channels;
+  const long long all = images * channels;
+  const float each = 1.f / rows;
+  auto mean_of = [&](int k) {
+    const long long place = first + k;
+    return near_mean(image + place % channels, rows, channels) + sums[place] * each;
+  };
+  float middle = 0.f;
+  for (int k = lane; k < of_group; k += 32) middle += mean_of(k);
+  middle = sum_of_warp(middle) / of_group;
+  float variance = 0.f;
+  for (int k = lane; k < of_group; k += 32) {
+    const float sum = sums[first + k], distance = mean_of(k) - middle;
+    variance += (sums[all + first + k] - sum * sum * each) * each + distance * distance;
+  }
+  variance = sum_of_warp(variance) / of_group;
+  const float found = 1.f / sqrtf(variance + epsilon);
+  for (int k = lane; k < of_group; k += 32) {
+    mean[first + k] = middle;
+    deviation[first + k] = found;
+  }
+}
+
+template <typename G, typename T, int V> struct Both {
+  Vector<G, V> gradient;
+  Vector<T, V> x;
+};
+
+// sums [2, images, channels]: of the gradient, and of the gradient times (x - mean) * deviation.
+template <typename G, typename T, int V, int THREADS>
+__global__ void gradients_of_channels(const G* gradient, const T* x, const float* mean,
+                                      const float* deviation, float* sums, float* partial,
+                                      unsigned* arrivals, int images, long long rows,
+                                      long long channels, int tiles) {
+  const Share share = share_of<V>(rows, tiles);
+  const long long image = share.outer * rows * channels + share.column;
+  float center[V] = {}, factor[V] = {};
+  if (share.column < channels) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      center[v] = mean[share.outer * channels + share.column + v];
+      factor[v] = deviation[share.outer * channels + share.column + v];
+    }
+  }
+  sum_over_rows<2, V, THREADS>(
+      share, channels, partial, arrivals,
+      [=](long long row) -> Both<G, T, V> {
+        return {load<V>(gradient + image + row * channels), load<V>(x + image + row * channels)};
+      },
+      [&](const Both<G, T, V>& row, float(&all)[2][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const float outer = convert<float>(row.gradient.item[v]);
+          all[0][v] += outer;
+          all[1][v] += outer * ((convert<float>(row.x.item[v]) - center[v]) * factor[v]);
+        }
+      },
+      [=](int sum, long long channel, float value) {
+        sums[(sum * (long long)images + share.outer) * channels + channel] = value;
+      });
+}
+
+// A warp for each group, as above: factor = weight * deviation, slope = -second * deviation^2, offset
+// = -first * deviation, where first and second are the means of both sums, after a product with the
+// weight, over the elements of the group. The weight may be absent.
+__global__ void gradients_of_groups(const float* sums, const float* deviation, const float* weight,
+                                    float* factor, float* slope, float* offset, int count,
+                                    int images, int of_group, long long rows, long long channels) {
+  const int group = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (group >= count) return;
+  const long long begin = (long long)group * of_group, all = images * channels;
+  float first = 0.f, second = 0.f;
+  for (int k = lane; k < of_group; k += 32) {
+    const float scale = weight ? weight[(begin + k) % channels] : 1.f;
+    first += scale * sums[begin + k];
+    second += scale * sums[all + begin + k];
+  }
+  const float size = (float)rows * of_group, found = deviation[begin];
+  first = sum_of_warp(first) / size * found;
+  second = sum_of_warp(second) / size * found;
+  for (int k = lane; k < of_group; k += 32) {
+    factor[begin + k] = weight ? weight[(begin + k) % channels] * found : found;
+    slope[begin + k] = -second * found;
+    offset[begin + k] = -first;
+  }
+}
+
+// The gradients of weight and bias, either of which may be absent: the sums over the images.
+__global__ void gradients_of_vectors(const float* sums, float* of_weight, float* of_bias,
+                                     int images, int channels) {
+  const int channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel >= channels) return;
+  const long long all = (long long)images * channels;
+  float plain = 0.f, projected = 0.f;
+  for (int image = 0; image < images; ++image) {
+    plain += sums[(long long)image * channels + channel];
+    projected += sums[all + (long long)image * channels + channel];
+  }
+  if (of_weight) of_weight[channel] = projected;
+  if (of_bias) of_bias[channel] = plain;
+}
