@@ -1,5 +1,5 @@
-"""Group norm of images at `cudnn`: the pass that keeps it, its kernels against float64, and what a
-plan moves for it."""
+"""Group norm and instance norm of images at `cudnn`: the pass that keeps them, its kernels against
+float64, and what a plan moves for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuda_host import run, run_sums
 from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn.operators import group_norm as kernels
 from golow.lower.group_norm import keep_group_norm
-from golow.lower.moving import layout_bytes
+from golow.lower.moving import moves_only
 from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 from golow.lower.operators.layer_norm import LayerNorm
 from golow.lower.passes import CLEAN_UP
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
 CHANNELS = 12
+NORMS = [(1, True), (4, True), (4, False), (12, True), (0, True), (0, False)]
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
 
@@ -38,9 +39,15 @@ class Block(nn.Module):
     """A residual block as in diffusion models: norm, SiLU and convolution, twice."""
 
     def __init__(self, groups: int, affine: bool = True) -> None:
+        """groups: 0 for instance norm."""
         super().__init__()
         self.first = nn.Conv2d(3, CHANNELS, 1)
-        self.norms = nn.ModuleList(nn.GroupNorm(groups, CHANNELS, affine=affine) for _ in range(2))
+        self.norms = nn.ModuleList(
+            nn.GroupNorm(groups, CHANNELS, affine=affine)
+            if groups
+            else nn.InstanceNorm2d(CHANNELS, affine=affine)
+            for _ in range(2)
+        )
         self.convs = nn.ModuleList(nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1) for _ in range(2))
         self.last = nn.Linear(CHANNELS, 4)
 
@@ -56,7 +63,7 @@ class Block(nn.Module):
 
 
 @both_modes
-@pytest.mark.parametrize(("groups", "affine"), [(1, True), (4, True), (4, False), (12, True)])
+@pytest.mark.parametrize(("groups", "affine"), NORMS)
 def test_every_pass_keeps_what_it_means(groups: int, affine: bool, mode: Mode) -> None:
     torch.manual_seed(0)
     case = Case(Block(groups, affine), torch.randn(2, 3, 5, 4) + 1, mode=mode)
@@ -70,6 +77,14 @@ def test_what_is_no_image_is_unfolded() -> None:
     case = Case(nn.GroupNorm(2, 6), torch.randn(3, 6, 5))
     assert count(case.after(*CLEAN_UP, keep_group_norm), GroupMoments) == 0
     assert count(case.lowered("cudnn"), LayerNorm) == 1
+
+
+def test_running_statistics_are_no_moments() -> None:
+    """Which instance norm takes in inference if it has them."""
+    norm = nn.InstanceNorm2d(4, track_running_stats=True)
+    case = Case(norm, torch.randn(2, 4, 5, 6))
+    assert count(case.after(*CLEAN_UP, keep_group_norm), GroupMoments) == 0
+    case.lowered("cudnn")
 
 
 class AlsoGives(nn.Module):
@@ -145,7 +160,8 @@ def test_sums_against_float64(
     exact = None if weight is None else weight.double()
     wide = [t.double()[..., None, None] for t in (mean, deviation)]
     expected = GroupNormGradients.meaning(g, image, *wide, exact, groups)
-    for found, wanted in zip((*of_x, *vectors), expected, strict=True):
+    made = (*of_x, *vectors, sums[1], sums[0])
+    for found, wanted in zip(made, expected, strict=True):
         limit = 1e-5 * max(float(wanted.abs().max()), 1.0)
         torch.testing.assert_close(
             found.double(), wanted.reshape(found.shape), rtol=1e-4, atol=limit
@@ -190,19 +206,21 @@ def test_more_groups_than_a_launch_takes_are_refused() -> None:
 
 
 @both_modes
-@pytest.mark.parametrize("affine", [True, False])
-def test_every_value_is_where_the_plan_says(affine: bool, mode: Mode) -> None:
+@pytest.mark.parametrize(("groups", "affine"), [(4, True), (4, False), (0, True)])
+def test_every_value_is_where_the_plan_says(groups: int, affine: bool, mode: Mode) -> None:
     torch.manual_seed(0)
-    graph = lowered(Block(4, affine), mode, (2, 3, 6, 5))
+    graph = lowered(Block(groups, affine), mode, (2, 3, 6, 5))
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     follow(graph, cast("Engines", AskedEngines()), tensors)
 
 
 @both_modes
-def test_a_norm_moves_nothing_for_its_layout(mode: Mode) -> None:
-    made, _ = built(Block(4), mode, "bf16", 2, 3, 6, 5)
-    assert layout_bytes(made.plan) == 0
+@pytest.mark.parametrize("groups", [4, 0])
+def test_a_norm_moves_nothing_for_its_layout(groups: int, mode: Mode) -> None:
+    made, _ = built(Block(groups), mode, "bf16", 2, 3, 6, 5)
     image = (2, CHANNELS, 6, 5)
+    steps = [s for s in made.plan.steps if any(o.shape == image for o in (*s.reads, *s.writes))]
+    assert not any(map(moves_only, steps))
     moments = [s for s in made.plan.steps if s.operation == "group_moments"]
     moved = [any(o.shape == image and o.bytes for o in s.reads) for s in moments]
     assert moved == [True, False, True, False]

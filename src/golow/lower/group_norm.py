@@ -1,7 +1,10 @@
-"""The pass that keeps group norm of images on images: layer norm of each group, which it unfolds to
-otherwise, would need the channels of a group side by side in memory."""
+"""The pass that keeps group norm and instance norm of images on images: what they unfold to
+otherwise, norms of rows, would need the channels of a group side by side in memory."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,121 +16,174 @@ from golow.lower.operators.reshape import Reshape
 from golow.lower.rewriting import Links, Names, rewritten
 from golow.lower.spelling import Call
 
-WHOLE, FORWARD = "aten.group_norm.default", "aten.native_group_norm.default"
-BACKWARD = "aten.native_group_norm_backward.default"
+# By the argument that is the number of groups; instance norm has one for each channel.
+GROUPS = {
+    "aten.group_norm.default": "num_groups",
+    "aten.native_group_norm.default": "group",
+    "aten.native_group_norm_backward.default": "group",
+    "aten.instance_norm.default": "",
+}
+# Instance norm in training: batch norm of one image that has the channels of all.
+OF_ONE_IMAGE = "aten._native_batch_norm_legit.no_stats"
+# By the argument that is the mean.
+BACKWARD = {
+    "aten.native_group_norm_backward.default": "mean",
+    "aten.native_batch_norm_backward.default": "save_mean",
+}
+VIEWS = ("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
 
 Shape = tuple[int, ...]
 
 
 def keep_group_norm(graph: Graph) -> Graph:
-    """Write group norm of images [N, C, H, W] as moments of groups and functions of elements,
-    forward and backward. What is left is unfolded."""
+    """Write group norm and instance norm of images [N, C, H, W] as moments of groups and functions
+    of elements, forward and backward. What is left is unfolded."""
     links, names = Links(graph), Names(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
-    moments: dict[str, tuple[Ref, Ref]] = {}  # by the mean that ATen returns
+    known: dict[str, _Kept] = {}  # by the mean that ATen returns
     for position, node in enumerate(graph.nodes):
-        if node.op in (WHOLE, FORWARD) and _is_kept(node, links):
-            kept = _Kept(node, Call(node, links), names)
-            found = kept.forward()
-            if node.op == FORWARD and node.outputs[1] is not None:
-                moments[node.outputs[1].name] = found
-            replaced[position] = tuple(kept.nodes)
-        elif node.op == BACKWARD and (mean := Call(node, links).ref("mean").name) in moments:
-            kept = _Kept(node, Call(node, links), names)
-            kept.backward(*moments[mean])
-            replaced[position] = tuple(kept.nodes)
+        if node.op in BACKWARD:
+            mean = Call(node, links).given(BACKWARD[node.op])
+            if isinstance(mean, Ref) and mean.name in known:
+                replaced[position] = known[mean.name].backward(node, Call(node, links))
+        elif (norm := _norm(node, links)) is not None:
+            kept = _Kept(norm, names)
+            replaced[position] = kept.forward(node, Call(node, links))
+            known |= {value.name: kept for value in node.outputs[1:2] if value is not None}
     return rewritten(graph, replaced)
 
 
-def _is_kept(node: Node, links: Links) -> bool:
-    """Whether it is of images, and nothing but its own gradient reads mean and deviation."""
-    x = Call(node, links).value("input")
-    if len(x.shape) != 4 or x.dtype != "float32" or 0 in x.shape or node.outputs[0] is None:
-        return False
-    kept = [value.name for value in node.outputs[1:] if value is not None]
+class _Norm(NamedTuple):
+    """A norm of groups of an image's channels. vectors: the shape of weight and bias as the image
+    sees them."""
+
+    x: Ref
+    shape: Shape
+    groups: int
+    vectors: Shape
+
+
+def _norm(node: Node, links: Links) -> _Norm | None:
+    """The norm of images that a call is, if nothing but its own gradient reads its statistics."""
+    if node.op not in (*GROUPS, OF_ONE_IMAGE):
+        return None
+    call = Call(node, links)
+    of_one = node.op == OF_ONE_IMAGE
+    x = _source(call.ref("input"), links) if of_one else call.ref("input")
+    value = links.values[x.name]
+    if len(value.shape) != 4 or value.dtype != "float32" or 0 in value.shape:
+        return None
+    images, channels, *pixels = value.shape
+    if of_one and call.value("input").shape != (1, images * channels, *pixels):
+        return None
+    if any(name in call.names and not call.flag(name) for name in ("use_input_stats", "training")):
+        return None
+    kept = [other.name for other in node.outputs[1:] if other is not None]
     readers = {links.nodes[p].op for name in kept for p in links.readers[name]}
-    return readers <= {BACKWARD} and links.returned.isdisjoint(kept)
+    if node.outputs[0] is None or readers - {*BACKWARD} or links.returned.intersection(kept):
+        return None
+    number = GROUPS.get(node.op)
+    groups = call.integer(number) if number else channels
+    return _Norm(x, value.shape, groups, (images if of_one else 1, channels, 1, 1))
+
+
+def _source(x: Ref, links: Links) -> Ref:
+    """What a value is a view of."""
+    maker = links.made_by(x, *VIEWS)
+    return x if maker is None else Call(links.nodes[maker], links).ref("self")
 
 
 class _Kept:
-    """The nodes that take the place of a call."""
+    """Writes the nodes that take the place of a norm, and of its gradient."""
 
-    def __init__(self, node: Node, call: Call, names: Names) -> None:
-        self._node, self._call, self._names = node, call, names
-        self.nodes: list[Node] = []
-        self._x, self._shape = call.ref("input"), call.value("input").shape
-        self._of_channels = (*self._shape[:2], 1, 1)
-        self._weight = self._vector("weight")
+    def __init__(self, norm: _Norm, names: Names) -> None:
+        self._norm, self._names = norm, names
+        self._of_channels = (*norm.shape[:2], 1, 1)
+        self._nodes: list[Node] = []
+        self._mean = self._deviation = norm.x  # until they exist
 
-    def forward(self) -> tuple[Ref, Ref]:
-        """((x - mean) * deviation) * weight + bias; returns mean and deviation."""
-        call, whole = self._call, self._node.op == WHOLE
-        groups = call.integer("num_groups" if whole else "group")
-        made = GroupMoments(x=self._x, groups=groups, epsilon=call.number("eps"))
-        mean, deviation = self._add_several(made, self._of_channels, self._of_channels)
-        result = self._normed(mean, deviation)
-        if self._weight is not None:
-            result = self._add("multiply", result, self._weight)
-        if (bias := self._vector("bias")) is not None:
-            result = self._add("add", result, bias)
+    def forward(self, node: Node, call: Call) -> tuple[Node, ...]:
+        """((x - mean) * deviation) * weight + bias."""
+        self._node, self._nodes = node, []
+        x, _, groups, _ = self._norm
+        made = GroupMoments(x=x, groups=groups, epsilon=call.number("eps"))
+        self._mean, self._deviation = self._add(made, self._of_channels, self._of_channels)
+        result = self._combine("subtract", x, self._mean)
+        result = self._combine("multiply", result, self._deviation)
+        if (weight := self._vector(call, "weight")) is not None:
+            result = self._combine("multiply", result, weight)
+        if (bias := self._vector(call, "bias")) is not None:
+            result = self._combine("add", result, bias)
         self._give(0, result)
-        return mean, deviation
+        return tuple(self._nodes)
 
-    def backward(self, mean: Ref, deviation: Ref) -> None:
+    def backward(self, node: Node, call: Call) -> tuple[Node, ...]:
         """gradient * factor + (x - mean) * slope + offset, and the gradients of the vectors. What
         comes from whole groups is the second operand everywhere, so that nothing can be computed,
         and stored, before them."""
-        gradient, groups = self._call.ref("grad_out"), self._call.integer("group")
+        self._node, self._nodes = node, []
+        x, shape, groups, vectors = self._norm
+        of_one = vectors[0] > 1  # a weight for each channel of each image
+        gradient = self._seen(call.ref("grad_out"), call.value("grad_out").shape, shape)
         made = GroupNormGradients(
             gradient=gradient,
-            x=self._x,
-            mean=mean,
-            deviation=deviation,
-            weight=self._call.ref_or_none("weight"),
+            x=x,
+            mean=self._mean,
+            deviation=self._deviation,
+            weight=None if of_one else call.ref_or_none("weight"),
             groups=groups,
         )
-        vector = (self._shape[1],)
-        factor, slope, offset, of_weight, of_bias = self._add_several(
-            made, *(self._of_channels,) * 3, vector, vector
-        )
-        if self._node.outputs[0] is not None:
-            centred = self._add("subtract", self._x, mean)
-            along = self._add("add", self._add("multiply", centred, slope), offset)
-            self._give(0, self._add("add", self._add("multiply", gradient, factor), along))
-        self._give(1, of_weight)
-        self._give(2, of_bias)
+        of_x, of_weight, of_bias = (value is not None for value in node.outputs)
+        needed = [*[of_x] * 3, *(read and not of_one for read in (of_weight, of_bias))]
+        needed += [read and of_one for read in (of_weight, of_bias)]
+        shapes = (*[self._of_channels] * 3, *[shape[1:2]] * 2, *[shape[:2]] * 2)
+        factor, slope, offset, *sums = self._add(made, *shapes, needed=needed)
+        if of_x:
+            along = self._combine("subtract", x, self._mean)
+            along = self._combine("add", self._combine("multiply", along, slope), offset)
+            result = self._combine("add", self._combine("multiply", gradient, factor), along)
+            if of_one and (weight := self._vector(call, "weight")) is not None:
+                result = self._combine("multiply", result, weight)
+            self._give(0, result)
+        self._give(1, sums[2 if of_one else 0])
+        self._give(2, sums[3 if of_one else 1])
+        return tuple(self._nodes)
 
-    def _normed(self, mean: Ref, deviation: Ref) -> Ref:
-        return self._add("multiply", self._add("subtract", self._x, mean), deviation)
-
-    def _vector(self, name: str) -> Ref | None:
+    def _vector(self, call: Call, name: str) -> Ref | None:
         """A vector of the channels, as images see it."""
-        if name not in self._call.names or self._call.ref_or_none(name) is None:
+        if name not in call.names or call.ref_or_none(name) is None:
             return None
-        shape = (1, self._shape[1], 1, 1)
-        (seen,) = self._add_several(Reshape(x=self._call.ref(name), shape=shape), shape)
-        return seen
+        return self._seen(call.ref(name), call.value(name).shape, self._norm.vectors)
 
-    def _add(self, function: Function, a: Ref, b: Ref) -> Ref:
-        (made,) = self._add_several(Binary(function=function, a=a, b=b), self._shape)
-        return made
+    def _seen(self, x: Ref, shape: Shape, wanted: Shape) -> Ref:
+        return x if shape == wanted else self._add(Reshape(x=x, shape=wanted), wanted)[0]
 
-    def _add_several(self, operator: Operator, *shapes: Shape) -> tuple[Ref, ...]:
+    def _combine(self, function: Function, a: Ref, b: Ref) -> Ref:
+        return self._add(Binary(function=function, a=a, b=b), self._norm.shape)[0]
+
+    def _add(
+        self, operator: Operator, *shapes: Shape, needed: Sequence[bool] = ()
+    ) -> tuple[Ref, ...]:
+        """Add a node; returns its values. needed: which of them are read; all if empty."""
         short = operator.op().split(".")[1]
-        values = tuple(
+        values = [
             Value(name=self._names.free(f"{self._node.name}_{short}"), shape=shape, dtype="float32")
             for shape in shapes
-        )
-        name = values[0].name
-        self.nodes.append(written(self._node, operator, name=name, outputs=values))
+        ]
+        pairs = zip(values, needed or (True,) * len(values), strict=True)
+        outputs = tuple(value if read else None for value, read in pairs)
+        node = written(self._node, operator, name=values[0].name, outputs=outputs)
+        self._nodes.append(node)
         return tuple(Ref(name=value.name) for value in values)
 
     def _give(self, index: int, made: Ref) -> None:
-        """Make this value the call's of that index."""
+        """Make this value the call's of that index, in its shape."""
         wanted = self._node.outputs[index]
         if wanted is None:
             return
-        for position, node in enumerate(self.nodes):
+        shapes = {v.name: v.shape for node in self._nodes for v in node.outputs if v is not None}
+        made = self._seen(made, shapes[made.name], wanted.shape)
+        for position, node in enumerate(self._nodes):
             outputs = tuple(wanted if v and v.name == made.name else v for v in node.outputs)
             name = wanted.name if node.name == made.name else node.name
-            self.nodes[position] = msgspec.structs.replace(node, outputs=outputs, name=name)
+            self._nodes[position] = msgspec.structs.replace(node, outputs=outputs, name=name)

@@ -35,7 +35,7 @@ class GroupMoments(Operator, frozen=True, kw_only=True):
 class GroupNormGradients(Operator, frozen=True, kw_only=True):
     """What the gradients of group norm need of whole groups. That of x is gradient * factor + (x -
     mean) * slope + offset, of which these three are returned as [N, C, 1, 1, ...]; and the
-    gradients of weight and bias, [C]."""
+    gradients of weight and bias, [C], with the parts of them that come from each image, [N, C]."""
 
     gradient_of = GroupMoments
 
@@ -48,7 +48,7 @@ class GroupNormGradients(Operator, frozen=True, kw_only=True):
 
     @property
     def results(self) -> int:
-        return 5
+        return 7
 
     @staticmethod
     def meaning(
@@ -71,7 +71,7 @@ class GroupNormGradients(Operator, frozen=True, kw_only=True):
         wide = [1, -1, *[1] * len(pixels)]
         factor = deviation.clone() if weight is None else deviation * weight.reshape(wide)
         slope, offset = -second * deviation * deviation, -first * deviation
-        return factor, slope, offset, projected.sum(0), plain.sum(0)
+        return factor, slope, offset, projected.sum(0), plain.sum(0), projected, plain
 
 
 def _by_channel(of_groups: Tensor, x: Tensor) -> Tensor:

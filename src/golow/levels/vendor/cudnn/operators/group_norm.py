@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import ceiling
 from golow.levels.vendor.cudnn.kernels.columns import COLUMNS, THREADS, Sums, tiling
 from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT
@@ -25,8 +26,9 @@ FILE = Path(__file__).with_suffix(".cu")
 EXACT = Layout("float32")
 
 Sizes = tuple[int, int, int]  # images, rows, channels
-# Values of `GroupNormGradients` for the gradient of x, and for those of weight and bias.
-OF_X, OF_VECTORS = (0, 1, 2), (3, 4)
+# Values of `GroupNormGradients` for the gradient of x, for those of weight and bias, and for the
+# parts of the latter that come from each image.
+OF_X, OF_VECTORS, OF_IMAGES = (0, 1, 2), (3, 4), (5, 6)
 
 
 def group_moments(build: Builder, arguments: GroupMoments) -> None:
@@ -47,7 +49,7 @@ def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
     x, outer = build.image(arguments.x), build.image(arguments.gradient)
     mean, deviation = (build.wanted(r, EXACT) for r in (arguments.mean, arguments.deviation))
     sizes = _sizes(x)
-    sums = build.scratch(2 * sizes[0] * sizes[2])
+    sums = _sums(build, sizes)
     of_channels = gradients_of_channels(outer.dtype, x.dtype, sizes)
     launch(build, of_channels, [outer, x, mean, deviation], [sums])
     if any(map(build.is_read, OF_X)):
@@ -58,12 +60,24 @@ def group_norm_gradients(build: Builder, arguments: GroupNormGradients) -> None:
         build.kernel(kernel, [sums, deviation, weight], found)
         for index, tensor in enumerate(found):
             build.define(index, tensor)
+    for index, part in zip(OF_IMAGES, (sizes[0] * sizes[2], 0), strict=True):
+        if build.is_read(index):
+            offset = part * ITEM_BYTES["float32"]
+            build.define(index, sums._replace(shape=build.output(index).shape, offset=offset))
     vectors = [build.result(i, EXACT) if build.is_read(i) else None for i in OF_VECTORS]
     if any(vectors):
         build.kernel(gradients_of_vectors(sizes), [sums], vectors)
         for index, result in zip(OF_VECTORS, vectors, strict=True):
             if result is not None:
                 build.define(index, result)
+
+
+def _sums(build: Builder, sizes: Sizes) -> Tensor:
+    """Memory for two sums of each channel of each image."""
+    shape = (2, sizes[0], sizes[2])
+    if any(map(build.is_read, OF_IMAGES)):
+        return build.new(f"{build.node.name}.sums", shape, EXACT)
+    return build.scratch(math.prod(shape))
 
 
 def _sizes(image: Tensor) -> Sizes:
