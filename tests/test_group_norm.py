@@ -73,6 +73,12 @@ def test_every_pass_keeps_what_it_means(groups: int, affine: bool, mode: Mode) -
     assert count(graph, LayerNorm) == 0
 
 
+@both_modes
+def test_one_image_is_normed_alike(mode: Mode) -> None:
+    case = Case(Block(0), torch.randn(1, 3, 5, 4), mode=mode)
+    assert count(case.lowered("cudnn"), GroupMoments) == 2
+
+
 def test_what_is_no_image_is_unfolded() -> None:
     case = Case(nn.GroupNorm(2, 6), torch.randn(3, 6, 5))
     assert count(case.after(*CLEAN_UP, keep_group_norm), GroupMoments) == 0

@@ -40,17 +40,21 @@ def keep_group_norm(graph: Graph) -> Graph:
     of elements, forward and backward. What is left is unfolded."""
     links, names = Links(graph), Names(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
+    renamed: dict[str, str] = {}
     known: dict[str, _Kept] = {}  # by the mean that ATen returns
     for position, node in enumerate(graph.nodes):
         if node.op in BACKWARD:
             mean = Call(node, links).given(BACKWARD[node.op])
             if isinstance(mean, Ref) and mean.name in known:
-                replaced[position] = known[mean.name].backward(node, Call(node, links))
+                kept = known[mean.name]
+                replaced[position] = kept.backward(node, links)
+                renamed |= kept.views_back(node, links)
         elif (norm := _norm(node, links)) is not None:
             kept = _Kept(norm, names)
             replaced[position] = kept.forward(node, Call(node, links))
+            renamed |= kept.views_back(node, links)
             known |= {value.name: kept for value in node.outputs[1:2] if value is not None}
-    return rewritten(graph, replaced)
+    return rewritten(graph, replaced, renamed)
 
 
 class _Norm(NamedTuple):
@@ -100,7 +104,7 @@ class _Kept:
         self._norm, self._names = norm, names
         self._of_channels = (*norm.shape[:2], 1, 1)
         self._nodes: list[Node] = []
-        self._mean = self._deviation = norm.x  # until they exist
+        self._mean = self._deviation = self._image = norm.x  # until they exist
 
     def forward(self, node: Node, call: Call) -> tuple[Node, ...]:
         """((x - mean) * deviation) * weight + bias."""
@@ -117,14 +121,15 @@ class _Kept:
         self._give(0, result)
         return tuple(self._nodes)
 
-    def backward(self, node: Node, call: Call) -> tuple[Node, ...]:
+    def backward(self, node: Node, links: Links) -> tuple[Node, ...]:
         """gradient * factor + (x - mean) * slope + offset, and the gradients of the vectors. What
         comes from whole groups is the second operand everywhere, so that nothing can be computed,
         and stored, before them."""
         self._node, self._nodes = node, []
+        call = Call(node, links)
         x, shape, groups, vectors = self._norm
         of_one = vectors[0] > 1  # a weight for each channel of each image
-        gradient = self._seen(call.ref("grad_out"), call.value("grad_out").shape, shape)
+        gradient = self._as_image(call.ref("grad_out"), links)
         made = GroupNormGradients(
             gradient=gradient,
             x=x,
@@ -148,6 +153,25 @@ class _Kept:
         self._give(1, sums[2 if of_one else 0])
         self._give(2, sums[3 if of_one else 1])
         return tuple(self._nodes)
+
+    def views_back(self, node: Node, links: Links) -> dict[str, str]:
+        """Values that see what the call gave as images again: they are its first value's image, by
+        names. Without them the functions before and after a norm would not be neighbours."""
+        given = node.outputs[0]
+        if given is None or given.shape == self._norm.shape:
+            return {}
+        readers = [links.nodes[p] for p in links.readers[given.name]]
+        views = [other.outputs[0] for other in readers if other.op in VIEWS]
+        return {
+            view.name: self._image.name for view in views if view and view.shape == self._norm.shape
+        }
+
+    def _as_image(self, x: Ref, links: Links) -> Ref:
+        """A value, or what it is a view of, in the image's shape."""
+        for seen in (x, _source(x, links)):
+            if links.values[seen.name].shape == self._norm.shape:
+                return seen
+        return self._seen(x, links.values[x.name].shape, self._norm.shape)
 
     def _vector(self, call: Call, name: str) -> Ref | None:
         """A vector of the channels, as images see it."""
@@ -181,6 +205,7 @@ class _Kept:
         wanted = self._node.outputs[index]
         if wanted is None:
             return
+        self._image = made if index == 0 else self._image
         shapes = {v.name: v.shape for node in self._nodes for v in node.outputs if v is not None}
         made = self._seen(made, shapes[made.name], wanted.shape)
         for position, node in enumerate(self._nodes):
