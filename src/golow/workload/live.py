@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from typing import Any
+
 from torch import nn
 
 from golow.record import GolowError
@@ -21,6 +25,38 @@ def pickled(live: object, what: str) -> bytes | GolowError:
             "put it into a file and name it as file.py:Name.",
         )
     return data
+
+
+def unpickled(data: bytes) -> Any:
+    """What `pickled` made these bytes of.
+
+    Functions of a script or a notebook come with a scope of their own, which still has the name
+    ``__main__``. That is another module in this process, where torch.compile would look for what
+    they read; without the name it looks in the scope itself.
+    """
+    import cloudpickle
+
+    live = cloudpickle.loads(data)
+    for scope in _scopes(live):
+        if scope.get("__name__") == "__main__":
+            del scope["__name__"]
+    return live
+
+
+def _scopes(live: object) -> Iterator[dict[str, Any]]:
+    """The scopes of all functions that came along: the object's, and those of its layers and of
+    their classes."""
+    for layer in live.modules() if isinstance(live, nn.Module) else (live,):
+        for holder in (layer, *type(layer).__mro__):
+            for item in (holder, *getattr(holder, "__dict__", {}).values()):
+                scope = getattr(item, "__globals__", None)
+                if isinstance(scope, dict) and not _is_imported(scope):
+                    yield scope
+
+
+def _is_imported(scope: dict[str, Any]) -> bool:
+    """Whether it is the scope of a module of this process."""
+    return scope is getattr(sys.modules.get(str(scope.get("__name__"))), "__dict__", None)
 
 
 def without_caches(module: nn.Module) -> tuple[str, ...]:

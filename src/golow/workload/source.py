@@ -27,6 +27,7 @@ from golow.record import GolowError, Mode, ModelSource
 from golow.workload import huggingface, timm_models
 from golow.workload.dropout_calls import dropout_calls_off
 from golow.workload.keywords import accept_keywords
+from golow.workload.live import unpickled
 from golow.workload.program import load_program
 
 GOLOW = Path(__file__).parent.parent
@@ -205,15 +206,13 @@ def _construct(module: ModuleType, source: ModelSource) -> nn.Module:
 
 
 def _unpickle(source: ModelSource, folder: Path | None) -> nn.Module:
-    import cloudpickle
-
     if folder is None:
         raise GolowError("a live module can only be built from its bundle")
     data = (folder / "module.pkl").read_bytes()
     # Unpickling runs code: only the exact bytes that golow wrote are read.
     if hashlib.sha256(data).hexdigest() != source.sha256:
         raise GolowError("the bundle's module is not the one that golow wrote")
-    module = cloudpickle.loads(data)
+    module = unpickled(data)
     if not isinstance(module, nn.Module):
         raise GolowError(f"the bundle carries a {type(module).__name__}, not a torch.nn.Module")
     return module

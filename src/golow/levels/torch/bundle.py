@@ -12,6 +12,7 @@ from golow.lower.sharing import first_names
 from golow.record import GolowError
 from golow.workload.bundle import Bundle
 from golow.workload.draws import accept_draws
+from golow.workload.live import unpickled
 from golow.workload.losses import named_loss
 from golow.workload.source import build_module
 from golow.workload.weights import load_weights
@@ -59,9 +60,7 @@ def loss(bundle: Bundle) -> Callable[..., Tensor]:
     """The workload's loss: the caller's own, or the one of its name."""
     path = bundle.file("loss.pkl")
     if path.exists():
-        import cloudpickle
-
-        own: Callable[..., Tensor] = cloudpickle.loads(path.read_bytes())
+        own: Callable[..., Tensor] = unpickled(path.read_bytes())
         return own
     named = named_loss(bundle.workload.loss)
     if named is None:
