@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from golow.levels.vendor.cudnn.gathering import axes_last
 from golow.levels.vendor.cudnn.kernels.lines import fold
 from golow.levels.vendor.cudnn.kernels.reduction import reduction
-from golow.levels.vendor.cudnn.layouts import Layout, pitch_in, pitch_of
+from golow.levels.vendor.cudnn.layouts import Layout, fills_memory, pitch_in, pitch_of
 from golow.levels.vendor.cudnn.refusing import beyond_kernel
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.cudnn.sums import add_up
@@ -26,8 +26,9 @@ PIXELS, ALL_BUT_CHANNELS = (2, 3), (0, 2, 3)  # of an image
 
 
 def reduce(build: Builder, arguments: Reduce) -> None:
-    """Over adjacent axes in memory order; for images also over all axes except the channels. Over
-    all axes but the last one as rows lie, whose order does not matter."""
+    """Over axes that are neighbours in memory, as they lie there, such as all but the first one of
+    the weight of a convolution; for images also over all axes except the channels. Over all axes
+    but the last one as rows lie, whose order does not matter."""
     shape = build.value(arguments.x).shape
     if arguments.function not in ("sum", "mean") or build.output().dtype != "float32":
         _folded(build, arguments)
@@ -44,6 +45,8 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         sizes = (1, math.prod(shape) // shape[1], shape[1])
     elif arguments.axes == PIXELS and tensor.layout.order == "channels_last":
         sizes = (shape[0], shape[2] * shape[3], shape[1])
+    elif (found := _neighbours(tensor, arguments.axes)) is not None:
+        sizes = found
     elif not _adjacent(arguments.axes):
         tensor = axes_last(build, tensor, arguments.axes)
         count = math.prod(shape[axis] for axis in arguments.axes)
@@ -52,6 +55,21 @@ def reduce(build: Builder, arguments: Reduce) -> None:
         tensor = build.rows(arguments.x)
         sizes = _around(shape, arguments.axes)
     add_up(build, tensor, sizes, 0, _factor(arguments, sizes[1]))
+
+
+def _neighbours(tensor: Tensor, axes: Shape) -> tuple[int, int, int] | None:
+    """Elements before, along and after the axes where they are neighbours in memory and all others
+    are in the order of the shape, as the result's are."""
+    if not axes or not fills_memory(tensor.layout, tensor.shape):
+        return None
+    strides = tensor.layout.strides(tensor.shape)
+    long = [axis for axis, size in enumerate(tensor.shape) if size > 1]
+    order = sorted(long, key=lambda axis: -strides[axis])
+    kept = [axis for axis in order if axis not in axes]
+    places = [place for place, axis in enumerate(order) if axis in axes]
+    if kept != sorted(kept) or not places or not _adjacent(tuple(places)):
+        return None
+    return _around(tuple(tensor.shape[axis] for axis in order), tuple(places))
 
 
 def _factor(arguments: Reduce, count: int) -> float:
