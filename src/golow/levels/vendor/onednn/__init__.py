@@ -80,12 +80,14 @@ def passes_with(
 ) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
     from golow.lower.attention import keep_attention
+    from golow.lower.group_norm import keep_group_norm
     from golow.lower.resampling import keep_resampling
     from golow.lower.vendor import vendor_passes
     from golow.lower.volumes import keep_volumes
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
-    return (keep_attention(attention_kernels()), keep_volumes, keep_resampling, *common)
+    kept = (keep_attention(attention_kernels()), keep_volumes, keep_resampling)
+    return (*kept, keep_group_norm, *common) if mode == "infer" else (*kept, *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:

@@ -1,0 +1,87 @@
+"""Mean and deviation of groups of channels, for group norm and instance norm. Sums are in
+float64."""
+
+from __future__ import annotations
+
+from golow.levels.vendor.onednn.kernels import Kernel, parts
+
+LINE = 16  # columns that a part of the kernel takes: a cache line of each row
+
+OF_COLUMNS = """static void body(void* const* pointers, const long* n, long begin, long end) {{
+  const long rows = n[2], columns = n[3], blocks = n[4], all = n[5];
+  for (long part = begin; part < end; part++) {{
+    const long outer = part / blocks, first = part % blocks * {line}, left = columns - first;
+    const long width = left < {line} ? left : {line};
+    const float* const x = static_cast<float*>(pointers[0]) + outer * rows * columns + first;
+    float* const y = static_cast<float*>(pointers[1]) + outer * columns + first;
+    double sums[{line}] = {{}}, squares[{line}] = {{}};
+    for (long row = 0; row < rows; row++) {{
+      const float* const values = x + row * columns;
+      #pragma omp simd
+      for (long k = 0; k < width; k++) {{
+        const double value = values[k];
+        sums[k] += value;
+        squares[k] += value * value;
+      }}
+    }}
+    for (long k = 0; k < width; k++) {{
+      const double mean = sums[k] / rows;
+      y[k] = static_cast<float>(mean);
+      y[all + k] = static_cast<float>(squares[k] / rows - mean * mean);
+    }}
+  }}
+}}"""
+OF_ROWS = """static void body(void* const* pointers, const long* n, long begin, long end) {
+  const long columns = n[2], all = n[3];
+  float* const y = static_cast<float*>(pointers[1]);
+  for (long row = begin; row < end; row++) {
+    const float* const x = static_cast<float*>(pointers[0]) + row * columns;
+    double sum = 0, square = 0;
+    #pragma omp simd reduction(+ : sum, square)
+    for (long k = 0; k < columns; k++) {
+      const double value = x[k];
+      sum += value;
+      square += value * value;
+    }
+    const double mean = sum / columns;
+    y[row] = static_cast<float>(mean);
+    y[all + row] = static_cast<float>(square / columns - mean * mean);
+  }
+}"""
+OF_GROUPS = """static void body(void* const* pointers, const long* n, long begin, long end) {{
+  const long width = n[2], all = n[3];
+  for (long group = begin; group < end; group++) {{
+    const float* const means = static_cast<float*>(pointers[0]) + group * width;
+    double mean = 0, variance = 0;
+    for (long k = 0; k < width; k++) mean += means[k];
+    mean /= width;
+    for (long k = 0; k < width; k++) {{
+      const double distance = means[k] - mean;
+      variance += means[all + k] + distance * distance;
+    }}
+    const double spread = variance / width + {epsilon};
+    for (long k = 0; k < width; k++) {{
+      static_cast<float*>(pointers[1])[group * width + k] = static_cast<float>(mean);
+      static_cast<float*>(pointers[2])[group * width + k] =
+          static_cast<float>(1 / __builtin_sqrt(spread));
+    }}
+  }}
+}}"""
+
+
+def of_channels(outer: int, rows: int, columns: int) -> Kernel:
+    """Pointers: x [outer, rows, columns] -> [2, outer, columns]: the mean and the variance of each
+    column over the rows."""
+    elements = outer * rows * columns
+    if columns == 1:
+        return Kernel(OF_ROWS, (*parts(outer, elements), rows, outer))
+    blocks = -(-columns // LINE)
+    numbers = (*parts(outer * blocks, elements), rows, columns, blocks, outer * columns)
+    return Kernel(OF_COLUMNS.format(line=LINE), numbers)
+
+
+def of_groups(groups: int, width: int, epsilon: float) -> Kernel:
+    """Pointers: means and variances of channels [2, groups, width] -> mean and 1 / sqrt(variance +
+    epsilon) of the groups, for each of their channels [groups, width]."""
+    numbers = (*parts(groups, groups * width), width, groups * width)
+    return Kernel(OF_GROUPS.format(epsilon=repr(epsilon)), numbers)
