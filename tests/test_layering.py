@@ -15,7 +15,7 @@ SOURCES = Path(golow.__file__).parent
 # lower rows; rooms of one row do not know each other.
 ROWS = [
     {"record"},
-    {"files", "observer", "spreadsheet"},
+    {"files", "interrupts", "observer", "spreadsheet"},
     {"cache", "lock", "scratch"},
     {"models", "data"},
     {"lower"},
