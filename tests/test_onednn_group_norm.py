@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from golow.levels.compiler import find_compiler
 from golow.levels.vendor.onednn import probe
 from golow.lower.moving import moves_only
-from golow.lower.operators.group_norm import GroupMoments
+from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
 
 if not probe().available:
     pytest.skip("oneDNN is not installed", allow_module_level=True)
@@ -74,8 +74,11 @@ def test_a_norm_reads_an_image_as_it_lies(layout: str) -> None:
     assert not any(map(moves_only, wide))
 
 
-def test_training_is_right() -> None:
-    for norm in NORMS:
-        module = nn.Sequential(Block(norm), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        network = lower(module, image(), "train")
-        assert_right(network, compute(network))
+@pytest.mark.parametrize("generates", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_training_is_right(norm: str, layout: str, generates: bool) -> None:
+    module = nn.Sequential(Block(norm), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network = lower(module, image(), "train")
+    assert count(network.graph, GroupNormGradients) == 1
+    assert_right(network, compute(network, lambda _: LAYOUTS[layout], generates))

@@ -12,6 +12,10 @@ from golow.lower.operator import Operator
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Values of `GroupNormGradients` for the gradient of x, for those of weight and bias, and for the
+# parts of the latter that come from each image.
+OF_X, OF_VECTORS, OF_IMAGES = (0, 1, 2), (3, 4), (5, 6)
+
 
 class GroupMoments(Operator, frozen=True, kw_only=True):
     """Mean and 1 / sqrt(variance + epsilon) of each group of channels, as [N, C, 1, 1, ...]: the

@@ -86,8 +86,8 @@ def passes_with(
     from golow.lower.volumes import keep_volumes
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
-    kept = (keep_attention(attention_kernels()), keep_volumes, keep_resampling)
-    return (*kept, keep_group_norm, *common) if mode == "infer" else (*kept, *common)
+    kept = (keep_attention(attention_kernels()), keep_volumes, keep_resampling, keep_group_norm)
+    return (*kept, *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:

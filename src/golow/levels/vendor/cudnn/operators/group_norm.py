@@ -17,7 +17,13 @@ from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.cudnn.sums import launch
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.operators.group_norm import GroupMoments, GroupNormGradients
+from golow.lower.operators.group_norm import (
+    OF_IMAGES,
+    OF_VECTORS,
+    OF_X,
+    GroupMoments,
+    GroupNormGradients,
+)
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
@@ -26,9 +32,6 @@ FILE = Path(__file__).with_suffix(".cu")
 EXACT = Layout("float32")
 
 Sizes = tuple[int, int, int]  # images, rows, channels
-# Values of `GroupNormGradients` for the gradient of x, for those of weight and bias, and for the
-# parts of the latter that come from each image.
-OF_X, OF_VECTORS, OF_IMAGES = (0, 1, 2), (3, 4), (5, 6)
 
 
 def group_moments(build: Builder, arguments: GroupMoments) -> None:
