@@ -79,6 +79,25 @@ def test_one_image_is_normed_alike(mode: Mode) -> None:
     assert count(case.lowered("cudnn"), GroupMoments) == 2
 
 
+class InPlace(nn.Module):
+    """Its result, and then what it has read, change in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 6, 1), nn.GroupNorm(3, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        y = self.norm(x).relu_()
+        x.mul_(2)
+        return (y.add_(x).flatten(1)[:, :5]).contiguous()
+
+
+def test_changes_in_place_stay_behind_the_norm() -> None:
+    case = Case(InPlace(), torch.randn(2, 3, 5, 4))
+    assert count(case.lowered("cudnn"), GroupMoments) == 1
+
+
 def test_what_is_no_image_is_unfolded() -> None:
     case = Case(nn.GroupNorm(2, 6), torch.randn(3, 6, 5))
     assert count(case.after(*CLEAN_UP, keep_group_norm), GroupMoments) == 0
