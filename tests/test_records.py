@@ -120,6 +120,10 @@ def examples() -> dict[str, Node]:
         "folded_weight": {"weight": x, "scale": None, "variance": x, "epsilon": 1e-5},
         "flip": {"x": x, "axes": (0, 1)},
         "gather": {"x": x, "index": x, "axis": 0},
+        "group_moments": {"x": x, "groups": 4, "epsilon": 1e-5},
+        "group_norm_gradients": {
+            "gradient": x, "x": x, "mean": x, "deviation": x, "weight": None, "groups": 4
+        },
         "index": {"x": x, "indices": (None, x)},
         "index_put": {"x": x, "indices": (x,), "values": x, "add": True},
         "iota": {"start": 0, "step": 1.5, "count": 3, "dtype": "int64"},

@@ -37,7 +37,8 @@ def stages(graph: Graph, passes: Sequence[Pass]) -> Iterator[Graph]:
 def content(graph: Graph) -> bytes:
     """All of the graph but its history. Bytes, since 1, 1.0 and True are equal and mean different
     things to an operation."""
-    return msgspec.msgpack.encode((graph.inputs, graph.nodes, graph.outputs))
+    parts = (graph.inputs, graph.nodes, graph.outputs)
+    return msgspec.msgpack.encode(parts, enc_hook=str)  # a name may be of a subclass of str
 
 
 def apply(graph: Graph, passes: Sequence[Pass]) -> Graph:
