@@ -41,8 +41,6 @@ class GroupNormGradients(Operator, frozen=True, kw_only=True):
     mean) * slope + offset, of which these three are returned as [N, C, 1, 1, ...]; and the
     gradients of weight and bias, [C], with the parts of them that come from each image, [N, C]."""
 
-    gradient_of = GroupMoments
-
     gradient: Ref
     x: Ref
     mean: Ref
