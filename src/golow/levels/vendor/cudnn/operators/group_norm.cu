@@ -6,15 +6,21 @@
 
 constexpr int SAMPLES = 8;
 
-// A number near the mean of a channel: of a few rows that lie far from one another. Sums of
+// A number near the mean of each of V channels: of a few rows that lie far from one another. Sums of
 // distances from it are exact enough for the variance (Chan, Golub and LeVeque 1983, "Algorithms for
 // computing the sample variance"), and one row that stands out does not move it far.
-template <typename T>
-__device__ float near_mean(const T* x, long long rows, long long channels) {
-  float sum = 0.f;
+template <int V, typename T>
+__device__ Vector<float, V> near_mean(const T* x, long long rows, long long channels) {
+  Vector<float, V> sum = {};
 #pragma unroll
-  for (int k = 0; k < SAMPLES; ++k) sum += convert<float>(x[rows * k / SAMPLES * channels]);
-  return sum / SAMPLES;
+  for (int k = 0; k < SAMPLES; ++k) {
+    const Vector<T, V> row = load<V>(x + rows * k / SAMPLES * channels);
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum.item[v] += convert<float>(row.item[v]);
+  }
+#pragma unroll
+  for (int v = 0; v < V; ++v) sum.item[v] /= SAMPLES;
+  return sum;
 }
 
 // sums [2, images, channels]: of the distances, and of their squares.
@@ -23,18 +29,15 @@ __global__ void moments_of_channels(const T* x, float* sums, float* partial, uns
                                     int images, long long rows, long long channels, int tiles) {
   const Share share = share_of<V>(rows, tiles);
   const T* image = x + share.outer * rows * channels;
-  float near[V] = {};
-  if (share.column < channels) {
-#pragma unroll
-    for (int v = 0; v < V; ++v) near[v] = near_mean(image + share.column + v, rows, channels);
-  }
+  Vector<float, V> near = {};
+  if (share.column < channels) near = near_mean<V>(image + share.column, rows, channels);
   sum_over_rows<2, V, THREADS>(
       share, channels, partial, arrivals,
       [=](long long row) { return load<V>(image + row * channels + share.column); },
       [&](const Vector<T, V>& row, float(&all)[2][V]) {
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          const float distance = convert<float>(row.item[v]) - near[v];
+          const float distance = convert<float>(row.item[v]) - near.item[v];
           all[0][v] += distance;
           all[1][v] += distance * distance;
         }
@@ -65,7 +68,7 @@ __global__ void moments_of_groups(const T* x, const float* sums, float* mean, fl
   const float each = 1.f / rows;
   auto mean_of = [&](int k) {
     const long long place = first + k;
-    return near_mean(image + place % channels, rows, channels) + sums[place] * each;
+    return near_mean<1>(image + place % channels, rows, channels).item[0] + sums[place] * each;
   };
   float middle = 0.f;
   for (int k = lane; k < of_group; k += 32) middle += mean_of(k);
