@@ -96,6 +96,27 @@ def test_no_study_is_too_odd(rows: list[StudyRow], paper: object) -> None:
                 assert defects(draw()) == []
 
 
+@pytest.mark.parametrize("odd", ["a second row without a time", "one power of ten"])
+def test_nothing_and_a_point_have_scales(odd: str) -> None:
+    """Hypothesis drew both at last."""
+    rows = plane(three_levels(8, (8.0, None, None)), three_levels(100, (None, None, None))).rows
+    first = next(row for row in rows if row.time)
+    times = {"a second row without a time": [1.0, None], "one power of ten": [1e-5 / 100]}[odd]
+    changed = [
+        msgspec.structs.replace(first, cell=f"{k:012d}", batch=100, rounds=1, sample_time=time)
+        for k, time in enumerate(times)
+    ]
+    changed = [
+        msgspec.structs.replace(row, time=row.sample_time, time_low=None, time_high=None)
+        for row in changed
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shown in planes([*(row for row in rows if not row.time), *changed]):
+            for _, draw in figures(shown, None):
+                assert defects(draw()) == []
+
+
 def test_a_study_without_cells_has_no_figures() -> None:
     assert planes([]) == []
 

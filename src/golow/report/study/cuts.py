@@ -3,6 +3,7 @@ per level with its 95% interval as a band, one panel for each value of the plane
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,9 +88,9 @@ class Cut(NamedTuple):
         return np.array([row is not None and measure.is_open(row) for row in self.rows(level)])
 
     def has(self, measure: Measure) -> bool:
-        """Whether there is any value."""
-        rows = (row for row in self.plane.rows if getattr(row, self.other) == self.at)
-        return any(measure.of(row) for row in rows)
+        """Whether any value is shown: of two rows at a place the last one is."""
+        rows = (row for level in self.plane.levels for row in self.rows(level))
+        return any(row is not None and measure.of(row) for row in rows)
 
 
 @drawing()
@@ -189,7 +190,11 @@ def _scales(panel: Axes, places: Sequence[Place], measure: Measure) -> None:
 
     panel.set_xscale("log", base=2)
     if measure.base:
-        panel.set_yscale("log", base=measure.base)
+        with warnings.catch_warnings():
+            # Matplotlib says that it widens a range without extent: one value, a power of the base
+            # but for rounding.
+            warnings.filterwarnings("ignore", "Attempting to set identical", UserWarning)
+            panel.set_yscale("log", base=measure.base)
         panel.set_ylim(*wide(*panel.get_ylim()))
     else:
         panel.set_ylim(-0.03, 1.03)
