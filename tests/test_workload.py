@@ -232,25 +232,20 @@ def scaled(x):
 class Inner(nn.Module):
     def forward(self, x):
         return nn.functional.relu(scaled(x))
-
-class Outer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = Inner()
-    def forward(self, x):
-        return self.inner(x) + FACTOR
 """
 
 
 def test_torch_compile_finds_what_a_layer_of_a_script_reads() -> None:
-    """In the layer's own scope; ``__main__`` is another module here."""
+    """In the layer's own scope, where it stands in a module of torch's; ``__main__`` is another
+    module here."""
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(IN_A_SCRIPT, scope)  # noqa: S102
-    data = pickled(scope["Outer"](), "the module")
+    live = torch.nn.Sequential(scope["Inner"]())
+    data = pickled(live, "the module")
     assert isinstance(data, bytes)
     module, x = unpickled(data), torch.randn(3, 4)
-    wanted = scope["Outer"]()(x)
-    torch.testing.assert_close(torch.compile(module, backend="eager", fullgraph=True)(x), wanted)
+    found = torch.compile(module, backend="eager", fullgraph=True)(x)
+    torch.testing.assert_close(found, live(x))
     assert sys.modules["__main__"].__name__ == "__main__"
 
 
