@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -26,6 +25,7 @@ from kernel_launches import torch_type
 from lowering import Case, count
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, built, lowered
+from test_layer_norm import empty, seen
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
@@ -134,14 +134,6 @@ SIZES = st.tuples(
     st.sampled_from([(6, 3), (8, 1), (64, 32), (80, 2)]),
 )  # fmt: skip
 TYPES = st.sampled_from(["float32", "bfloat16"])
-
-
-def seen(*tensors: Tensor | None) -> list[np.ndarray | None]:
-    return [None if t is None else t.view(torch.uint8).numpy() for t in tensors]
-
-
-def empty(*shape: int) -> Tensor:
-    return torch.full(shape, torch.nan)
 
 
 def moments(x: Tensor, groups: int, dtype: str, epsilon: float) -> tuple[Tensor, Tensor]:

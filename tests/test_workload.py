@@ -19,7 +19,6 @@ from golow.record import Mode, Optimizer
 from golow.worker.client import Worker
 from golow.workload.bundle import Bundle, write_bundle, write_last
 from golow.workload.captured import capture
-from golow.workload.live import pickled, unpickled
 from golow.workload.prepare import prepare
 from golow.workload.request import Request
 from model_files import (
@@ -220,33 +219,6 @@ def test_a_live_module_of_a_script_or_a_notebook(tmp_path: Path) -> None:
         worker.outputs([0], 0.1, tmp_path / "outputs")
     found = load_file(tmp_path / "outputs")["0/loss/loss"].item()
     assert found == pytest.approx(float(done.stdout), rel=1e-5)
-
-
-IN_A_SCRIPT = """
-from torch import nn
-FACTOR = 3.0
-
-def scaled(x):
-    return nn.functional.silu(x) * FACTOR
-
-class Inner(nn.Module):
-    def forward(self, x):
-        return nn.functional.relu(scaled(x))
-"""
-
-
-def test_torch_compile_finds_what_a_layer_of_a_script_reads() -> None:
-    """In the layer's own scope, where it stands in a module of torch's; ``__main__`` is another
-    module here."""
-    scope: dict[str, Any] = {"__name__": "__main__"}
-    exec(IN_A_SCRIPT, scope)  # noqa: S102
-    live = torch.nn.Sequential(scope["Inner"]())
-    data = pickled(live, "the module")
-    assert isinstance(data, bytes)
-    module, x = unpickled(data), torch.randn(3, 4)
-    found = torch.compile(module, backend="eager", fullgraph=True)(x)
-    torch.testing.assert_close(found, live(x))
-    assert sys.modules["__main__"].__name__ == "__main__"
 
 
 def test_a_module_that_cannot_travel(tmp_path: Path) -> None:
