@@ -2,10 +2,12 @@
 
     python benchmarks/race_further_networks.py --batch 1
     python benchmarks/race_further_networks.py --mode train --batch 8 --networks Volumes,Detector
+    python benchmarks/race_further_networks.py --device cuda --precision bf16 --batch 8
+    python benchmarks/race_further_networks.py --networks torchvision.models:inception_v3 --side 299
 
-The networks are those of `further_networks.py`. A race is that of `networks.py` on a CPU: every
-level is proved equal first, then all are timed in turn. Standard output gets a line of text for
-each.
+The networks are those of `further_networks.py`, or any model of images as golow names one
+(MODULE:NAME or FILE.py:NAME), with images of --side. A race is that of `networks.py`: every level
+is proved equal first, then all are timed in turn. Standard output gets a line of text for each.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import get_args
 
 import golow
 from further_networks import NETWORKS
-from golow.record import Run
+from golow.record import Device, Mode, Precision, Run
 from golow.worker.limits import Limits
+from golow.worker.turn import Turn
 from networks import OURS, listed, memory, milliseconds, over
 
 FILE = Path(__file__).parent / "further_networks.py"
 RIVALS = {
-    "infer": ("compile:freezing", "onnxruntime", "openvino"),
-    "train": ("eager:channels_last",),
+    ("cpu", "infer"): ("compile:freezing", "onnxruntime", "openvino"),
+    ("cpu", "train"): ("eager:channels_last",),
+    ("cuda", "infer"): ("compile:freezing-cudagraphs", "cudagraph:channels_last"),
+    ("cuda", "train"): ("compile:cudagraphs", "cudagraph:channels_last"),
 }
 LOAD_SECONDS = 300.0
 
@@ -32,13 +38,17 @@ def main() -> int:
     """Race at every network that was asked for; 1 if one of them failed."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--networks", type=listed, default=tuple(NETWORKS))
-    parser.add_argument("--mode", choices=tuple(RIVALS), default="infer")
+    parser.add_argument("--mode", choices=get_args(Mode), default="infer")
+    parser.add_argument("--device", choices=get_args(Device), default="cpu")
+    parser.add_argument("--precision", choices=get_args(Precision), default="default")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--levels", type=listed, help="instead of the rivals of the mode")
     parser.add_argument("--seconds", type=float, default=8.0, help="of racing at a network")
+    parser.add_argument("--side", type=int, default=224, help="of an image of any other model")
+    parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     options = parser.parse_args()
-    if unknown := [name for name in options.networks if name not in NETWORKS]:
+    if unknown := [n for n in options.networks if n not in NETWORKS and ":" not in n]:
         parser.error(f"--networks: there is no {', '.join(unknown)}; known: {', '.join(NETWORKS)}")
     brought = [raced(name, options) for name in options.networks]
     return int(not all(brought))
@@ -46,29 +56,32 @@ def main() -> int:
 
 def raced(name: str, options: argparse.Namespace) -> bool:
     """Race and print a line; whether it brought a time."""
-    begun = time.monotonic()
+    begun, own, device = time.monotonic(), NETWORKS.get(name), options.device
     try:
         result = golow.compare(
-            f"{FILE}:{name}",
+            f"{FILE}:{name}" if own else name,
             mode=options.mode,
             batch=options.batch,
-            input_shape=NETWORKS[name].sample,
-            levels=[*(options.levels or RIVALS[options.mode]), OURS["cpu"]],
+            input_shape=own.sample if own else (3, options.side, options.side),
+            levels=[*(options.levels or RIVALS[device, options.mode]), OURS[device]],
+            device=device,
+            precision=options.precision,
             threads=options.threads,
             time_limit=options.seconds,
             limits=Limits(load=LOAD_SECONDS),
+            turn=Turn(options.turns) if options.turns else None,
             brief=True,
         )
     except golow.GolowError as error:
         print(f"{name}: {error.message}", flush=True)
         return False
     runs = {run.level: run for run in result.comparison.runs}
-    ours = runs.pop(OURS["cpu"])
+    ours = runs.pop(OURS[device])
     if ours.time is None:
         print(f"{name}: {ours.check.verdict}: {ours.check.words}", flush=True)
         return False
     ratios = ", ".join(against(run, ours, result.comparison.race.seed) for run in runs.values())
-    held = [memory(run, "cpu") for run in (ours, runs["eager"])]
+    held = [memory(run, device) for run in (ours, runs["eager"])]
     share = f"{held[0] / held[1]:.2f}" if held[0] and held[1] else "-"
     seconds = time.monotonic() - begun
     print(

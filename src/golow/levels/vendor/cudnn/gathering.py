@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.folding import Folded
 from golow.levels.vendor.cudnn.kernels.copies import strided_copy
+from golow.levels.vendor.cudnn.kernels.elements import Lookup
+from golow.levels.vendor.cudnn.kernels.fused import Written, fused, input_name
 from golow.levels.vendor.cudnn.kernels.parts import MOST, Part, copies
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor, aligned
@@ -62,6 +64,22 @@ def _from_aligned(tensor: Tensor, seen: View) -> tuple[Tensor, View]:
     """The tensor from an aligned address on, and how it is seen from there."""
     base, start = aligned(tensor)
     return base, seen._replace(start=seen.start + start)
+
+
+def look_up(
+    build: Builder,
+    places: Sequence[tuple[Tensor, View]],
+    table: tuple[Tensor, View],
+    lookups: Sequence[Lookup],
+    target: tuple[Tensor, View],
+    shape: Sequence[int],
+) -> None:
+    """Copy from a table's places, which integers move as lookups say; all are tensors and how they
+    are seen at the indices of a shape."""
+    *read, (base, written) = (_from_aligned(*item) for item in (*places, table, target))
+    copied = Written(input_name(len(places)), written)
+    kernel = fused((), [v for _, v in read], [copied], shape, tables={len(places): lookups})
+    build.kernel(kernel, [tensor for tensor, _ in read], [base])
 
 
 def unfold(build: Builder, name: str, view: Folded, shape: Sequence[int]) -> Tensor:

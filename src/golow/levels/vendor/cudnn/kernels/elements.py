@@ -19,8 +19,8 @@ WIDE = 2**30  # from this many elements, an index plus a step no longer fits 32 
 
 
 class Lookup(NamedTuple):
-    """How an input moves the place where the table is read or the result is written: its value
-    counts steps of ``stride`` elements along an axis of ``size``."""
+    """How an input moves the place where a table is read or a result is written: its value counts
+    steps of ``stride`` elements along an axis of ``size``."""
 
     input: int
     size: int
@@ -33,31 +33,30 @@ def elements(
     result: View,
     shape: Sequence[int],
     computed: str = "float32",
-    table: View | None = None,
     lookups: Sequence[Lookup] = (),
     adds: bool = False,
 ) -> Kernel:
-    """Pointers: the inputs, the table if there is one -> the result.
+    """Pointers: the inputs -> the result.
 
     formula: C over a, b, ..., the inputs in the type ``computed`` (float32, int64, bool, which
-    computes as int64, or mixed: each in its own), ``t``, the table's element, and ``i_0``, ``i_1``,
-    ..., the indices. lookups move the place in the table, or in the result if there is no table.
-    adds: atomically, to what is there. Raises ValueError for too many inputs.
+    computes as int64, or mixed: each in its own), and ``i_0``, ``i_1``, ..., the indices. lookups
+    move the place in the result. adds: atomically, to what is there. Raises ValueError for too many
+    inputs.
     """
     if len(inputs) > len(NAMES):
         raise ValueError(f"{len(inputs)} inputs; the limit is {len(NAMES)}")
-    views = [*inputs, *([table] if table else []), result]
+    views = [*inputs, result]
     sizes, strides = _merged(shape, [view.strides for view in views], "i_" in formula)
     count = math.prod(shape)
     kind = {"float32": "float", "mixed": "auto"}.get(computed, "long long")
-    names = [*NAMES[: len(inputs)], *(["t"] if table else []), "y"]
+    names = [*NAMES[: len(inputs)], "y"]
     numbers: list[tuple[str, int]] = [(f"size_{k}", n) for k, n in enumerate(sizes)]
     for name, view, steps in zip(names, views, strides, strict=True):
         numbers.append((f"{name}_start", view.start))
         numbers += [(f"{name}_{k}", step) for k, step in enumerate(steps)]
     for k, lookup in enumerate(lookups):
         numbers += [(f"look_size_{k}", lookup.size), (f"look_stride_{k}", lookup.stride)]
-    code = _code(formula, names, views, len(sizes), kind, numbers, lookups, table, adds, count)
+    code = _code(formula, names, views, len(sizes), kind, numbers, lookups, adds, count)
     grid, block = flat(max(count, 1), 1)
     scalars = (np.int64(count), *(np.int64(number) for _, number in numbers))
     return Kernel(FILE, "elements", grid, block, scalars, 0, code)
@@ -95,7 +94,6 @@ def _code(
     kind: str,
     numbers: Sequence[tuple[str, int]],
     lookups: Sequence[Lookup],
-    table: View | None,
     adds: bool,
     count: int,
 ) -> str:
@@ -106,23 +104,19 @@ def _code(
     ]
     locate = ["Index rest = i;"]
     for axis in reversed(range(rank)):
-        locate.append(f"const long long i_{axis} = rest % size_{axis}; rest /= size_{axis};")
+        size = f"static_cast<Index>(size_{axis})"  # 64-bit divisions take several times as long
+        locate.append(f"const long long i_{axis} = rest % {size}; rest /= {size};")
     read = [
         f"const {kind} {name} = {_as(kind, f'{name}_in[{_place(name, rank)}]')};"
         for name in names[:-1]
-        if name != "t"
     ]
-    moved = "t" if table else "y"
-    place = [f"long long place = {_place(moved, rank)};"]
+    place = [f"long long place = {_place('y', rank)};"]
     for k, lookup in enumerate(lookups):
         index = f"static_cast<long long>({NAMES[lookup.input]})"
         place.append(f"place += wrapped({index}, look_size_{k}) * look_stride_{k};")
-    if table:
-        place.append(f"const {kind} t = {_as(kind, 't_in[place]')};")
-    where = _place("y", rank) if table else "place"
     made = f"decltype({formula})" if kind == "auto" else kind
     value = f"Stored<{types[-1]}, {made}>::of({formula})"
-    write = f"atomicAdd(&y_in[{where}], {value});" if adds else f"y_in[{where}] = {value};"
+    write = f"atomicAdd(&y_in[place], {value});" if adds else f"y_in[place] = {value};"
     lines = (
         f"using Index = {'unsigned' if count < WIDE else 'size_t'};",
         f"#define POINTERS {', '.join(pointers)}",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import VALUES
+from golow.levels.vendor.cudnn.kernels.elements import VALUES, Lookup
 from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, THREADS, VECTOR, flat, vector
 from golow.levels.vendor.views import Axes, View, merged_axes
 
@@ -20,6 +20,9 @@ BUSY = 132 * THREADS
 
 # How a thread reads an input: a vector, one element for all of its elements, or each by its place.
 Access = Literal["vector", "same", "each"]
+# Inputs that are read where earlier inputs say.
+Tables = Mapping[int, Sequence[Lookup]]
+NO_TABLES: Tables = {}
 
 
 class Statement(NamedTuple):
@@ -48,6 +51,7 @@ def fused(
     outputs: Sequence[Written],
     shape: Sequence[int],
     keeps: int | None = None,
+    tables: Tables = NO_TABLES,
 ) -> Kernel:
     """Pointers: the inputs -> the outputs; all are seen at the indices of ``shape``.
 
@@ -55,7 +59,8 @@ def fused(
     or integers as their types say. Pointers are multiples of 16 bytes; a view may start at any
     element. An output may be an input that is seen in the same way. keeps: the input which, where
     it is true, leaves such an output as it is; nothing else is read there if it is the same for all
-    elements of a thread. Raises ValueError without outputs.
+    elements of a thread. tables: inputs by their positions, each with earlier inputs that move the
+    place where it is read. Raises ValueError without outputs.
     """
     if not outputs:
         raise ValueError("a kernel without outputs")
@@ -66,9 +71,12 @@ def fused(
     accesses = [
         access_of(v, steps, axes, width) for v, steps in zip(views, axes.strides, strict=True)
     ]
-    numbers = list(numbers_of(names, views, axes))
-    index = np.uint32 if reach(views, axes) < WIDE else np.uint64
-    read = list(read_of(names, views, accesses, axes, len(inputs)))
+    for table, lookups in tables.items():
+        accesses[table] = _access_of_table(accesses, table, lookups, width)
+    numbers = [*numbers_of(names, views, axes), *_numbers_of_tables(names, tables)]
+    index = np.uint32 if _furthest(views, axes, tables) < WIDE else np.uint64
+    read = list(read_of(names, views, accesses, axes, len(inputs), tables))
+    compute = compute_of(statements, names[: len(inputs)], accesses, outputs, axes, tables)
     if keeps is not None and accesses[keeps] == "same":
         read = [read.pop(keeps), f"if ({names[keeps]}) continue;", *read]
     lines = (
@@ -77,7 +85,7 @@ def fused(
         f"#define POINTERS {', '.join(pointers_of(names, views, len(inputs)))}",
         f"#define SIZES {''.join(f', Index {name}' for name, _ in numbers)}",
         macro("READ", [*indices_of(axes, "i"), *read]),
-        macro("COMPUTE", compute_of(statements, names[: len(inputs)], accesses, outputs, axes)),
+        macro("COMPUTE", compute),
         macro("WRITE", _write(names[len(inputs) :], axes)),
     )
     count = math.prod(shape)
@@ -114,6 +122,26 @@ def access_of(view: View, steps: Sequence[int], axes: Axes, width: int) -> Acces
     return "each"
 
 
+def _access_of_table(
+    accesses: Sequence[Access], table: int, lookups: Sequence[Lookup], width: int
+) -> Access:
+    """Of an input that is read where others say: as it lies if these are the same for all elements
+    of a thread and move it by whole vectors."""
+    if any(accesses[lookup.input] != "same" for lookup in lookups):
+        return "each"
+    whole = all(lookup.stride % width == 0 for lookup in lookups)
+    return "each" if accesses[table] == "vector" and not whole else accesses[table]
+
+
+def _furthest(views: Sequence[View], axes: Axes, tables: Tables) -> int:
+    """As `reach`, wherever tables are read."""
+    moved = list(views)
+    for table, lookups in tables.items():
+        most = sum((lookup.size - 1) * lookup.stride for lookup in lookups)
+        moved[table] = views[table]._replace(start=views[table].start + most)
+    return reach(moved, axes)
+
+
 def as_index(kind: type[np.uint32] | type[np.uint64], number: int) -> np.generic:
     """Return a size or a step as an unsigned index. Indices wrap around, so a negative step is one
     modulo the type's range."""
@@ -139,6 +167,14 @@ def numbers_of(
         yield f"{name}_start", view.start
         for axis, step in enumerate(steps):
             yield f"{name}_{axis}", step
+
+
+def _numbers_of_tables(names: Sequence[str], tables: Tables) -> Iterator[tuple[str, int]]:
+    """The sizes and steps of lookups, which are arguments, too."""
+    for table, lookups in tables.items():
+        for k, lookup in enumerate(lookups):
+            yield f"{names[table]}_size_{k}", lookup.size
+            yield f"{names[table]}_step_{k}", lookup.stride
 
 
 # ---------------------------------------------------------------- code
@@ -183,17 +219,29 @@ def read_of(
     accesses: Sequence[Access],
     axes: Axes,
     first_output: int,
+    tables: Tables = NO_TABLES,
 ) -> Iterator[str]:
     """What a thread loads before it computes, and room for what it stores."""
     for position, (name, access) in enumerate(zip(names, accesses, strict=True)):
+        place = _place(name, axes)
         if position >= first_output:
             yield f"Vector<{C_TYPES[views[position].dtype]}, WIDTH> {name}_values;"
         elif access == "vector":
-            yield f"const auto {name}_values = load<WIDTH>({name}_in + ({_place(name, axes)}));"
+            moved = _moved(names, position, tables)
+            yield f"const auto {name}_values = load<WIDTH>({name}_in + ({place}{moved}));"
         elif access == "same":
-            yield f"const auto {name} = plain({name}_in[{_place(name, axes)}]);"
+            yield f"const auto {name} = plain({name}_in[{place}{_moved(names, position, tables)}]);"
         else:
-            yield f"const Index {name}_from = {_place(name, axes)};"
+            yield f"const Index {name}_from = {place};"
+
+
+def _moved(names: Sequence[str], table: int, tables: Tables) -> str:
+    """How far lookups move the place where an input is read; empty if there are none."""
+    name = names[table]
+    return "".join(
+        f" + static_cast<Index>(wrapped({names[lookup.input]}, {name}_size_{k})) * {name}_step_{k}"
+        for k, lookup in enumerate(tables.get(table, ()))
+    )
 
 
 def compute_of(
@@ -202,14 +250,16 @@ def compute_of(
     accesses: Sequence[Access],
     outputs: Sequence[Written],
     axes: Axes,
+    tables: Tables = NO_TABLES,
 ) -> Iterator[str]:
     """The functions for element k of those that a thread takes at once."""
     last = len(axes.sizes) - 1
-    for name, access in zip(inputs, accesses, strict=False):
+    for position, (name, access) in enumerate(zip(inputs, accesses, strict=False)):
         if access == "vector":
             yield f"const auto {name} = plain({name}_values.item[k]);"
         elif access == "each":
-            yield f"const auto {name} = plain({name}_in[{name}_from + k * {name}_{last}]);"
+            place = f"{name}_from + k * {name}_{last}{_moved(inputs, position, tables)}"
+            yield f"const auto {name} = plain({name}_in[{place}]);"
     for made in statements:
         kind = held(made.dtype)
         yield f"const {kind} {made.name} = static_cast<{kind}>({made.expression});"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.gathering import copy, new_rows, whole
+from golow.levels.vendor.cudnn.gathering import copy, look_up, new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
-from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
+from golow.levels.vendor.cudnn.kernels.elements import Lookup
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.views import View
@@ -33,9 +33,8 @@ def gather(build: Builder, arguments: Gather) -> None:
     lookup = Lookup(0, x.shape[axis], strides[axis])
     strides[axis] = 0
     table = View(x.dtype, tuple(strides))
-    kind = "int64" if x.dtype in ("int64", "int32", "uint8", "bool") else "mixed"
-    kernel = elements("t", [whole(index)], whole(result), result.shape, kind, table, [lookup])
-    build.kernel(kernel, [index, x], [result])
+    places, there = [(index, whole(index))], (result, whole(result))
+    look_up(build, places, (x, table), [lookup], there, result.shape)
     build.define(0, result)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from golow.levels.vendor.cudnn.gathering import copy, new_rows, repeated, whole
+from golow.levels.vendor.cudnn.gathering import copy, look_up, new_rows, repeated, whole
 from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.implementation import Implementation, Question
@@ -24,9 +24,8 @@ def index(build: Builder, arguments: Index) -> None:
     x = build.rows(arguments.x)
     result = new_rows(build, x.dtype)
     tensors, views, lookups, table = _places(build, arguments.indices, x, result.shape)
-    kind = "int64" if x.dtype in INTEGERS else "mixed"
-    kernel = elements("t", views, whole(result), result.shape, kind, table, lookups)
-    build.kernel(kernel, [*tensors, x], [result])
+    places = list(zip(tensors, views, strict=True))
+    look_up(build, places, (x, table), lookups, (result, whole(result)), result.shape)
     build.define(0, result)
 
 
@@ -41,9 +40,7 @@ def index_put(build: Builder, arguments: IndexPut) -> None:
     value = repeated(values, shape)
     formula = "abcdefgh"[len(views)]
     kind = "int64" if dtype in INTEGERS else "mixed"
-    kernel = elements(
-        formula, [*views, value], target, shape, kind, None, lookups, adds=arguments.add
-    )
+    kernel = elements(formula, [*views, value], target, shape, kind, lookups, arguments.add)
     build.kernel(kernel, [*tensors, values], [result])
     build.define(0, result)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.gathering import new_rows, whole
+from golow.levels.vendor.cudnn.gathering import look_up, new_rows, whole
 from golow.levels.vendor.cudnn.kernels import C_TYPES, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import integers
 from golow.levels.vendor.cudnn.kernels.elements import Lookup, elements
@@ -50,14 +50,9 @@ def take(build: Builder, arguments: Take) -> None:
     own = index.layout.strides(index.shape)
     places = View(index.dtype, (*[0] * axis, *own, *[0] * len(inner)))
     lookup = Lookup(0, x.shape[axis], strides[axis])
-    kernel = elements("t", [places], whole(result), result.shape, _kind(x.dtype), table, [lookup])
-    build.kernel(kernel, [index, x], [result])
+    seen = whole(result)
+    look_up(build, [(index, places)], (x, table), [lookup], (result, seen), result.shape)
     build.define(0, result)
-
-
-def _kind(dtype: str) -> str:
-    # Indices are read in the same type: above 2^24 a float32 would not hold them.
-    return "int64" if dtype in ("int64", "int32", "uint8", "bool") else "mixed"
 
 
 def take_backward(build: Builder, arguments: TakeBackward) -> None:
