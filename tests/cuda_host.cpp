@@ -3,7 +3,10 @@
 
 #include "cuda_host.h"
 
+#include <sched.h>
+#include <sys/wait.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +22,7 @@ struct Thread { ucontext_t context; char* stack; Wait wait; Dim index; };
 static std::vector<Thread> threads;
 static ucontext_t scheduler;
 constexpr size_t STACK = 64 << 10;
+constexpr unsigned SECONDS = 60;  // of a block that waits for others
 
 void wait_for(Wait wait) {
   threads[running].wait = wait;
@@ -34,6 +38,15 @@ static bool release(size_t size, Wait kind) {
     if (!std::all_of(begin, end, [=](auto& t) { return t.wait == kind || t.wait == ENDED; })) continue;
     std::for_each(begin, end, [&](auto& t) { if (t.wait == kind) t.wait = NOTHING, any = true; });
   }
+  return any;
+}
+
+// Lets those go on that wait for another block, which is another process; true if there are any.
+static bool look_again() {
+  bool any = false;
+  for (Thread& t : threads)
+    if (t.wait == OTHERS) t.wait = NOTHING, any = true;
+  if (any) sched_yield();
   return any;
 }
 
@@ -64,7 +77,7 @@ static void run_together() {
       swapcontext(&scheduler, &threads[running].context);
     }
     backwards = !backwards;
-  } while (release(32, WARP) || release(threads.size(), BLOCK));
+  } while (release(32, WARP) | look_again() || release(threads.size(), BLOCK));
   for (const Thread& thread : threads)
     if (thread.wait != ENDED) fprintf(stderr, "threads of a block wait for ever\n"), abort();
 }
@@ -76,18 +89,45 @@ static void run_alone() {
       for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel(given_arguments);
 }
 
+static void choose(size_t b) {
+  blockIdx = {(unsigned)(b % gridDim.x), (unsigned)(b / gridDim.x % gridDim.y),
+              (unsigned)(b / gridDim.x / gridDim.y)};
+}
+
+// Runs all blocks at once, each as a process; what they write must be shared memory. Returns how
+// many of them failed.
+static int run_side_by_side(size_t count) {
+  std::vector<pid_t> blocks;
+  for (size_t b = 0; b < count; ++b) {
+    const pid_t one = fork();
+    if (one == 0) {
+      alarm(SECONDS);  // ends it if it waits for ever
+      choose(b);
+      run_together();
+      _exit(0);
+    }
+    blocks.push_back(one);
+  }
+  int failed = 0;
+  for (const pid_t one : blocks) {
+    int status = 1;
+    if (one < 0 || waitpid(one, &status, 0) != one || status != 0) ++failed;
+  }
+  return failed;
+}
+
 // Every second launch begins with the last block: a result that depends on their order is seen.
-void run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together) {
+int run_grid(const unsigned* grid, const unsigned* block, void** arguments, How how) {
   static bool backwards = true;
   backwards = !backwards;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
   given_arguments = arguments;
   const size_t count = (size_t)grid[0] * grid[1] * grid[2];
+  if (how == SIDE_BY_SIDE) return run_side_by_side(count);
   for (size_t k = 0; k < count; ++k) {
-    const size_t b = backwards ? count - 1 - k : k;
-    blockIdx = {(unsigned)(b % grid[0]), (unsigned)(b / grid[0] % grid[1]),
-                (unsigned)(b / grid[0] / grid[1])};
-    together ? run_together() : run_alone();
+    choose(backwards ? count - 1 - k : k);
+    how == TOGETHER ? run_together() : run_alone();
   }
+  return 0;
 }

@@ -56,7 +56,7 @@ inline __half __float2half(float value) { return static_cast<__half>(value); }
 
 // ------------------------------------------------------------ threads of a block
 
-enum Wait { NOTHING, WARP, BLOCK, ENDED };
+enum Wait { NOTHING, WARP, BLOCK, OTHERS, ENDED };  // OTHERS: blocks
 extern unsigned running;  // the thread's number in its block
 void wait_for(Wait wait);
 inline void __syncthreads() { wait_for(BLOCK); }
@@ -102,7 +102,9 @@ inline int __syncthreads_or(int value) {
 // ------------------------------------------------------------ the launch
 
 extern void (*kernel)(void**);
-void run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together);
+// Whether the threads of a block wait for one another, and blocks, too.
+enum How { ALONE, TOGETHER, SIDE_BY_SIDE };
+int run_grid(const unsigned* grid, const unsigned* block, void** arguments, How how);
 
 template <typename... P, size_t... I>
 void call(void (*function)(P...), void** arguments, std::index_sequence<I...>) {

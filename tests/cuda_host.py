@@ -16,11 +16,15 @@ import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.kernels.columns import Sums
+from golow.levels.vendor.cudnn.kernels.recurrent import EXCHANGE
 from golow.levels.vendor.cudnn.kernels.small import TENSOR_CORES
 from one_run import one_at_a_time, own_folder
 
 HEADER = Path(__file__).with_suffix(".h")
-TENSOR_CORES_HERE = Path(__file__).with_name("cuda_host_tensor_cores.h")
+HERE = {  # what stands in for code of one instruction each
+    TENSOR_CORES: Path(__file__).with_name("cuda_host_tensor_cores.h"),
+    EXCHANGE: Path(__file__).with_name("cuda_host_exchange.h"),
+}
 COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC")
 THREADS = "libthreads.so"
 # Kernels use no C++ library, which would take most of the linker's time.
@@ -30,7 +34,7 @@ SHARED = re.compile(r"extern __shared__ ((?:unsigned )?\w+) (\w+)\[\];")
 
 def run(kernel: Kernel, arrays: Sequence[np.ndarray | None]) -> None:
     """Launch a kernel. arrays: its pointers, at least 16 bytes aligned; outputs are written in
-    place; None is absent."""
+    place; None is absent. Blocks that wait for one another need shared memory."""
     library = ctypes.CDLL(str(_compiled(kernel)))
     pointers = [0 if array is None else array.ctypes.data for array in arrays]
     values = [np.uint64(pointer).tobytes() for pointer in pointers]
@@ -38,7 +42,8 @@ def run(kernel: Kernel, arrays: Sequence[np.ndarray | None]) -> None:
     held = [ctypes.create_string_buffer(value, len(value)) for value in values]
     arguments = (ctypes.c_void_p * len(held))(*(ctypes.addressof(item) for item in held))
     sizes = ctypes.c_uint * 3
-    library.launch(sizes(*kernel.grid), sizes(*kernel.block), arguments)
+    failed = library.launch(sizes(*kernel.grid), sizes(*kernel.block), arguments)
+    assert not failed, f"{failed} blocks failed"
 
 
 def run_sums(
@@ -63,13 +68,15 @@ def run_sums(
 
 def _compiled(kernel: Kernel) -> Path:
     source = re.sub(r"#include <cuda_(bf16|fp16)\.h>", "", kernel.source)
-    source = source.replace(TENSOR_CORES, TENSOR_CORES_HERE.read_text())
+    how = "TOGETHER" if re.search("__sync|__shfl", source) else "ALONE"
+    how = "SIDE_BY_SIDE" if EXCHANGE in source else how
+    for there, here in HERE.items():
+        source = source.replace(there, here.read_text())
     source = SHARED.sub(r"\1* \2 = reinterpret_cast<\1*>(shared_memory);", source)
-    together = "true" if re.search("__sync|__shfl", source) else "false"
     driver = f"""
-extern "C" void launch(const unsigned* grid, const unsigned* block, void** arguments) {{
+extern "C" int launch(const unsigned* grid, const unsigned* block, void** arguments) {{
   kernel = [](void** given) {{ call(&{kernel.expression}, given); }};
-  run_grid(grid, block, arguments, {together});
+  return run_grid(grid, block, arguments, {how});
 }}
 """
     text = f'#include "{HEADER.name}"\n{source}{driver}'
