@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
     "adaptive_average_pool", "copies", "cross_entropy", "elements", "fused", "fused_softmax",
-    "group_norm", "layer_norm", "parts", "reduction", "rms_norm", "roll", "softmax", "take",
+    "group_norm", "layer_norm", "parts", "recurrent", "reduction", "rms_norm", "roll", "softmax",
+    "take",
 }  # fmt: skip
 
 
@@ -117,9 +119,11 @@ class Machine:
 
 
 def _memory(size: int) -> np.ndarray:
-    """Bytes that begin at a multiple of 256, as on a GPU; as floats they are NaN."""
-    whole = np.full(size + 512, 0xFF, np.uint8)
-    return whole[-whole.ctypes.data % 256 :][: size + 256]
+    """Bytes that begin at a multiple of 256, as on a GPU; as floats they are NaN. Processes share
+    them: blocks that run at once."""
+    whole = np.frombuffer(mmap.mmap(-1, size + 256), np.uint8)
+    whole[...] = 0xFF
+    return whole
 
 
 class Followed(Builder):
@@ -150,6 +154,7 @@ def follow(
     engines: Engines,
     tensors: dict[str, torch.Tensor],
     machine_of: Callable[[Built], Machine] = Machine,
+    limit: float = 1e-4,
 ) -> None:
     """Build the graph's plan in float32 and run it node by node. Generated kernels run here; what a
     node computes by libraries or other kernels is PyTorch's result, written to where the plan says.
@@ -158,6 +163,7 @@ def follow(
     the iteration.
 
     tensors: inputs and weights by the names of their values. machine_of: a machine that runs more.
+    limit: of each number's distance, relative and absolute.
     """
     grouped = arranged(graph)
     builder = Followed(grouped, engines, TYPES["default"], 1)
@@ -195,7 +201,7 @@ def follow(
                     machine.write(tensor, expected.astype(NUMPY_TYPES[tensor.dtype]))
                 found = machine.read(tensor)
                 message = f"{node.name}: {name} by {node.op}"
-                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=message)
+                np.testing.assert_allclose(found, expected, rtol=limit, atol=limit, err_msg=message)
         if loading:
             machine.begin(given, named)
     assert not machine.arrivals.any(), "a counter is not as the next iteration needs it"

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.branches import joins, runs_beside
 from golow.levels.vendor.cudnn.cublaslt import Problem
+from golow.levels.vendor.cudnn.kernels.recurrent import Slices
 from golow.levels.vendor.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
@@ -73,6 +74,9 @@ class AskedEngines:
     def choose(self, operation: Convolution | Problem) -> Asked:
         self.operations[operation] += 1
         return Asked()
+
+    def own_recurrence(self, problem: RecurrentNetwork) -> Slices | None:
+        return None  # the library is faster
 
     def recurrent(self, problem: RecurrentNetwork) -> HostNetwork:
         self.networks.append(problem)

@@ -20,6 +20,8 @@ from cudnn_in_process import OF_CUDNNS_LSTM, OnGpu, Running, compute, lowered
 from drawn_recurrences import Recurrent
 from golow.levels.vendor.cudnn import recurrent_engines
 from golow.levels.vendor.cudnn.engines import Engines
+from golow.levels.vendor.cudnn.kernels.recurrent import Slices
+from golow.levels.vendor.cudnn.own_recurrence import takes
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
 from golow.lower.operators.recurrence import Recurrence
@@ -104,13 +106,39 @@ def test_it_is_right_in_less_precision(
     sizes = {"input_size": 16, "hidden_size": 32} | (
         {"proj_size": 16} if form == "projected" else {}
     )
-    network = network_of(FORMS[form] | sizes, mode, precision)
+    assert_near(network_of(FORMS[form] | sizes, mode, precision), on, precision)
+
+
+def assert_near(network: Any, on: OnGpu, precision: Precision) -> None:
     found, (wanted, _, _) = compute(network, on, precision), network.references
     for name in wanted.keys() & found.keys():
         right = wanted[name]
         distance = float(np.linalg.norm(found[name] - right))
         size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
         assert distance <= 60 * ROUNDING[precision] * size, name
+
+
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("form", [name for name in FORMS if "projected" not in name])
+def test_golows_own_kernel_is_right(
+    on: OnGpu, form: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step by step, and as a CUDA graph, whose launches follow one another at once."""
+    asked = []
+
+    def own(problem: RecurrentNetwork) -> Slices | None:
+        asked.append(takes(problem, on.gpu.properties()["numSms"]))
+        return asked[-1]
+
+    monkeypatch.setattr(on.engines, "own_recurrence", own)
+    network = network_of(FORMS[form], "infer", precision)
+    assert_near(network, on, precision)
+    assert asked and None not in asked
+    running = Running(network, on, precision)
+    first, *others = (running.step(0) for _ in range(20))
+    for later in others:
+        for name, array in first.items():
+            np.testing.assert_array_equal(later[name], array)
 
 
 @pytest.mark.parametrize("mode", MODES)

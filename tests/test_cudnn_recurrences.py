@@ -5,6 +5,7 @@ tests/test_cudnn_recurrences.py` draws more."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from ctypes import byref, c_float, c_int, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Any, cast
@@ -15,9 +16,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from torch import nn
 
-from cuda_on_cpu import follow
+from cuda_on_cpu import Machine, follow
 from drawn_recurrences import Drawn, Recurrent, recurrent
 from golow.levels.vendor.cudnn import passes
+from golow.levels.vendor.cudnn.kernels.recurrent import Slices
+from golow.levels.vendor.cudnn.own_recurrence import takes
 from golow.levels.vendor.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import (
@@ -30,12 +33,14 @@ from golow.levels.vendor.cudnn.rnn_api import (
     states,
     weight_places,
 )
+from golow.levels.vendor.cudnn.steps import Built
 from golow.lower.operators.recurrence import Recurrence, RecurrenceBackward
 from golow.lower.operators.recurrent_layers import RecurrentLayers
 from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStackBackward
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.plan import Step
 from golow.record import Mode, Precision, Unsupported
+from libraries_on_cpu import KnownEngines, LibrariesMachine
 from lowering import Case, count
 from networks_on_cpu import HostGpu, HostNetwork, NetworkMachine, documented
 from test_cudnn_plans import AskedEngines, assert_sound, built
@@ -62,14 +67,23 @@ class NetworkEngines(AskedEngines):
 
 def followed(case: Case) -> NetworkEngines:
     """The plan of the network, run node by node."""
+    engines = NetworkEngines()
+    follow_case(case, engines, NetworkMachine)
+    return engines
+
+
+def follow_case(
+    case: Case,
+    engines: AskedEngines,
+    machine_of: Callable[[Built], Machine],
+    limit: float = 1e-4,
+) -> None:
     graph = apply(apply(case.graph, CLEAN_UP), passes(case.workload))
     values = {i.value.name: case.values[i.kind, i.target] for i in graph.inputs
               if (i.kind, i.target) in case.values}  # fmt: skip
     for item in graph.inputs:  # what the optimizer keeps
         values.setdefault(item.value.name, torch.zeros(item.value.shape))
-    engines = NetworkEngines()
-    follow(graph, cast("Engines", engines), values, NetworkMachine)
-    return engines
+    follow(graph, cast("Engines", engines), values, machine_of, limit)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -94,6 +108,52 @@ def test_the_plan_around_the_library_is_right(mode: Mode, drawn: Drawn) -> None:
         (network,) = networks
         assert network.layers * network.sides == sides(drawn)
         assert stacks == (sides(drawn) > 1)
+
+
+class OwnEngines(KnownEngines):
+    """Engines that compute recurrent layers by golow's own kernel, wherever there is one."""
+
+    def own_recurrence(self, problem: RecurrentNetwork) -> Slices | None:
+        return takes(problem, 12)
+
+
+@several
+@given(drawn=recurrent())
+def test_the_plan_by_layers_is_right(drawn: Drawn) -> None:
+    """With products rounded to tf32, in the kernel alone."""
+    torch.manual_seed(0)
+    case = Case(drawn.module(), torch.randn(drawn.shape))
+    engines = OwnEngines()
+    follow_case(case, engines, LibrariesMachine, limit=1e-2)
+    steps = drawn.shape[1 if drawn.settings["batch_first"] else 0]
+    assert not engines.networks or steps < FEWEST_STEPS or drawn.settings.get("proj_size")
+
+
+BY_LAYERS: dict[str, dict[str, Any]] = {
+    "lstm": {"num_layers": 2, "states": True, "ends": True},
+    "both directions": {"bidirectional": True, "num_layers": 2, "batch_first": True, "ends": True},
+    "gru without biases": {"kind": "gru", "bias": False, "states": True},
+}
+
+
+@pytest.mark.parametrize("form", BY_LAYERS)
+def test_layers_by_golows_own_kernel(form: str) -> None:
+    plain = {"kind": "lstm", "rows": 3, "states": False, "ends": False, "bidirectional": False,
+             "num_layers": 1, "input_size": 6, "hidden_size": 22}  # fmt: skip
+    torch.manual_seed(0)
+    settings = plain | BY_LAYERS[form]
+    x = torch.randn(3, 4, 6) if settings.get("batch_first") else torch.randn(4, 3, 6)
+    engines, machines = OwnEngines(), []
+    case = Case(Recurrent(**settings), x)
+    follow_case(
+        case,
+        engines,
+        lambda built: machines.append(LibrariesMachine(built)) or machines[0],
+        limit=1e-2,
+    )
+    operations = [step.operation for step in machines[0].built.plan.steps]
+    assert operations.count("recurrent_layer") == settings["num_layers"]
+    assert operations.count("zero") == 1 and not engines.networks
 
 
 FORMS: dict[str, dict[str, Any]] = {

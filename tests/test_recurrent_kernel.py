@@ -164,5 +164,5 @@ LARGE = {
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", LARGE)
 def test_on_a_gpu(gpu: Any, name: str) -> None:
-    drawn = Drawn(LARGE[name], gpu.multiprocessors)
+    drawn = Drawn(LARGE[name], gpu.properties()["numSms"])
     assert_right(drawn, lambda *given: run(gpu, *given))

@@ -25,7 +25,7 @@ def chosen(problem: RecurrentNetwork, gpu: Gpu, handle: int) -> Network:
     for algorithm in ALGORITHMS:
         try:
             network = Network(handle, problem, algorithm)
-            found.append((_time(network, gpu), network))
+            found.append((time_of(network, gpu), network))
         except CudnnError as error:  # it does not have these sizes
             errors.append(error)
     if not found:
@@ -33,8 +33,8 @@ def chosen(problem: RecurrentNetwork, gpu: Gpu, handle: int) -> Network:
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _time(network: Network, gpu: Gpu) -> float:
-    """Nanoseconds of `REPETITIONS` on temporary memory: forward, and backward if it trains."""
+def time_of(network: Network, gpu: Gpu) -> float:
+    """Nanoseconds of the network on temporary memory: forward, and backward if it trains."""
     problem = network.problem
     read: list[Operand] = ["weights", "x", "hidden"]
     read += ["cell"] if problem.kind == "lstm" else []
@@ -54,4 +54,4 @@ def _time(network: Network, gpu: Gpu) -> float:
 
     run()
     gpu.synchronize()
-    return gpu.time(run, GRAPHS)
+    return gpu.time(run, GRAPHS) / REPETITIONS

@@ -15,8 +15,10 @@ from golow.levels.vendor.cudnn.recurrent import (
     Parameter,
     RecurrentNetwork,
 )
+from golow.levels.vendor.cudnn.recurrent_by_layers import by_layers
 from golow.levels.vendor.cudnn.rnn_api import CudnnError, Network
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
+from golow.levels.vendor.cudnn.weights import is_frozen
 from golow.levels.vendor.implementation import Implementation, Question
 from golow.levels.vendor.refusing import not_made_by, refuse_integers
 from golow.levels.vendor.views import View
@@ -48,12 +50,18 @@ class Kept(NamedTuple):
 
 
 def recurrent_layers(build: Builder, arguments: RecurrentLayers) -> None:
-    """Define the results of all steps, and the last states that are read."""
-    network = _network(build, _whole(build, arguments))
-    problem, rows = network.problem, Layout(build.types.computed)
-    names = [tuple(problem.parameters(i // problem.sides)) for i in range(len(network.places))]
-    left = iter(arguments.weights)
+    """Define the results of all steps, and the last states that are read: by golow's own kernel
+    where it is faster than the library."""
+    problem, rows = _whole(build, arguments), Layout(build.types.computed)
+    count_of_ends, left = problem.layers * problem.sides, iter(arguments.weights)
+    names = [tuple(problem.parameters(i // problem.sides)) for i in range(count_of_ends)]
     ends = [{name: next(left) for name in one} for one in names]
+    if all(is_frozen(build, weight) for weight in arguments.weights):
+        found = build.engines.own_recurrence(problem)
+        if found is not None:
+            by_layers(build, arguments, problem, ends, found)
+            return
+    network = _network(build, problem)
     reads: Given = {
         "weights": _weights(build, network, ends),
         "x": build.wanted(arguments.x, rows),

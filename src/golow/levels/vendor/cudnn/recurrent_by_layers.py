@@ -1,0 +1,93 @@
+"""The steps of a recurrent network that golow's own kernel computes, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
+from golow.levels.vendor.cudnn.kernels.elements import elements
+from golow.levels.vendor.cudnn.kernels.recurrent import Slices, recurrent
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.own_recurrence import input_product, layer_of, number_of
+from golow.levels.vendor.cudnn.recurrent import Parameter, RecurrentNetwork
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.views import View
+from golow.lower.graph import Ref
+from golow.lower.operators.recurrent_layers import RecurrentLayers
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+STEP = "recurrent_layer"
+
+
+def by_layers(
+    build: Builder,
+    arguments: RecurrentLayers,
+    problem: RecurrentNetwork,
+    ends: Sequence[Mapping[Parameter, Ref]],
+    found: Slices,
+) -> None:
+    """Define the results of all steps, and the last states that are read. ends: the parameters of
+    each layer and side."""
+    layer, rows, lstm = layer_of(problem), Layout(problem.dtype), arguments.cell is not None
+    words = build.scratch(2 * layer.words, "int32")
+    zero = elements("0", [], View("int32", (1,)), (2 * layer.words,), "int64")
+    build.kernel(zero, [], [words], "zero")
+    x, hidden = build.wanted(arguments.x, rows), build.wanted(arguments.hidden, rows)
+    cell = build.wanted(arguments.cell, rows) if arguments.cell is not None else None
+    lasts = [
+        build.result(index, rows) if index <= 1 + lstm and build.is_read(index) else None
+        for index in (1, 2)
+    ]
+    lines = problem.steps * problem.rows
+    for index in range(problem.layers):
+        own = ends[index * problem.sides : (index + 1) * problem.sides]
+        product = input_product(problem, index)
+        inputs = build.scratch(lines * product.n)
+        reads = [x, _stacked(build, own, "input_weight", rows)]
+        build.engine(build.engine_for(product), reads, [inputs], "input_product")
+        weight = _stacked(build, own, "hidden_weight", rows)
+        names: tuple[Parameter, ...] = ("input_bias", "hidden_bias")
+        biases = [
+            _stacked(build, own, name, Layout("float32")) if problem.biased else None
+            for name in names
+        ]
+        shape = (*build.value(arguments.x).shape[:2], problem.sides * problem.hidden)
+        is_last = index + 1 == problem.layers and build.is_read(0)
+        y = build.result(0, rows) if is_last else build.new(f"{build.node.name}.y", shape, rows)
+        first, first_cell, last, last_cell = (
+            None if states is None else _of_layer(states, index, problem)
+            for states in (hidden, cell, *lasts)
+        )
+        kernel = recurrent(layer, found, number_of(problem, index))
+        read = [inputs, weight, *biases, first, first_cell]
+        build.kernel(kernel, read, [y, last, last_cell, words], STEP)
+        x = y
+    for index, tensor in enumerate((x, *lasts)):
+        if tensor is not None and build.is_read(index):
+            build.define(index, tensor)
+
+
+def _of_layer(states: Tensor, index: int, problem: RecurrentNetwork) -> Tensor:
+    """A layer's part [sides, rows, units] of the states of all layers."""
+    shape = (problem.sides, problem.rows, problem.hidden)
+    size = ITEM_BYTES[states.dtype] * problem.sides * problem.rows * problem.hidden
+    return states._replace(shape=shape, offset=states.offset + index * size)
+
+
+def _stacked(
+    build: Builder, sides: Sequence[Mapping[Parameter, Ref]], name: Parameter, layout: Layout
+) -> Tensor:
+    """A parameter of all sides, one after the other: put together when loading."""
+    if len(sides) == 1:
+        return build.wanted(sides[0][name], layout)
+    references = [side[name] for side in sides]
+    shape = build.value(references[0]).shape
+    with build.loading(*(reference.name for reference in references)):
+        stack = build.new(f"{build.node.name}.{name}", (len(sides), *shape), layout)
+        for index, reference in enumerate(references):
+            offset = stack.offset + index * layout.bytes(shape)
+            build.copy(build.wanted(reference, layout), stack._replace(shape=shape, offset=offset))
+    return stack
