@@ -12,6 +12,9 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from golow.levels.vendor.cudnn.kernels.recurrent import Layer, Slices, recurrent, slices
+from golow.levels.vendor.cudnn.own_recurrence import input_product
+from golow.levels.vendor.cudnn.products import Arithmetic
+from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.lower.operators.recurrence import Cell
 from kernel_compilation import assert_compile
 from kernel_launches import gpu, on_host, run, torch_type
@@ -134,6 +137,19 @@ def test_units_are_shared_by_as_many_blocks_as_run_at_once() -> None:
     assert slices(medium._replace(kind="gru"), 132) == Slices(10, 2, 8, 6)
     assert slices(medium._replace(units=2048), 132) is None
     assert slices(medium._replace(rows=600), 132) is None
+
+
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_the_product_of_the_input_is_one_that_the_library_takes(dtype: str) -> None:
+    arithmetic: Arithmetic = "tf32" if dtype == "float32" else "half"
+    network = RecurrentNetwork(
+        kind="gru", layers=2, sides=2, steps=5, rows=3, inputs=7, hidden=9, results=9, biased=True,
+        batch_major=True, dtype=dtype, arithmetic=arithmetic, trains=False,
+    )  # fmt: skip
+    first, second = (input_product(network, layer) for layer in range(2))
+    assert (first.m, first.n, first.k) == (15, 54, 7)
+    assert (second.m, second.n, second.k) == (15, 54, 18)
+    assert first.dtype == dtype and first.result == "float32"
 
 
 def test_it_compiles() -> None:

@@ -174,7 +174,7 @@ class Engines:
             library = recurrent_engines.time_of(self.recurrent(problem), self.gpu)
         except CudnnError:
             return True
-        return own_recurrence.time_of(problem, found, self) < library
+        return recurrent_engines.own_time_of(problem, found, self) < library
 
     def _network(self, problem: RecurrentNetwork) -> Network:
         handle, file = self.frontend.handle, self._file_of(problem)

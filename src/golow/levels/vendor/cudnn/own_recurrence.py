@@ -4,18 +4,11 @@ step, or keeps the weights of few sizes on the GPU's multiprocessors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from golow.levels.nvidia.memory import Region
 from golow.levels.vendor.cudnn.cublaslt import Problem
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.recurrent import Layer, Slices, recurrent, slices
+from golow.levels.vendor.cudnn.kernels.recurrent import Layer, Slices, slices
+from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 
-if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
-
-GRAPHS = 4  # how often it runs for its time; the fastest counts
 FIRST_NUMBER = 1  # of a state, in memory of zeros
 
 
@@ -44,34 +37,6 @@ def input_product(problem: RecurrentNetwork, layer: int) -> Problem:
     wide, inputs = problem.parameters(layer)["input_weight"]
     return Problem(
         m=problem.steps * problem.rows, n=problem.sides * wide, k=inputs, dtype=problem.dtype,
-        arithmetic=problem.arithmetic, transpose_b=True, alignment=ITEM_BYTES[problem.dtype],
+        arithmetic=problem.arithmetic, transpose_b=True, alignment=TENSOR_ALIGNMENT,
         frozen=True,
     )  # fmt: skip
-
-
-def time_of(problem: RecurrentNetwork, found: Slices, engines: Engines) -> float:
-    """Nanoseconds of the network on temporary memory; infinity if the library lacks a product."""
-    gpu, layer = engines.gpu, layer_of(problem)
-    products = [engines.choose(input_product(problem, k)) for k in range(problem.layers)]
-    if None in products:
-        return float("inf")
-    item, width = ITEM_BYTES[problem.dtype], max(problem.inputs, problem.sides * problem.hidden)
-    lines, wide = problem.steps * problem.rows, problem.sides * problem.gates * problem.hidden
-    x, inputs = Region(lines * width * item), Region(4 * lines * wide)
-    weight, bias = Region(wide * width * item), Region(4 * wide)
-    states = Region(problem.sides * problem.rows * problem.hidden * item)
-    words = Region(8 * layer.words)
-    workspace = Region(max(product.workspace for product in products if product is not None))
-    addresses = [region.address for region in (inputs, weight, bias, bias, states, states, x)]
-
-    def run() -> None:
-        gpu.fill(words.address, words.size)
-        for index, product in enumerate(products):
-            if product is not None:
-                product.run([x.address, weight.address, inputs.address], workspace.address)
-            kernel = recurrent(layer, found, number_of(problem, index))
-            gpu.launch(kernel, [*addresses, 0, 0, words.address])
-
-    run()
-    gpu.synchronize()
-    return gpu.time(run, GRAPHS)
