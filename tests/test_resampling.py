@@ -1,4 +1,4 @@
-"""Resizing stays whole at `onednn` where sizes alone say what it computes, and is right in both
+"""Resizing stays whole where sizes alone say what it computes, and is right in both
 directions and every layout."""
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ def image(module: Resized) -> Tensor:
     return torch.randn(2, 4, *([4] if volume else []), 7, 5)
 
 
+@pytest.mark.parametrize("level", ["onednn", "cudnn"])
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("name", WHOLE | LEFT)
-def test_what_stays_whole_and_means_the_same(name: str, mode: Mode) -> None:
+def test_what_stays_whole_and_means_the_same(name: str, mode: Mode, level: str) -> None:
     torch.manual_seed(0)
     module = (WHOLE | LEFT)[name]
     case = Case(module, image(module), mode=mode)
-    graph = case.lowered("onednn")
+    graph = case.lowered(level)
     # Linear weights are of float32 where they are matrices.
     assert_close(case.run(graph), case.run(case.graph), name, 1e-6)
     assert count(graph, Resample) == int(name in WHOLE)

@@ -11,6 +11,7 @@ from golow.lower.operators.attention import AttentionBackward
 from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.fused import Fused
 from golow.lower.operators.permute import Permute
+from golow.lower.operators.resample import Resample
 from golow.lower.operators.reshape import Reshape
 from golow.lower.operators.take import Take
 from golow.lower.ranges import View
@@ -19,7 +20,7 @@ from golow.lower.rewriting import Links, result
 # What writes its results with any strides, and how many nodes may lie between it and the
 # concatenation, whose whole memory the part would hold until then; views do not count. Many tables
 # are looked up one after the other, and all of their rows are kept until they are joined.
-WRITERS = {Fused.op(): 12, AttentionBackward.op(): 12, Take.op(): 100}
+WRITERS = {Fused.op(): 12, AttentionBackward.op(): 12, Resample.op(): 12, Take.op(): 100}
 
 
 class Home(NamedTuple):

@@ -76,6 +76,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.passes import eliminate_dead_code
     from golow.lower.products import scale_products
     from golow.lower.releasing import release_activations
+    from golow.lower.resampling import keep_resampling
     from golow.lower.rms_norm import name_rms_norm
     from golow.lower.rolls import name_rolls
     from golow.lower.row_order import order_rows_first
@@ -107,6 +108,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         )
     return (
         *((keep_attention(kernels),) if kernels else ()),
+        keep_resampling,
         keep_group_norm,
         *vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences),
     )

@@ -1,0 +1,141 @@
+"""Images and volumes in another size, and the gradient, by golow's own kernels."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from golow.levels.vendor.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
+from golow.levels.vendor.cudnn.kernels.blocks import integers
+from golow.levels.vendor.cudnn.kernels.geometry import VECTOR, channel_vector, flat
+from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.implementation import Implementation
+from golow.levels.vendor.refusing import refuse_integers
+from golow.lower.graph import Ref
+from golow.lower.operators.resample import Mode, Resample, ResampleBackward
+
+if TYPE_CHECKING:
+    from golow.levels.vendor.cudnn.builder import Builder
+
+FILE = Path(__file__).with_suffix(".cu")
+Size = tuple[int, int, int]  # depth, height, width
+Steps = tuple[int, int, int, int]  # from one image, plane, row and pixel to the next, in elements
+
+
+class Images(NamedTuple):
+    """[n, depth, height, width, channels]; an image has one plane, and volumes, which are in
+    PyTorch's order, one channel."""
+
+    n: int
+    size: Size
+    channels: int
+
+    @property
+    def dense(self) -> Steps:
+        """Steps without gaps."""
+        depth, height, width = self.size
+        pixel = self.channels
+        return depth * height * width * pixel, height * width * pixel, width * pixel, pixel
+
+
+def resample(build: Builder, arguments: Resample) -> None:
+    """Images with their channels side by side, where they will be joined if they will."""
+    output = build.output()
+    x = _seen(build, arguments.x)
+    layout = _layout(x.dtype, output.shape)
+    result, there = None, build.wholes.tensor(output.name, output.shape, layout)
+    if there is not None and there.dtype == x.dtype and len(output.shape) == 4:
+        result = there if there.layout.strides(there.shape)[1] == 1 else None
+    result = build.result(0, layout) if result is None else result
+    source, target = _images(x.shape), _images(output.shape)
+    kernel = forward(
+        x.dtype, source, target.size, arguments.mode, _steps(x, source), _steps(result, target),
+        result.offset // ITEM_BYTES[result.dtype],
+    )  # fmt: skip
+    build.kernel(kernel, [x], [result])
+    build.define(0, result)
+
+
+def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
+    """The gradient of x, in the layout of that of the result."""
+    outer, shape = _seen(build, arguments.gradient), build.output().shape
+    images = _images(shape)
+    if len(shape) == 4 and outer.layout.channels != images.channels:
+        outer = build.copied(outer, _layout(outer.dtype, outer.shape))
+    result = build.result(0, _layout(outer.dtype, shape))
+    kernel = backward(outer.dtype, images, _images(outer.shape).size, arguments.mode)
+    build.kernel(kernel, [outer], [result])
+    build.define(0, result)
+
+
+def _seen(build: Builder, reference: Ref) -> Tensor:
+    is_image = len(build.value(reference).shape) == 4
+    return build.image(reference) if is_image else build.rows(reference)
+
+
+def _layout(dtype: str, shape: tuple[int, ...]) -> Layout:
+    return Layout(dtype, "channels_last", shape[1]) if len(shape) == 4 else Layout(dtype)
+
+
+def _images(shape: tuple[int, ...]) -> Images:
+    if len(shape) == 4:
+        images, channels, height, width = shape
+        return Images(images, (1, height, width), channels)
+    depth, height, width = shape[2:]
+    return Images(math.prod(shape[:2]), (depth, height, width), 1)
+
+
+def _steps(tensor: Tensor, images: Images) -> Steps:
+    if len(tensor.shape) != 4:
+        return images.dense
+    image, _, row, pixel = tensor.layout.strides(tensor.shape)
+    return image, 0, row, pixel
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def forward(
+    dtype: str, images: Images, size: Size, mode: Mode, source: Steps, target: Steps, start: int = 0
+) -> Kernel:
+    """Pointers: x -> y with these sizes of depth, height and width. source, target: how both lie.
+    start: elements from a multiple of 16 bytes to y."""
+    each = channel_vector(dtype, images.channels)
+    each = math.gcd(each, start, *(step for step in (*source, *target) if step))
+    groups = images.channels // each
+    count = images.n * math.prod(size) * groups
+    scalars = (*_scalars(count, groups, images.size, size), *map(np.int64, (*source, *target)))
+    return _launched("resample", dtype, each, mode, count, scalars)
+
+
+def backward(dtype: str, images: Images, size: Size, mode: Mode) -> Kernel:
+    """Pointers: dy -> dx, both without gaps. size: of the result's depth, height and width."""
+    each = channel_vector(dtype, images.channels)
+    groups = images.channels // each
+    count = images.n * math.prod(images.size) * groups
+    return _launched(
+        "resample_backward", dtype, each, mode, count, _scalars(count, groups, images.size, size)
+    )
+
+
+def _scalars(count: int, groups: int, size: Size, result: Size) -> tuple[np.generic, ...]:
+    return (np.int64(count), *integers(groups, *size, *result))
+
+
+def _launched(
+    name: str, dtype: str, each: int, mode: Mode, count: int, scalars: tuple[np.generic, ...]
+) -> Kernel:
+    linear = "true" if mode == "linear" else "false"
+    grid, block = flat(max(count, 1), 1)
+    expression = f"{name}<{C_TYPES[dtype]}, {each}, {linear}>"
+    return Kernel(FILE, expression, grid, block, scalars, code=VECTOR)
+
+
+IMPLEMENTATIONS = (
+    Implementation(Resample, resample, refuse_integers),
+    Implementation(ResampleBackward, resample_backward, refuse_integers),
+)
