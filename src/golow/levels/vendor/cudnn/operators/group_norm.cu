@@ -2,7 +2,8 @@
 // H*W, a group is some adjacent channels of an image.
 //
 // First the sums of each channel over the rows, so that memory is read in the order in which it
-// lies, whatever the size of a group; then a warp joins the channels of a group.
+// lies, whatever the size of a group; then a warp joins the channels of a group. Of a small image a
+// block takes all rows of some groups alone.
 
 constexpr int SAMPLES = 8;
 
@@ -83,6 +84,52 @@ __global__ void moments_of_groups(const T* x, const float* sums, float* mean, fl
   for (int k = lane; k < of_group; k += 32) {
     mean[first + k] = middle;
     deviation[first + k] = found;
+  }
+}
+
+// All of it in one launch, by blocks that take whole groups, each of which a thread joins: at most
+// MOST channels.
+template <typename T, int V, int THREADS, int MOST>
+__global__ void moments_of_whole_groups(const T* x, float* mean, float* deviation, int of_group,
+                                        long long rows, long long channels, int tiles,
+                                        float epsilon) {
+  __shared__ float sums[2][MOST], nears[MOST];
+  const Share share = share_of<V>(rows, tiles);
+  const T* image = x + share.outer * rows * channels;
+  const long long begin = share.column - threadIdx.x * V;
+  Vector<float, V> near = {};
+  if (share.column < channels) near = near_mean<V>(image + share.column, rows, channels);
+  if (threadIdx.y == 0) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) nears[threadIdx.x * V + v] = near.item[v];
+  }
+  sum_over_rows<2, V, THREADS>(
+      share, channels, nullptr, nullptr,
+      [=](long long row) { return load<V>(image + row * channels + share.column); },
+      [&](const Vector<T, V>& row, float(&all)[2][V]) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const float distance = convert<float>(row.item[v]) - near.item[v];
+          all[0][v] += distance;
+          all[1][v] += distance * distance;
+        }
+      },
+      [&](int sum, long long channel, float value) { sums[sum][channel - begin] = value; });
+  __syncthreads();
+  const int first = (threadIdx.y * blockDim.x + threadIdx.x) * of_group;
+  if (first >= blockDim.x * V || begin + first >= channels) return;
+  const float each = 1.f / rows;
+  float middle = 0.f, variance = 0.f;
+  for (int k = first; k < first + of_group; ++k) middle += nears[k] + sums[0][k] * each;
+  middle /= of_group;
+  for (int k = first; k < first + of_group; ++k) {
+    const float sum = sums[0][k], distance = nears[k] + sum * each - middle;
+    variance += (sums[1][k] - sum * sum * each) * each + distance * distance;
+  }
+  const float found = 1.f / sqrtf(variance / of_group + epsilon);
+  for (int k = first; k < first + of_group; ++k) {
+    mean[share.outer * channels + begin + k] = middle;
+    deviation[share.outer * channels + begin + k] = found;
   }
 }
 

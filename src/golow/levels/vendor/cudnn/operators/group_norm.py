@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golow.levels.vendor.cudnn.kernels import C_TYPES, ITEM_BYTES, Kernel
-from golow.levels.vendor.cudnn.kernels.blocks import ceiling
-from golow.levels.vendor.cudnn.kernels.columns import COLUMNS, THREADS, Sums, tiling
+from golow.levels.vendor.cudnn.kernels.blocks import ceiling, power_of_two
+from golow.levels.vendor.cudnn.kernels.columns import (
+    AT_ONCE,
+    COLUMNS,
+    SECTOR,
+    THREADS,
+    THREADS_ALONE,
+    Sums,
+    tiling,
+)
 from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT
 from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
@@ -32,17 +40,25 @@ FILE = Path(__file__).with_suffix(".cu")
 EXACT = Layout("float32")
 
 Sizes = tuple[int, int, int]  # images, rows, channels
+# What a block may take alone: bytes that its threads read in few rounds, columns whose sums it has
+# memory for, and channels of a group, which one thread joins.
+MOST_BYTES, MOST_COLUMNS, MOST_OF_GROUP = 64 << 10, 256, 64
+VECTOR_BYTES = 16
 
 
 def group_moments(build: Builder, arguments: GroupMoments) -> None:
     """Mean and deviation are float32."""
     x = build.image(arguments.x)
     sizes = _sizes(x)
-    sums = build.scratch(2 * sizes[0] * sizes[2])
-    launch(build, moments_of_channels(x.dtype, sizes), [x], [sums])
     found = [build.new(f"{build.node.name}.{i}", build.output(0).shape, EXACT) for i in (0, 1)]
-    kernel = moments_of_groups(x.dtype, sizes, arguments.groups, arguments.epsilon)
-    build.kernel(kernel, [x, sums], found, touched=(1, 2, 3))
+    alone = moments_of_whole_groups(x.dtype, sizes, arguments.groups, arguments.epsilon)
+    if alone is not None:
+        build.kernel(alone, [x], found)
+    else:
+        sums = build.scratch(2 * sizes[0] * sizes[2])
+        launch(build, moments_of_channels(x.dtype, sizes), [x], [sums])
+        kernel = moments_of_groups(x.dtype, sizes, arguments.groups, arguments.epsilon)
+        build.kernel(kernel, [x, sums], found, touched=(1, 2, 3))
     for index, tensor in enumerate(found):
         build.define(index, tensor)
 
@@ -89,6 +105,30 @@ def _sizes(image: Tensor) -> Sizes:
 
 
 # ---------------------------------------------------------------- kernels
+
+
+def moments_of_whole_groups(
+    source: str, sizes: Sizes, groups: int, epsilon: float
+) -> Kernel | None:
+    """Pointers: x -> means, deviations (float32 [images, channels]), in one launch; None if there
+    is too much for the blocks that take a group alone."""
+    images, rows, channels = sizes
+    item, of_group = ITEM_BYTES[source], channels // groups
+    width = math.gcd(channels, VECTOR_BYTES // item)
+    whole = math.lcm(width, of_group)  # columns of the fewest groups that are whole vectors
+    columns = min(ceiling(SECTOR, whole * item) * whole, channels)
+    lanes, tiles = columns // width, ceiling(channels, columns)
+    few = columns <= MOST_COLUMNS and of_group <= MOST_OF_GROUP
+    if not few or rows * columns * item > MOST_BYTES or images * tiles > LARGEST_INT:
+        return None
+    walkers = min(THREADS_ALONE // lanes, power_of_two(ceiling(rows, AT_ONCE)))
+    if lanes * walkers < columns // of_group:
+        return None
+    kinds = f"{C_TYPES[source]}, {width}, {THREADS_ALONE}, {MOST_COLUMNS}"
+    scalars = (np.int32(of_group), np.int64(rows), np.int64(channels), np.int32(tiles))
+    grid, block = (images * tiles, 1, 1), (lanes, walkers, 1)
+    expression = f"moments_of_whole_groups<{kinds}>"
+    return Kernel(FILE, expression, grid, block, (*scalars, np.float32(epsilon)), code=COLUMNS)
 
 
 def moments_of_channels(source: str, sizes: Sizes) -> Sums:
