@@ -122,6 +122,21 @@ def norm_volumes(graph: Graph) -> Graph:
     return fuse(graph, VOLUME_NORM)
 
 
+def norm_all_volumes(graph: Graph) -> Graph:
+    """The same for every volume, where a batch norm with running statistics is a function of its
+    elements."""
+    return fuse(graph, ANY_VOLUME_NORM)
+
+
+def _of_any_volume(match: Match) -> list[Fusion]:
+    view, back = match.arguments("view", Reshape), match["back"].output
+    if match["view"].shape(view.x) != back.shape:
+        return []
+    norm = match.arguments("norm", BatchNormInference)
+    operator = msgspec.structs.replace(norm, x=view.x)
+    return [Fusion(operator, "norm", ("view", "back"), "back", (back,))]
+
+
 def _of_volume(match: Match) -> list[Fusion]:
     layer, back = match["layer"].output, match["back"].output
     if layer.shape != back.shape:
@@ -155,4 +170,16 @@ VOLUME_NORM = Rule(
         )
     ],
     _of_volume,
+)
+
+ANY_VOLUME_NORM = Rule(
+    [
+        node(
+            "back",
+            Reshape,
+            where=_is_of_volumes,
+            x=node("norm", BatchNormInference, alone=True, x=node("view", Reshape, alone=True)),
+        )
+    ],
+    _of_any_volume,
 )

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golow.lower.decompositions.planes import planes_of, volume_of
+
 aten = torch.ops.aten
 
 
@@ -63,25 +65,36 @@ def _of_volume(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    padded = aten.constant_pad_nd.default(input, [0, 0, 0, 0, padding[0], padding[0]], 0.0)
-    depth = (padded.shape[2] - dilation[0] * (weight.shape[2] - 1) - 1) // stride[0] + 1
+    count = input.shape[0]
+    padded = _padded(input, padding[0])
+    planes = padded.shape[0] // count
+    depth = (planes - dilation[0] * (weight.shape[2] - 1) - 1) // stride[0] + 1
     total: Any = None
     for plane in range(weight.shape[2]):
-        images = _planes(padded, plane * dilation[0], depth, stride[0])
+        images = _planes(padded, count, plane * dilation[0], depth, stride[0])
         part = aten.convolution.default(
-            images, weight[:, :, plane], None, stride[1:], padding[1:], dilation[1:], False,
-            [0, 0], groups,
+            images, weight[:, :, plane], bias if plane == 0 else None, stride[1:], padding[1:],
+            dilation[1:], False, [0, 0], groups,
         )  # fmt: skip
         total = part if total is None else total + part
-    volume = total.reshape(input.shape[0], depth, *total.shape[1:]).transpose(1, 2)
-    return volume.clone() if bias is None else volume + bias.reshape(1, -1, 1, 1, 1)
+    return volume_of(total, count).clone()
 
 
-def _planes(volume: Tensor, start: int, count: int, step: int) -> Tensor:
-    """Every plane of [N, C, D, H, W] that one plane of the kernel meets: [N D, C, H, W]."""
-    part = aten.slice.Tensor(volume, 2, start, start + (count - 1) * step + 1, step)
-    n, c, d, h, w = part.shape
-    return part.transpose(1, 2).reshape(n * d, c, h, w)
+def _padded(volume: Tensor, sides: int) -> Tensor:
+    """The planes of volumes, and planes of zeros before and behind them."""
+    planes = planes_of(volume)
+    more = sides * volume.shape[0]
+    return aten.constant_pad_nd.default(planes, [0, 0, 0, 0, 0, 0, more, more], 0.0)
+
+
+def _planes(planes: Tensor, count: int, start: int, depth: int, step: int) -> Tensor:
+    """Every plane of so many volumes that one plane of the kernel meets. They lie side by side for
+    a step of one."""
+    end = start + (depth - 1) * step + 1
+    if step == 1:
+        return aten.slice.Tensor(planes, 0, start * count, end * count, 1)
+    apart = planes.reshape(-1, count, *planes.shape[1:])
+    return aten.slice.Tensor(apart, 0, start, end, step).reshape(-1, *planes.shape[1:])
 
 
 def backward(
@@ -110,8 +123,8 @@ def backward(
             None if of_weight is None else of_weight.squeeze(2),
             of_bias,
         )
-    others = [0, *range(2, input.dim())]
-    of_bias = grad_output.sum(others) if output_mask[2] else None
+    images = planes_of(grad_output) if input.dim() == 5 else grad_output
+    of_bias = images.sum([0, 2, 3]) if output_mask[2] else None
     if not transposed:
         found = _backward(
             grad_output, input, weight, stride, padding, dilation, groups, output_mask
@@ -162,29 +175,78 @@ def _backward_of_volume(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Any, Any]:
-    n, filters, depth, height, width = grad_output.shape
-    g = grad_output.transpose(1, 2).reshape(n * depth, filters, height, width)
-    padded = aten.constant_pad_nd.default(input, [0, 0, 0, 0, padding[0], padding[0]], 0.0)
-    of_padded: Any = None
+    count, _, depth, _, _ = grad_output.shape
+    g, padded, step = planes_of(grad_output), _padded(input, padding[0]), stride[0]
+    geometry = (stride[1:], padding[1:], dilation[1:], False, [0, 0], groups)
     of_planes = []
-    for plane in range(weight.shape[2]):
-        start = plane * dilation[0]
-        images = _planes(padded, start, depth, stride[0])
-        of_images, of_weight, _ = aten.convolution_backward.default(
-            g, images, weight[:, :, plane], None, stride[1:], padding[1:], dilation[1:], False,
-            [0, 0], groups, [output_mask[0], output_mask[1], False],
-        )  # fmt: skip
-        if output_mask[1]:
-            of_planes.append(of_weight.unsqueeze(2))
-        if output_mask[0]:
-            part = of_images.reshape(n, depth, *images.shape[1:]).transpose(1, 2)
-            end = start + (depth - 1) * stride[0] + 1
-            spread = aten.slice_backward.default(part, list(padded.shape), 2, start, end, stride[0])
-            of_padded = spread if of_padded is None else of_padded + spread
+    for plane in range(weight.shape[2] if output_mask[1] else 0):
+        images = _planes(padded, count, plane * dilation[0], depth, step)
+        _, of_weight, _ = aten.convolution_backward.default(
+            g, images, weight[:, :, plane], None, *geometry, [False, True, False]
+        )
+        of_planes.append(of_weight.unsqueeze(2))
     of_input = None
     if output_mask[0]:
-        of_input = aten.slice.Tensor(of_padded, 2, padding[0], padding[0] + input.shape[2]).clone()
+        each = (input.shape[2], dilation[0], padding[0])
+        given = (g, padded[: input.shape[2] * count], weight, count)
+        found = (
+            _beside(*given, each, geometry) if step == 1 else _spread(*given, each, geometry, step)
+        )
+        of_input = volume_of(found, count).clone()
     return of_input, torch.cat(of_planes, 2) if of_planes else None
+
+
+def _beside(
+    g: Tensor,
+    like: Tensor,
+    weight: Tensor,
+    count: int,
+    each: tuple[int, int, int],
+    geometry: tuple[Any, ...],
+) -> Tensor:
+    """The gradient of the planes of the input, for a step of one: those of the gradient that one
+    plane of the kernel meets lie side by side. like: has planes as the input's. each: planes of a
+    volume, between those of the kernel, and added on each side."""
+    size, apart, sides = each
+    reach = apart * (weight.shape[2] - 1)
+    before = (reach - sides) * count
+    more = size * count + reach * count - before - g.shape[0]
+    padded = aten.constant_pad_nd.default(g, [0, 0, 0, 0, 0, 0, before, more], 0.0)
+    total: Any = None
+    for plane in range(weight.shape[2]):
+        images = _planes(padded, count, reach - plane * apart, size, 1)
+        part, _, _ = aten.convolution_backward.default(
+            images, like[: size * count], weight[:, :, plane], None, *geometry, [True, False, False]
+        )
+        total = part if total is None else total + part
+    return total
+
+
+def _spread(
+    g: Tensor,
+    like: Tensor,
+    weight: Tensor,
+    count: int,
+    each: tuple[int, int, int],
+    geometry: tuple[Any, ...],
+    step: int,
+) -> Tensor:
+    """The same for any step: the gradients of each plane of the kernel are spread over those of the
+    input and its padding, and added."""
+    (size, apart, sides), depth = each, g.shape[0] // count
+    whole = [size + 2 * sides, count, *like.shape[1:]]
+    total: Any = None
+    for plane in range(weight.shape[2]):
+        part, _, _ = aten.convolution_backward.default(
+            g, like[: depth * count], weight[:, :, plane], None, *geometry, [True, False, False]
+        )
+        first = plane * apart
+        part = aten.slice_backward.default(
+            part.reshape(depth, count, *part.shape[1:]), whole, 0, first,
+            first + (depth - 1) * step + 1, step,
+        )  # fmt: skip
+        total = part if total is None else total + part
+    return aten.slice.Tensor(total, 0, sides, sides + size).reshape(-1, *like.shape[1:])
 
 
 DEFINITIONS = {

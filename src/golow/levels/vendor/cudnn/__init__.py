@@ -65,15 +65,17 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
     from golow.lower.cross_entropy import name_cross_entropy
-    from golow.lower.fusion import fuse_residual
+    from golow.lower.fusion import fuse_activation, fuse_residual
     from golow.lower.group_norm import keep_group_norm
     from golow.lower.joining import join_linear_layers
+    from golow.lower.merging import merge_equal_nodes
     from golow.lower.normalization import (
         compact_strided_gradients,
         fuse_batch_norm_activation,
         fuse_gradient_sum,
     )
     from golow.lower.passes import eliminate_dead_code
+    from golow.lower.planes import norm_by_planes, pool_by_planes
     from golow.lower.products import scale_products
     from golow.lower.releasing import release_activations
     from golow.lower.resampling import keep_resampling
@@ -82,6 +84,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.row_order import order_rows_first
     from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.vendor import vendor_passes
+    from golow.lower.view_order import activate_before_views
+    from golow.lower.volumes import norm_all_volumes
     from golow.lower.written_attention import name_attention
 
     kernels = attention_kernels(workload.mode, workload.precision)
@@ -96,6 +100,9 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     )
     if workload.mode == "infer":
         further = (
+            norm_all_volumes,
+            activate_before_views,
+            fuse_activation,
             name_rms_norm,
             name_rolls,
             eliminate_dead_code,
@@ -104,10 +111,13 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             scale_products,
             *((name_attention(kernels),) if kernels else ()),
             release_activations,
+            merge_equal_nodes,
             join_linear_layers,
         )
     return (
         *((keep_attention(kernels),) if kernels else ()),
+        pool_by_planes,
+        norm_by_planes,
         keep_resampling,
         keep_group_norm,
         *vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences),

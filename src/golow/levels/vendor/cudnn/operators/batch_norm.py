@@ -112,9 +112,7 @@ def _clip(activation: Activation | None) -> Clip:
     return clip
 
 
-def _refuse(
-    arguments: BatchNorm | BatchNormBackward | BatchNormInference, question: Question
-) -> str:
+def _refuse(arguments: BatchNorm | BatchNormBackward, question: Question) -> str:
     axes = len(question.value(arguments.x).shape)
     if axes not in (2, 4):
         return f"{question.node.op} over {axes} axes"
@@ -138,5 +136,5 @@ def _refuse_backward(arguments: BatchNormBackward, question: Question) -> str:
 IMPLEMENTATIONS = (
     Implementation(BatchNorm, batch_norm, _refuse_training),
     Implementation(BatchNormBackward, batch_norm_backward, _refuse_backward),
-    Implementation(BatchNormInference, in_groups, _refuse),
+    Implementation(BatchNormInference, in_groups, refuse_integers),
 )

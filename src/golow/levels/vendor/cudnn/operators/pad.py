@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from golow.levels.vendor.cudnn.gathering import copy
 from golow.levels.vendor.cudnn.kernels.elements import elements
-from golow.levels.vendor.cudnn.layouts import Layout
+from golow.levels.vendor.cudnn.layouts import Layout, dense
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.literals import number
 from golow.levels.vendor.views import View
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 
 def pad(build: Builder, arguments: Pad) -> None:
-    """Fill the result with the constant, then copy x into it; negative padding cuts x."""
-    tensor, shape = build.tensor(arguments.x), build.output().shape
-    layout = Layout(tensor.dtype)
+    """Fill the result with the constant, then copy x into it; negative padding cuts x. Images keep
+    their channels side by side."""
+    tensor, shape = build.view(arguments.x), build.output().shape
+    image = dense(tensor.layout, tensor.shape).order == "channels_last"
+    layout = Layout(tensor.dtype, "channels_last", shape[1]) if image else Layout(tensor.dtype)
     result = build.new(build.output().name, shape, layout)
     floating = build.output().dtype == "float32"
     value = number(arguments.value) if floating else f"{int(arguments.value)}LL"
