@@ -30,8 +30,8 @@ Named = dict[str, np.ndarray]
 # Files of kernels that run on this processor, too.
 RUN_HERE = {
     "adaptive_average_pool", "copies", "cross_entropy", "elements", "fused", "fused_softmax",
-    "group_norm", "layer_norm", "parts", "recurrent", "reduction", "resample", "rms_norm", "roll",
-    "softmax", "take",
+    "group_norm", "layer_norm", "pad", "parts", "recurrent", "reduction", "resample", "rms_norm",
+    "roll", "softmax", "take",
 }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from golow.lower.lines import keep_lines_images
 from golow.lower.merging import merge_equal_nodes
 from golow.lower.padded_sums import join_padded_parts
 from golow.lower.passes import Pass, eliminate_dead_code
+from golow.lower.pooling import skip_idle_pooling
 from golow.lower.products import join_rows
 from golow.lower.recurrences import unfold_recurrences
 from golow.lower.strided import stride_over_whole_memory
@@ -72,6 +73,7 @@ def vendor_passes(
             fuse_residual,
             fuse_activation,
             trim_kernels,
+            skip_idle_pooling,
             *further,
             merge_equal_nodes,  # the patterns before look for values with one reader
             eliminate_dead_code,
@@ -85,6 +87,7 @@ def vendor_passes(
         *PADDING,
         fuse_padding,
         name_global_pooling,
+        skip_idle_pooling,
         take_gradients_from_results,
         fuse_activation,
         *further,
