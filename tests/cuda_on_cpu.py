@@ -158,9 +158,9 @@ def follow(
 ) -> None:
     """Build the graph's plan in float32 and run it node by node. Generated kernels run here; what a
     node computes by libraries or other kernels is PyTorch's result, written to where the plan says.
-    Every value must be PyTorch's where the plan says, when it is made, and every gradient when it
-    is used. First runs what runs when loading, without inputs; what it made must still be there in
-    the iteration.
+    Every value that a step reads must be PyTorch's where the plan says, when it is made, and every
+    gradient when it is used. First runs what runs when loading, without inputs; what it made must
+    still be there in the iteration.
 
     tensors: inputs and weights by the names of their values. machine_of: a machine that runs more.
     limit: of each number's distance, relative and absolute.
@@ -174,6 +174,10 @@ def follow(
     plan = machine.built.plan
     for owner, step, call in zip(builder.owners, plan.steps, machine.built.calls, strict=True):
         steps[owner].append((step, call))
+    last_read = {tensor.buffer: len(grouped.nodes) for tensor in machine.built.outputs.values()}
+    for owner, step in zip(builder.owners, plan.steps, strict=True):
+        for operand in step.reads:
+            last_read[operand.buffer] = max(owner, last_read.get(operand.buffer, 0))
     values = dict(tensors)
     for node in grouped.nodes:
         values |= _made(node, values)
@@ -195,6 +199,8 @@ def follow(
             for name, tensor in builder.defined[position]:
                 constant = builder.is_constant(Ref(name=name))
                 if loading > constant or (constant and _is_gone(machine, tensor, loading)):
+                    continue
+                if last_read.get(tensor.buffer, -1) < position:  # only its shape is needed
                     continue
                 expected = named[name]
                 if constant == loading and not all(done):

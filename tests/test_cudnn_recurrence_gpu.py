@@ -16,7 +16,15 @@ from golow.record import Mode, Precision, Unsupported
 if not probe().available:
     pytest.skip(probe().missing, allow_module_level=True)
 
-from cudnn_in_process import OF_CUDNNS_LSTM, OnGpu, Running, compute, lowered
+from cudnn_in_process import (
+    OF_CUDNNS_LSTM,
+    ROUNDING,
+    OnGpu,
+    Running,
+    assert_near,
+    compute,
+    lowered,
+)
 from drawn_recurrences import Recurrent
 from golow.levels.vendor.cudnn import recurrent_engines
 from golow.levels.vendor.cudnn.engines import Engines
@@ -34,7 +42,6 @@ from test_recomputation import Recurrences
 pytestmark = pytest.mark.gpu
 
 MODES: tuple[Mode, ...] = ("infer", "train")
-ROUNDING: dict[Precision, float] = {"tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}
 PLAIN: dict[str, Any] = {
     "kind": "lstm", "rows": 3, "states": False, "ends": False, "input_size": 12,
     "hidden_size": 20, "num_layers": 1, "bidirectional": False, "batch_first": True,
@@ -107,15 +114,6 @@ def test_it_is_right_in_less_precision(
         {"proj_size": 16} if form == "projected" else {}
     )
     assert_near(network_of(FORMS[form] | sizes, mode, precision), on, precision)
-
-
-def assert_near(network: Any, on: OnGpu, precision: Precision) -> None:
-    found, (wanted, _, _) = compute(network, on, precision), network.references
-    for name in wanted.keys() & found.keys():
-        right = wanted[name]
-        distance = float(np.linalg.norm(found[name] - right))
-        size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
-        assert distance <= 60 * ROUNDING[precision] * size, name
 
 
 @pytest.mark.parametrize("precision", ROUNDING)

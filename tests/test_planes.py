@@ -3,32 +3,44 @@ has every value in its place and copies no planes."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
+from golow.lower import volumes as lower_volumes
 from golow.lower.moving import moves_only
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.passes import CLEAN_UP
 from golow.lower.planes import norm_by_planes, pool_by_planes
 from golow.lower.view_order import activate_before_views
-from golow.record import Mode
+from golow.lower.volumes import keep_plain_convolutions
+from golow.record import Mode, Precision
 from lowering import Case, assert_close, count, records
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines, assert_sound, built
 from test_volumes import NETWORKS, conv
 
+FIXTURE = HealthCheck.function_scoped_fixture
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
 
 def volumes(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(params=["whole", "unfolded"], autouse=True)
+def convolutions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether convolutions of volumes are one operator where they may be, or never."""
+    if request.param == "unfolded":
+        monkeypatch.setattr(lower_volumes, "ALIGNED", 1 << 20)
+    return str(request.param)
 
 
 @both_modes
@@ -54,17 +66,18 @@ def test_every_value_is_where_the_plan_says(name: str, mode: Mode) -> None:
 
 
 class Pooled(nn.Module):
-    """Pooling whose input has a gradient."""
+    """Pooling whose input has a gradient, behind a convolution that takes each number as it is."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
-        self.scale, self.pool = nn.Parameter(torch.ones(3, 1, 1, 1)), nn.MaxPool3d(**settings)
+        self.conv, self.pool = nn.Conv3d(8, 8, 1, bias=False), nn.MaxPool3d(**settings)
+        self.conv.weight.data = torch.eye(8).reshape(8, 8, 1, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(x * self.scale).flatten(1)
+        return self.pool(self.conv(x)).flatten(1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[FIXTURE])
 @given(
     some.lists(some.integers(1, 3), min_size=3, max_size=3),
     some.lists(some.integers(1, 3), min_size=3, max_size=3),
@@ -79,14 +92,14 @@ def test_pooling_of_any_window(
         kernel_size=tuple(kernel), stride=tuple(stride), padding=tuple(sides), dilation=apart,
         ceil_mode=ceil,
     )  # fmt: skip
-    x = torch.randint(0, 3, (2, 3, 6, 5, 7), generator=torch.Generator().manual_seed(0)).float()
+    x = torch.randint(0, 3, (2, 8, 6, 5, 7), generator=torch.Generator().manual_seed(0)).float()
     case = Case(module, x, mode=mode)
-    graph = case.after(*CLEAN_UP, pool_by_planes)
+    graph = case.after(*CLEAN_UP, keep_plain_convolutions, pool_by_planes)
     assert count(graph, MaxPool) == 1 + any(n != 1 for n in (kernel[0], stride[0]))
     assert_close(case.run(graph), case.run(case.graph), "pooling")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20, deadline=None, suppress_health_check=[FIXTURE])
 @given(
     some.integers(1, 3), some.integers(1, 3), some.integers(0, 3), some.integers(1, 2),
     some.sampled_from(["infer", "train"]),
@@ -138,7 +151,7 @@ def test_an_activation_goes_before_the_views_that_it_alone_reads() -> None:
 
 
 @both_modes
-def test_planes_are_not_copied(mode: Mode) -> None:
+def test_planes_are_not_copied(mode: Mode, convolutions: str) -> None:
     """Between convolution, norm, activation and pooling, only padding moves them, and what a
     classifier reads."""
     module = nn.Sequential(
@@ -148,10 +161,35 @@ def test_planes_are_not_copied(mode: Mode) -> None:
     made, _ = built(module, mode, "bf16", 2, 8, 4, 8, 8)
     assert_sound(made)
     moving = {step.operation for step in made.plan.steps if moves_only(step) and not step.once}
-    assert "turn" not in moving
+    assert not moving & {"turn", "pad"} if convolutions == "whole" else "turn" not in moving
     images = (2 * 4, 16, 8, 8)
     copies = [
         step for step in made.plan.steps
         if moves_only(step) and step.operation != "pad" and step.reads[0].shape == images
     ]  # fmt: skip
     assert not copies
+
+
+ON_A_GPU = {name: NETWORKS[name] for name in ("plain", "strided", "normed", "residual", "pooled")}
+ON_A_GPU["of an input"] = nn.Sequential(
+    conv(3, 8, 3, padding=1, stride=2), nn.ReLU(), conv(8, 24, (3, 1, 1)), nn.SiLU(), nn.Flatten()
+)
+ON_A_GPU["dilated"] = nn.Sequential(conv(8, 16, 1), conv(16, 8, 2, dilation=2), nn.Flatten())
+
+
+@pytest.mark.gpu
+@both_modes
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_on_a_gpu(name: str, precision: Precision, mode: Mode, tmp_path: Path) -> None:
+    """By the library's engines for volumes, and by those for planes."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    from cudnn_in_process import OnGpu, assert_near, lowered
+
+    torch.manual_seed(0)
+    channels = 3 if name == "of an input" else 8
+    network = lowered(
+        ON_A_GPU[name], volumes(2, channels, 5, 6, 7), mode, loss="mse_loss", precision=precision
+    )
+    assert_near(network, OnGpu(tmp_path), precision)

@@ -1,6 +1,6 @@
 """Passes that pool and norm volumes as images, for a level whose kernels take images. The images
-are the planes of all volumes, the first ones first, as convolutions of volumes have them
-(`golow.lower.decompositions.planes`)."""
+are the planes of all volumes: one volume after the other where convolutions of volumes are one
+operator, else the first planes first (`golow.lower.decompositions.planes`)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 from golow.lower.rewriting import Links, Names, rewritten, with_names
 from golow.lower.spelling import Call
+from golow.lower.volumes import has_whole_convolutions
 
 AXES = 3
 FORWARD = ("aten.max_pool3d.default", "aten.max_pool3d_with_indices.default")
@@ -32,7 +33,7 @@ def norm_by_planes(graph: Graph) -> Graph:
     """Let batch norm in training, and its gradient, see the planes of volumes: the statistics are
     those of all elements of a channel."""
     graph = lenient(graph)
-    values, names = graph.values(), Names(graph)
+    values, names, whole = graph.values(), Names(graph), has_whole_convolutions(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
         output = node.outputs[0]
@@ -42,7 +43,7 @@ def norm_by_planes(graph: Graph) -> Graph:
         for name in dict.fromkeys(node.references()):
             if len(values[name].shape) == AXES + 2:
                 chain.last = values[name]
-                _to_planes(chain)
+                _to_planes(chain, whole)
                 seen[name] = chain.last.name
         made = chain.value(chain.last.shape)
         normed = msgspec.structs.replace(
@@ -50,21 +51,23 @@ def norm_by_planes(graph: Graph) -> Graph:
         )
         chain.nodes.append(normed)
         chain.last = made
-        _to_volumes(chain, output.shape[0])
+        _to_volumes(chain, output.shape[0], whole)
         replaced[position] = tuple(chain.end(output))
     return rewritten(graph, replaced) if replaced else graph
 
 
-def _to_planes(chain: _Chain) -> None:
-    chain.permute(2, 0, 1, 3, 4)
-    depth, count, *others = chain.last.shape
-    chain.reshape(depth * count, *others)
+def _to_planes(chain: _Chain, whole: bool) -> None:
+    """whole: one volume after the other."""
+    chain.permute(*((0, 2, 1, 3, 4) if whole else (2, 0, 1, 3, 4)))
+    one, other, *others = chain.last.shape
+    chain.reshape(one * other, *others)
 
 
-def _to_volumes(chain: _Chain, count: int) -> None:
+def _to_volumes(chain: _Chain, count: int, whole: bool) -> None:
     planes, *others = chain.last.shape
-    chain.reshape(planes // count, count, *others)
-    chain.permute(1, 2, 0, 3, 4)
+    depth = planes // count
+    chain.reshape(*((count, depth) if whole else (depth, count)), *others)
+    chain.permute(*((0, 2, 1, 3, 4) if whole else (1, 2, 0, 3, 4)))
 
 
 def pool_by_planes(graph: Graph) -> Graph:
@@ -72,7 +75,7 @@ def pool_by_planes(graph: Graph) -> Graph:
     one another, and its gradient likewise. Where elements are equal, the same one counts as in a
     volume: the first of the first plane."""
     graph = lenient(graph)
-    links, names = Links(graph), Names(graph)
+    links, names, side_by_side = Links(graph), Names(graph), has_whole_convolutions(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     pooled: dict[str, _Pooled] = {}
     for position, node in enumerate(graph.nodes):
@@ -80,7 +83,7 @@ def pool_by_planes(graph: Graph) -> Graph:
             continue
         call = Call(node, links)
         if node.op in FORWARD and (whole := max_pool.of_axes(call, AXES)) is not None:
-            found = _Pooled(node, whole, links.values[whole.x.name], names)
+            found = _Pooled(node, whole, links.values[whole.x.name], names, side_by_side)
             replaced[position] = tuple(found.nodes)
             if whole.indices and node.outputs[1] is not None:
                 pooled[node.outputs[1].name] = found
@@ -137,25 +140,42 @@ class _Chain:
 class _Pooled:
     """A pooling of volumes [N, C, D, H, W] as poolings of images."""
 
-    def __init__(self, node: Node, whole: MaxPool, x: Value, names: Names) -> None:
+    def __init__(
+        self, node: Node, whole: MaxPool, x: Value, names: Names, side_by_side: bool
+    ) -> None:
         self._names, self._whole, self._shape = names, whole, x.shape
+        self._side_by_side = side_by_side
         self.stages: list[_Stage] = []
         chain = _Chain(node, names, x)
-        count, channels, depth = x.shape[:3]
-        _to_planes(chain)
+        count = x.shape[0]
+        _to_planes(chain, side_by_side)
         self._pool(chain, 1, 3)
-        height, width = chain.last.shape[2:]
+        _to_volumes(chain, count, side_by_side)
         if self._has_depth:
-            chain.reshape(depth, count, channels, height, width)
-            chain.permute(2, 0, 1, 3, 4)
-            chain.reshape(1, channels, depth, count * height * width)
+            height, width = chain.last.shape[3:]
+            self._to_columns(chain)
             self._pool(chain, 0, 1)
-            chain.reshape(channels, chain.last.shape[2], count, height, width)
-            chain.permute(2, 0, 1, 3, 4)
-        else:
-            _to_volumes(chain, count)
+            self._from_columns(chain, chain.last.shape[2], height, width)
         output = node.outputs[0]
         self.nodes = chain.end(output) if output is not None else chain.nodes
+
+    def _to_columns(self, chain: _Chain) -> None:
+        """Volumes as images whose rows are planes: one of all volumes beside one another, or one
+        for each."""
+        count, channels, depth, height, width = chain.last.shape
+        if self._side_by_side:
+            chain.reshape(count, channels, depth, height * width)
+        else:
+            chain.permute(1, 2, 0, 3, 4)
+            chain.reshape(1, channels, depth, count * height * width)
+
+    def _from_columns(self, chain: _Chain, depth: int, height: int, width: int) -> None:
+        count, channels = self._shape[:2]
+        if self._side_by_side:
+            chain.reshape(count, channels, depth, height, width)
+        else:
+            chain.reshape(channels, depth, count, height, width)
+            chain.permute(2, 0, 1, 3, 4)
 
     @property
     def _has_depth(self) -> bool:
@@ -185,19 +205,13 @@ class _Pooled:
     def backward(self, node: Node, gradient: Value) -> list[Node]:
         """The gradient of x."""
         chain = _Chain(node, self._names, gradient)
-        count, channels, depth, _, _ = self._shape
-        height, width = gradient.shape[3:]
         if self._has_depth:
-            chain.permute(1, 2, 0, 3, 4)
-            chain.reshape(1, channels, gradient.shape[2], count * height * width)
+            self._to_columns(chain)
             self._back(chain, self.stages[1])
-            chain.reshape(channels, depth, count, height, width)
-            chain.permute(1, 2, 0, 3, 4)
-            chain.reshape(depth * count, channels, height, width)
-        else:
-            _to_planes(chain)
+            self._from_columns(chain, self._shape[2], *gradient.shape[3:])
+        _to_planes(chain, self._side_by_side)
         self._back(chain, self.stages[0])
-        _to_volumes(chain, count)
+        _to_volumes(chain, self._shape[0], self._side_by_side)
         output = node.outputs[0]
         return chain.end(output) if output is not None else chain.nodes
 

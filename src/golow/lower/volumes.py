@@ -22,6 +22,7 @@ from golow.lower.rewriting import Links, Names, rewritten
 from golow.lower.spelling import Call
 
 AXES = 3
+ALIGNED = 8  # channels; 16 bytes of 16-bit numbers
 BACKWARD = "aten.convolution_backward.default"
 SPELLINGS: dict[str, Callable[[Call, int], Operator | None]] = {
     "aten.conv3d.default": convolution.of_axes,
@@ -53,6 +54,37 @@ def keep_volumes(graph: Graph) -> Graph:
         elif this.op == BACKWARD and _is_transposed(call) and _is_whole(call):
             replaced[position] = tuple(_back_through_transposed(this, call, names))
     return rewritten(graph, replaced)
+
+
+def keep_plain_convolutions(graph: Graph) -> Graph:
+    """Make convolutions of volumes and their gradients one operator each, for a level whose library
+    computes those without groups, of channels in multiples of `ALIGNED`; the model's input may have
+    others. Where one of the graph's convolutions is of another kind, none is kept: the planes of
+    volumes lie in another order where convolutions are unfolded."""
+    graph = lenient(graph)
+    links, replaced = Links(graph), dict[int, tuple[Node, ...]]()
+    inputs = {item.value.name for item in graph.inputs if item.kind == "input"}
+    for position, this in enumerate(graph.nodes):
+        if this.op not in SPELLINGS or "pool" in this.op:
+            continue
+        call = Call(this, links)
+        if call.rank("input") != AXES + 2:
+            continue
+        operator = SPELLINGS[this.op](call, AXES)
+        if not isinstance(operator, Convolution | ConvolutionBackward):
+            return graph
+        filters, channels, *_ = links.values[operator.weight.name].shape
+        fits = channels % ALIGNED == 0 or operator.x.name in inputs
+        if operator.groups != 1 or filters % ALIGNED or not fits:
+            return graph
+        replaced[position] = (written(this, operator),)
+    return rewritten(graph, replaced) if replaced else graph
+
+
+def has_whole_convolutions(graph: Graph) -> bool:
+    """Whether a convolution of volumes is one operator."""
+    layers = (Convolution.of(node) for node in graph.nodes)
+    return any(layer is not None and len(layer.stride) == AXES for layer in layers)
 
 
 def _is_transposed(call: Call) -> bool:

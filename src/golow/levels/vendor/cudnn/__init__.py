@@ -62,6 +62,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
+    from golow.levels.vendor.cudnn.precision import TYPES
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
     from golow.lower.cross_entropy import name_cross_entropy
@@ -85,10 +86,11 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.vendor import vendor_passes
     from golow.lower.view_order import activate_before_views
-    from golow.lower.volumes import norm_all_volumes
+    from golow.lower.volumes import keep_plain_convolutions, norm_all_volumes
     from golow.lower.written_attention import name_attention
 
     kernels = attention_kernels(workload.mode, workload.precision)
+    tensor_cores = TYPES[workload.precision].convolutions != "ieee"
     further: tuple[Callable[[Graph], Graph], ...] = (
         fuse_batch_norm_activation,
         fuse_gradient_sum,
@@ -116,6 +118,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         )
     return (
         *((keep_attention(kernels),) if kernels else ()),
+        *((keep_plain_convolutions,) if tensor_cores else ()),
         pool_by_planes,
         norm_by_planes,
         keep_resampling,

@@ -166,7 +166,7 @@ class Builder(StepList, CurrentNode):
         return self.wanted(reference, Layout(self.tensor(reference).dtype))
 
     def image(self, reference: Ref) -> Tensor:
-        """Return a value [N, C, H, W] as NHWC, in the type of activations."""
+        """Return a value [N, C, ...] as NHWC, in the type of activations."""
         shape = self.value(reference).shape
         return self.wanted(reference, Layout(self.types.computed, "channels_last", shape[1]))
 
@@ -405,8 +405,8 @@ class Builder(StepList, CurrentNode):
         """Add a step that takes the current batch from all batches in memory."""
         value, result = item.value, self.new(item.value.name, item.value.shape, layout)
         if layout.order == "channels_last":
-            images, channels, height, width = value.shape
-            sizes = (images, channels, height, width, layout.channels)
+            images, channels, *height, width = value.shape
+            sizes = (images, channels, math.prod(height), width, layout.channels)
             kernel = fetch_image(value.dtype, layout.dtype, *sizes)
         else:
             kernel = fetch_rows(value.dtype, layout.dtype, result.elements)

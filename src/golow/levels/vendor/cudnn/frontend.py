@@ -14,6 +14,7 @@ import cudnn
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import add_activation
 from golow.levels.vendor.cudnn.flash import attention_operands, describe_attention
+from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution
 from golow.levels.vendor.formulas import NO_CLIP, RELU, Clip
 
@@ -151,10 +152,10 @@ def _operands(operation: Operation) -> tuple[int, ...]:
 
 def _describe(graph: Any, operation: Convolution) -> Any:
     """Add the operation to the graph; return the tensor that it writes."""
-    top, left, bottom, right = operation.padding
+    axes = len(operation.stride)
     geometry = {
-        "pre_padding": [top, left],
-        "post_padding": [bottom, right],
+        "pre_padding": list(operation.padding[:axes]),
+        "post_padding": list(operation.padding[axes:]),
         "stride": list(operation.stride),
         "dilation": list(operation.dilation),
     }
@@ -177,7 +178,7 @@ def _describe(graph: Any, operation: Convolution) -> Any:
     weight = tensor(operation.weight, WEIGHT, operation.dtype)
     result = graph.conv_fprop(image=image, weight=weight, **geometry)
     if operation.bias:
-        bias = tensor((1, operation.output[1], 1, 1), BIAS, operation.dtype)
+        bias = tensor((1, operation.output[1], *[1] * axes), BIAS, operation.dtype)
         result = graph.bias(input=result, bias=bias)
     if operation.residual:
         residual = tensor(operation.output, RESIDUAL, operation.result)
@@ -199,6 +200,5 @@ def _as(tensor: Any, shape: Sequence[int], uid: int) -> Any:
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
-    """Return the strides of an NHWC tensor with the shape [N, C, H, W]."""
-    _, channels, height, width = shape
-    return [channels * height * width, 1, width * channels, channels]
+    """Return the strides of an NHWC tensor with the shape [N, C, ...]."""
+    return list(Layout("", "channels_last", shape[1]).strides(shape))

@@ -1,8 +1,8 @@
 """Layouts of tensors in GPU memory, and conversion to and from them on the host.
 
-Images and the weights of convolutions have their channels innermost (NHWC and KRSC), possibly
-padded with channels that stay zero; everything else has PyTorch's order. A transposed matrix is
-read as its transpose. A view of other memory has any strides.
+Images, volumes and the weights of convolutions have their channels innermost (NHWC and KRSC),
+possibly padded with channels that stay zero; everything else has PyTorch's order. A transposed
+matrix is read as its transpose. A view of other memory has any strides.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Order = Literal["rows", "channels_last", "transposed", "strided"]
 
 # Bytes, for every tensor in the plan, including half-precision copies at half the plan's alignment.
 TENSOR_ALIGNMENT = 64
+
+IMAGES = (4, 5)  # axes of a batch of images, and of volumes
 
 NUMPY_TYPES = {
     "float32": np.float32,
@@ -63,8 +65,8 @@ class Layout(NamedTuple):
     def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Elements from one index to the next, for each axis of the shape."""
         if self.order == "channels_last":
-            _, _, height, width = shape
-            return (self.channels * height * width, 1, width * self.channels, self.channels)
+            steps = [self.channels * math.prod(shape[axis + 1 :]) for axis in range(1, len(shape))]
+            return (steps[0], 1, *steps[1:])
         if self.order == "strided":
             return self.steps
         rows = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -77,7 +79,7 @@ def layout_of(dtype: str, shape: Sequence[int], strides: Sequence[int]) -> Layou
     """The layout with these strides: a dense one if there is one that gives the same bytes."""
     view = Layout(dtype, "strided", steps=tuple(strides))
     dense = [Layout(dtype)]
-    if len(shape) == 4:
+    if len(shape) in IMAGES:
         dense.append(Layout(dtype, "channels_last", shape[1]))
     if len(shape) > 1:
         dense.append(Layout(dtype, "transposed"))
@@ -89,7 +91,7 @@ def dense(layout: Layout, shape: Sequence[int]) -> Layout:
     channels are adjacent keep them so, everything else is in PyTorch's order."""
     if layout.order != "strided":
         return layout
-    if len(shape) == 4 and layout.steps[1] == 1 and layout.steps[3] != 1:
+    if len(shape) in IMAGES and layout.steps[1] == 1 and layout.steps[-1] != 1:
         return Layout(layout.dtype, "channels_last", shape[1])
     return Layout(layout.dtype)
 
@@ -147,8 +149,9 @@ def same_memory(shape: Sequence[int], one: Layout, other: Layout) -> bool:
 def packed(array: np.ndarray, layout: Layout) -> np.ndarray:
     """Convert an array in PyTorch's order to the layout in memory, as one axis."""
     if layout.order == "channels_last":
-        padding = [(0, 0), (0, layout.channels - array.shape[1]), (0, 0), (0, 0)]
-        array = np.pad(array, padding).transpose(0, 2, 3, 1)
+        padding = [(0, 0)] * array.ndim
+        padding[1] = (0, layout.channels - array.shape[1])
+        array = np.moveaxis(np.pad(array, padding), 1, -1)
     elif layout.order == "transposed":
         array = array.swapaxes(-1, -2)
     flat = np.ascontiguousarray(array).reshape(-1)
@@ -164,9 +167,9 @@ def unpacked(flat: np.ndarray, shape: Sequence[int], layout: Layout) -> np.ndarr
     elif layout.dtype == "float16":
         flat = flat.astype(np.float32)
     if layout.order == "channels_last":
-        images, channels, height, width = shape
-        image = flat.reshape(images, height, width, layout.channels)[..., :channels]
-        return np.ascontiguousarray(image.transpose(0, 3, 1, 2))
+        images, channels, *size = shape
+        image = flat.reshape(images, *size, layout.channels)[..., :channels]
+        return np.ascontiguousarray(np.moveaxis(image, -1, 1))
     if layout.order == "transposed":
         stored = flat.reshape(*shape[:-2], shape[-1], shape[-2])
         return np.ascontiguousarray(stored.swapaxes(-1, -2))

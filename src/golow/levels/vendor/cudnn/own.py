@@ -85,6 +85,8 @@ class OwnConvolution:
 
 def takes(operation: Convolution) -> bool:
     """Whether golow has a kernel for it."""
+    if operation.of_volumes:
+        return False
     if operation.activation is not None and not _is_depthwise(operation):
         return False
     return not (operation.residual and operation.depthwise)
@@ -112,6 +114,7 @@ def _is_depthwise(operation: Convolution) -> bool:
 
 
 def geometry_of(operation: Convolution) -> direct.Convolution:
+    """Raises ValueError for volumes."""
     images, channels, height, width = operation.image
     _, filters, rows, columns = operation.output
     return direct.Convolution(
@@ -122,7 +125,7 @@ def geometry_of(operation: Convolution) -> direct.Convolution:
         filters=filters,
         out_height=rows,
         out_width=columns,
-        kernel=operation.kernel,
+        kernel=(operation.kernel[0], operation.kernel[1]),
         stride=operation.stride,
         padding=(operation.padding[0], operation.padding[1]),
         dilation=operation.dilation,

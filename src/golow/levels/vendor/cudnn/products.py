@@ -15,13 +15,13 @@ Direction = Literal["forward", "backward_data", "backward_weight"]
 
 
 class Convolution(Record, frozen=True, kw_only=True):
-    """A convolution of NHWC images with KRSC weights.
+    """A convolution of NHWC images, or of volumes, with KRSC weights.
 
     image: N, C, H, W of the layer's input; output: N, K, P, Q of its result; kernel: R, S; padding:
-    top, left, bottom, right. dtype: of what is read; result: of what is written. bias (dtype),
-    residual (like the output) and clip, the limits of the result, are for the forward direction
-    only, as are activation, what follows the clip, and frozen and cold: the weight is the same in
-    every iteration, and it is not in the GPU's cache.
+    top, left, bottom, right; those of volumes have a third axis, the depth first. dtype: of what is
+    read; result: of what is written. bias (dtype), residual (like the output) and clip, the limits
+    of the result, are for the forward direction only, as are activation, what follows the clip, and
+    frozen and cold: the weight is the same in every iteration, and it is not in the GPU's cache.
 
     Operands, in this order. forward: image, weight[, bias][, residual] -> output. backward_data:
     gradient of the output, weight -> gradient of the image. backward_weight: image, gradient of
@@ -29,9 +29,9 @@ class Convolution(Record, frozen=True, kw_only=True):
     """
 
     direction: Direction
-    image: tuple[int, int, int, int]
-    output: tuple[int, int, int, int]
-    kernel: tuple[int, int]
+    image: tuple[int, ...]
+    output: tuple[int, ...]
+    kernel: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -47,9 +47,14 @@ class Convolution(Record, frozen=True, kw_only=True):
     cold: bool = False
 
     @property
-    def weight(self) -> tuple[int, int, int, int]:
+    def weight(self) -> tuple[int, ...]:
         """K, C / groups, R, S."""
         return (self.output[1], self.image[1] // self.groups, *self.kernel)
+
+    @property
+    def of_volumes(self) -> bool:
+        """Whether it has three axes."""
+        return len(self.kernel) == 3
 
     @property
     def pointwise(self) -> bool:

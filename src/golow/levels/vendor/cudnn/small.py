@@ -74,7 +74,7 @@ def _product(operation: Convolution) -> direct.Convolution | None:
     backward = operation.direction == "backward_data" and operation.stride == (1, 1)
     if operation.arithmetic == "ieee" or operation.result != operation.dtype:
         return None
-    if not (forward or backward):
+    if operation.of_volumes or not (forward or backward):
         return None
     geometry = geometry_of(operation)
     product = geometry if forward else small.turned(geometry)

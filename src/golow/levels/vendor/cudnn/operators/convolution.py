@@ -86,7 +86,7 @@ def _in_place(
     build: Builder, arguments: Convolution, whole: products.Convolution
 ) -> InPlace | None:
     """Return the operations that read the input's batches in place; None if there are none."""
-    if not build.is_input(arguments.x):
+    if whole.of_volumes or not build.is_input(arguments.x):
         return None
     item = build.value(arguments.x)
     first = InPlace(*(as_first(o, item.shape, item.dtype) for o in (whole, _of_weight(whole))))
@@ -149,6 +149,8 @@ def _fused(build: Builder, whole: products.Convolution) -> tuple[products.Convol
         return rest, engine
     if takes(whole):
         return whole, OwnConvolution(whole, build.engines.gpu)
+    if whole.of_volumes and rest.bias:
+        rest = msgspec.structs.replace(rest, bias=False)
     return rest, _engine(build, rest)
 
 
@@ -196,10 +198,10 @@ def _gradient_of_some_pixels(
     build: Builder, arguments: ConvolutionBackward, plain: products.Convolution, outer: Tensor
 ) -> None:
     """The gradient of those pixels of x that windows of one pixel read, as a matrix product."""
-    value, (images, filters, rows, columns) = build.output(0), plain.output
+    value, (images, filters, *pixels) = build.output(0), plain.output
     channels = value.shape[1]
     problem = Problem(
-        m=images * rows * columns, n=channels, k=filters, dtype=plain.dtype, result=plain.result,
+        m=images * math.prod(pixels), n=channels, k=filters, dtype=plain.dtype, result=plain.result,
         arithmetic=plain.arithmetic, alignment=TENSOR_ALIGNMENT,
     )  # fmt: skip
     weight = build.wanted(arguments.weight, Layout(plain.dtype, "channels_last", channels))
@@ -258,9 +260,8 @@ def _plain(
     build: Builder, layer: Convolution | ConvolutionBackward, output: tuple[int, ...]
 ) -> products.Convolution:
     """Describe the convolution without fusion; the image has its channels as in memory."""
-    images, own_channels, height, width = build.value(layer.x).shape
-    filters, _, rows, columns = build.value(layer.weight).shape
-    *_, out_height, out_width = output
+    images, own_channels, *size = build.value(layer.x).shape
+    filters, _, *kernel = build.value(layer.weight).shape
     channels, each = own_channels, PADDED[build.types.computed]
     if build.is_input(layer.x):
         if layer.groups == 1 and filters % 4 == 0:
@@ -269,9 +270,9 @@ def _plain(
         channels = max(channels, build.tensor(layer.x).layout.channels)
     return products.Convolution(
         direction="forward",
-        image=(images, channels, height, width),
-        output=(images, filters, out_height, out_width),
-        kernel=(rows, columns),
+        image=(images, channels, *size),
+        output=(images, filters, *output[2:]),
+        kernel=tuple(kernel),
         stride=layer.stride,
         padding=layer.padding,
         dilation=layer.dilation,

@@ -43,7 +43,7 @@ def reduce(build: Builder, arguments: Reduce) -> None:
     if _is_image(shape) and arguments.axes == ALL_BUT_CHANNELS:
         tensor = build.image(arguments.x)
         sizes = (1, math.prod(shape) // shape[1], shape[1])
-    elif arguments.axes == PIXELS and tensor.layout.order == "channels_last":
+    elif arguments.axes == PIXELS and tensor.layout.order == "channels_last" and _is_image(shape):
         sizes = (shape[0], shape[2] * shape[3], shape[1])
     elif (found := _neighbours(tensor, arguments.axes)) is not None:
         sizes = found

@@ -15,7 +15,6 @@ from golow.levels.vendor.cudnn.layouts import Layout
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.levels.vendor.implementation import Implementation
 from golow.levels.vendor.refusing import refuse_integers
-from golow.lower.graph import Ref
 from golow.lower.operators.resample import Mode, Resample, ResampleBackward
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ Steps = tuple[int, int, int, int]  # from one image, plane, row and pixel to the
 
 
 class Images(NamedTuple):
-    """[n, depth, height, width, channels]; an image has one plane, and volumes, which are in
-    PyTorch's order, one channel."""
+    """[n, depth, height, width, channels]; an image has one plane."""
 
     n: int
     size: Size
@@ -43,17 +41,16 @@ class Images(NamedTuple):
 
 
 def resample(build: Builder, arguments: Resample) -> None:
-    """Images with their channels side by side, where they will be joined if they will."""
-    output = build.output()
-    x = _seen(build, arguments.x)
-    layout = _layout(x.dtype, output.shape)
+    """With the channels side by side, where the result will be joined if it will."""
+    output, x = build.output(), build.image(arguments.x)
+    layout = Layout(x.dtype, "channels_last", output.shape[1])
     result, there = None, build.wholes.tensor(output.name, output.shape, layout)
-    if there is not None and there.dtype == x.dtype and len(output.shape) == 4:
+    if there is not None and there.dtype == x.dtype:
         result = there if there.layout.strides(there.shape)[1] == 1 else None
     result = build.result(0, layout) if result is None else result
     source, target = _images(x.shape), _images(output.shape)
     kernel = forward(
-        x.dtype, source, target.size, arguments.mode, _steps(x, source), _steps(result, target),
+        x.dtype, source, target.size, arguments.mode, _steps(x), _steps(result),
         result.offset // ITEM_BYTES[result.dtype],
     )  # fmt: skip
     build.kernel(kernel, [x], [result])
@@ -62,38 +59,22 @@ def resample(build: Builder, arguments: Resample) -> None:
 
 def resample_backward(build: Builder, arguments: ResampleBackward) -> None:
     """The gradient of x, in the layout of that of the result."""
-    outer, shape = _seen(build, arguments.gradient), build.output().shape
+    outer, shape = build.image(arguments.gradient), build.output().shape
     images = _images(shape)
-    if len(shape) == 4 and outer.layout.channels != images.channels:
-        outer = build.copied(outer, _layout(outer.dtype, outer.shape))
-    result = build.result(0, _layout(outer.dtype, shape))
+    result = build.result(0, outer.layout)
     kernel = backward(outer.dtype, images, _images(outer.shape).size, arguments.mode)
     build.kernel(kernel, [outer], [result])
     build.define(0, result)
 
 
-def _seen(build: Builder, reference: Ref) -> Tensor:
-    is_image = len(build.value(reference).shape) == 4
-    return build.image(reference) if is_image else build.rows(reference)
-
-
-def _layout(dtype: str, shape: tuple[int, ...]) -> Layout:
-    return Layout(dtype, "channels_last", shape[1]) if len(shape) == 4 else Layout(dtype)
-
-
 def _images(shape: tuple[int, ...]) -> Images:
-    if len(shape) == 4:
-        images, channels, height, width = shape
-        return Images(images, (1, height, width), channels)
-    depth, height, width = shape[2:]
-    return Images(math.prod(shape[:2]), (depth, height, width), 1)
+    count, channels, *depth, height, width = shape
+    return Images(count, (math.prod(depth), height, width), channels)
 
 
-def _steps(tensor: Tensor, images: Images) -> Steps:
-    if len(tensor.shape) != 4:
-        return images.dense
-    image, _, row, pixel = tensor.layout.strides(tensor.shape)
-    return image, 0, row, pixel
+def _steps(tensor: Tensor) -> Steps:
+    image, _, *plane, row, pixel = tensor.layout.strides(tensor.shape)
+    return image, plane[0] if plane else 0, row, pixel
 
 
 # ---------------------------------------------------------------- kernels
