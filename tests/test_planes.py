@@ -16,6 +16,8 @@ from cuda_on_cpu import follow
 from golow.lower import volumes as lower_volumes
 from golow.lower.moving import moves_only
 from golow.lower.operators.activation import Activate
+from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.passes import CLEAN_UP
 from golow.lower.planes import norm_by_planes, pool_by_planes
@@ -122,6 +124,22 @@ def test_indices_that_others_read_stay() -> None:
 
     case = Case(Both(), volumes(2, 3, 4, 4, 4))
     assert count(case.after(*CLEAN_UP, pool_by_planes), MaxPool) == 0
+
+
+def test_a_norm_of_volumes_is_a_function_of_their_elements() -> None:
+    """Where no convolution before it takes it in; a layer behind views of its result, too."""
+    case = Case(
+        nn.Sequential(nn.BatchNorm3d(8), conv(8, 8, 1), nn.Flatten()), volumes(2, 8, 3, 4, 5)
+    )
+    graph = case.lowered("cudnn")
+    (norm,) = records(graph, BatchNormInference)
+    assert graph.values()[norm.x.name].shape == (2, 8, 3, 4, 5)
+    case = Case(
+        nn.Sequential(conv(8, 8, 1), nn.BatchNorm3d(8), nn.Flatten()), volumes(2, 8, 3, 4, 5)
+    )
+    folded = case.lowered("cudnn")
+    if any(len(layer.stride) == 3 for layer in records(folded, Convolution)):
+        assert not count(folded, BatchNormInference)
 
 
 def test_norms_of_images_stay() -> None:

@@ -320,5 +320,5 @@ def test_every_declared_rule_has_a_test() -> None:
     assert set(declared) == {
         "PADDING", "CUT", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING",
         "SPREAD_GRADIENT", "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU",
-        "TIED", "STRIDED", "VOLUME_NORM",
+        "TIED", "STRIDED", "VOLUME_NORM", "ANY_VOLUME_NORM",
     }  # fmt: skip
