@@ -8,6 +8,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -111,7 +112,10 @@ static int run_side_by_side(size_t count) {
   int failed = 0;
   for (const pid_t one : blocks) {
     int status = 1;
-    if (one < 0 || waitpid(one, &status, 0) != one || status != 0) ++failed;
+    const pid_t found = one < 0 ? one : waitpid(one, &status, 0);
+    if (found == one && status == 0) continue;
+    fprintf(stderr, "block %d: waited for %d, status %d: %s\n", one, found, status, strerror(errno));
+    ++failed;
   }
   return failed;
 }
