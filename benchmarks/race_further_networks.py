@@ -3,10 +3,10 @@
     python benchmarks/race_further_networks.py --batch 1
     python benchmarks/race_further_networks.py --mode train --batch 8 --networks Volumes,Detector
     python benchmarks/race_further_networks.py --device cuda --precision bf16 --batch 8
-    python benchmarks/race_further_networks.py --networks torchvision.models:inception_v3 --side 299
+    python benchmarks/race_further_networks.py --networks torchvision.models:vgg11 --sample 3x96x96
 
-The networks are those of `further_networks.py`, or any model of images as golow names one
-(MODULE:NAME or FILE.py:NAME), with images of --side. A race is that of `networks.py`: every level
+The networks are those of `further_networks.py`, or any model as golow names one (MODULE:NAME or
+FILE.py:NAME), with samples of the shape --sample. A race is that of `networks.py`: every level
 is proved equal first, then all are timed in turn. Standard output gets a line of text for each.
 """
 
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--levels", type=listed, help="instead of the rivals of the mode")
     parser.add_argument("--seconds", type=float, default=8.0, help="of racing at a network")
-    parser.add_argument("--side", type=int, default=224, help="of an image of any other model")
+    parser.add_argument("--sample", type=shape, default=(3, 224, 224), help="of any other model")
     parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     options = parser.parse_args()
     if unknown := [n for n in options.networks if n not in NETWORKS and ":" not in n]:
@@ -62,7 +62,7 @@ def raced(name: str, options: argparse.Namespace) -> bool:
             f"{FILE}:{name}" if own else name,
             mode=options.mode,
             batch=options.batch,
-            input_shape=own.sample if own else (3, options.side, options.side),
+            input_shape=own.sample if own else options.sample,
             levels=[*(options.levels or RIVALS[device, options.mode]), OURS[device]],
             device=device,
             precision=options.precision,
@@ -89,6 +89,11 @@ def raced(name: str, options: argparse.Namespace) -> bool:
         flush=True,
     )
     return True
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """``3x224x224``."""
+    return tuple(map(int, text.split("x")))
 
 
 def against(run: Run, ours: Run, seed: int) -> str:
