@@ -143,11 +143,11 @@ def _arrays(batch: object) -> Batch:
     }
 
 
-def assert_near(network: Network, on: OnGpu, precision: Precision) -> None:
+def assert_near(network: Network, on: OnGpu, precision: Precision, roundings: float = 60) -> None:
     """Every tensor is as near to float64 as a few roundings of each value let it be."""
     found, (wanted, _, _) = compute(network, on, precision), network.references
     for name in wanted.keys() & found.keys():
         right = wanted[name]
         distance = float(np.linalg.norm(found[name] - right))
         size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
-        assert distance <= 60 * ROUNDING[precision] * size, name
+        assert distance <= roundings * ROUNDING[precision] * size, name

@@ -210,4 +210,5 @@ def test_on_a_gpu(name: str, precision: Precision, mode: Mode, tmp_path: Path) -
     network = lowered(
         ON_A_GPU[name], volumes(2, channels, 5, 6, 7), mode, loss="mse_loss", precision=precision
     )
-    assert_near(network, OnGpu(tmp_path), precision)
+    # The gradient of a weight before a norm is a small difference of large numbers.
+    assert_near(network, OnGpu(tmp_path), precision, 400 if name == "normed" else 60)
