@@ -1,29 +1,34 @@
 // Runs the threads of a block one after the other, each until it waits for the others of its block
-// or its warp. Compiled once for all kernels.
+// or its warp. Compiled once for kernels whose blocks run one after the other, and with SIDE_BY_SIDE
+// for those whose blocks wait for one another.
 
 #include "cuda_host.h"
 
 #include <sched.h>
-#include <sys/wait.h>
 #include <ucontext.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
-Dim threadIdx, blockIdx, blockDim, gridDim;
-alignas(256) char shared_memory[256 << 10];
-unsigned running;
+BLOCK_LOCAL Dim threadIdx, blockIdx;
+Dim blockDim, gridDim;
+alignas(256) BLOCK_LOCAL char shared_memory[256 << 10];
+BLOCK_LOCAL unsigned running;
 void (*kernel)(void**);
 
 static void** given_arguments;
 struct Thread { ucontext_t context; char* stack; Wait wait; Dim index; };
-static std::vector<Thread> threads;
-static ucontext_t scheduler;
+static thread_local std::vector<Thread> threads;
+static thread_local ucontext_t scheduler;
 constexpr size_t STACK = 64 << 10;
-constexpr unsigned SECONDS = 60;  // of a block that waits for others
+
+// When blocks stop waiting for one another.
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds PATIENCE(60);
+static Clock::time_point end_of_patience;
 
 void wait_for(Wait wait) {
   threads[running].wait = wait;
@@ -42,13 +47,13 @@ static bool release(size_t size, Wait kind) {
   return any;
 }
 
-// Lets those go on that wait for another block, which is another process; true if there are any.
+// Lets those go on that wait for another block; true if there are any.
 static bool look_again() {
   bool any = false;
   for (Thread& t : threads)
     if (t.wait == OTHERS) t.wait = NOTHING, any = true;
   if (any) sched_yield();
-  return any;
+  return any && Clock::now() < end_of_patience;
 }
 
 static void thread_body() {
@@ -56,8 +61,9 @@ static void thread_body() {
   wait_for(ENDED);
 }
 
-// Every second round runs backwards: a result that depends on the order of threads is seen.
-static void run_together() {
+// Every second round runs backwards: a result that depends on the order of threads is seen. Returns
+// whether all threads have ended.
+static bool run_together() {
   threads.resize(blockDim.x * blockDim.y * blockDim.z);
   for (unsigned t = 0; t < threads.size(); ++t) {
     Thread& thread = threads[t];
@@ -79,8 +85,7 @@ static void run_together() {
     }
     backwards = !backwards;
   } while (release(32, WARP) | look_again() || release(threads.size(), BLOCK));
-  for (const Thread& thread : threads)
-    if (thread.wait != ENDED) fprintf(stderr, "threads of a block wait for ever\n"), abort();
+  return std::all_of(threads.begin(), threads.end(), [](auto& t) { return t.wait == ENDED; });
 }
 
 // Threads that share nothing need no stacks of their own.
@@ -95,43 +100,38 @@ static void choose(size_t b) {
               (unsigned)(b / gridDim.x / gridDim.y)};
 }
 
-// Runs all blocks at once, each as a process; what they write must be shared memory. Returns how
-// many of them failed.
-static int run_side_by_side(size_t count) {
-  std::vector<pid_t> blocks;
-  for (size_t b = 0; b < count; ++b) {
-    const pid_t one = fork();
-    if (one == 0) {
-      alarm(SECONDS);  // ends it if it waits for ever
+#ifdef SIDE_BY_SIDE
+int run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  given_arguments = arguments;
+  end_of_patience = Clock::now() + PATIENCE;
+  const size_t count = (size_t)grid[0] * grid[1] * grid[2];
+  std::vector<char> ended(count);
+  std::vector<std::thread> blocks;
+  for (size_t b = 0; b < count; ++b)
+    blocks.emplace_back([&ended, b] {
       choose(b);
-      run_together();
-      _exit(0);
-    }
-    blocks.push_back(one);
-  }
-  int failed = 0;
-  for (const pid_t one : blocks) {
-    int status = 1;
-    const pid_t found = one < 0 ? one : waitpid(one, &status, 0);
-    if (found == one && status == 0) continue;
-    fprintf(stderr, "block %d: waited for %d, status %d: %s\n", one, found, status, strerror(errno));
-    ++failed;
-  }
-  return failed;
+      ended[b] = run_together();
+      for (Thread& thread : threads) free(thread.stack);
+    });
+  for (std::thread& one : blocks) one.join();
+  return count - std::count(ended.begin(), ended.end(), 1);
 }
-
+#else
 // Every second launch begins with the last block: a result that depends on their order is seen.
-int run_grid(const unsigned* grid, const unsigned* block, void** arguments, How how) {
+int run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together) {
   static bool backwards = true;
   backwards = !backwards;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
   given_arguments = arguments;
   const size_t count = (size_t)grid[0] * grid[1] * grid[2];
-  if (how == SIDE_BY_SIDE) return run_side_by_side(count);
   for (size_t k = 0; k < count; ++k) {
     choose(backwards ? count - 1 - k : k);
-    how == TOGETHER ? run_together() : run_alone();
+    if (!together) run_alone();
+    else if (!run_together()) fprintf(stderr, "threads of a block wait for ever\n"), abort();
   }
   return 0;
 }
+#endif

@@ -12,7 +12,13 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static
+// What each block has alone. Where blocks run at once, each is a thread of this processor.
+#ifdef SIDE_BY_SIDE
+#define BLOCK_LOCAL __thread
+#else
+#define BLOCK_LOCAL
+#endif
+#define __shared__ static BLOCK_LOCAL
 #define __cluster_dims__(...)
 #define WAIT_FOR_KERNEL_BEFORE()
 // Clusters of one block.
@@ -20,8 +26,9 @@ inline void __cluster_barrier_arrive() {}
 inline void __cluster_barrier_wait() {}
 inline void* __cluster_map_shared_rank(void* address, unsigned) { return address; }
 struct Dim { unsigned x, y, z; };
-extern Dim threadIdx, blockIdx, blockDim, gridDim;
-extern char shared_memory[];
+extern BLOCK_LOCAL Dim threadIdx, blockIdx;
+extern Dim blockDim, gridDim;
+extern BLOCK_LOCAL char shared_memory[];
 
 // ------------------------------------------------------------ arithmetic
 
@@ -57,14 +64,14 @@ inline __half __float2half(float value) { return static_cast<__half>(value); }
 // ------------------------------------------------------------ threads of a block
 
 enum Wait { NOTHING, WARP, BLOCK, OTHERS, ENDED };  // OTHERS: blocks
-extern unsigned running;  // the thread's number in its block
+extern BLOCK_LOCAL unsigned running;  // the thread's number in its block
 void wait_for(Wait wait);
 inline void __syncthreads() { wait_for(BLOCK); }
 inline void __syncwarp(unsigned = 0xffffffff) { wait_for(WARP); }
 
 // The value of another lane. What was written is read by all before anyone writes again.
 template <typename T> inline T of_lane(T value, unsigned lane) {
-  static T given[1024];
+  static BLOCK_LOCAL T given[1024];
   const unsigned self = running;
   given[self] = value;
   wait_for(WARP);
@@ -90,7 +97,7 @@ inline unsigned __ballot_sync(unsigned mask, bool given) {
   return bits & mask;
 }
 inline int __syncthreads_or(int value) {
-  static int given[1024];
+  static BLOCK_LOCAL int given[1024];
   given[running] = value;
   wait_for(BLOCK);
   int any = 0;
@@ -102,9 +109,9 @@ inline int __syncthreads_or(int value) {
 // ------------------------------------------------------------ the launch
 
 extern void (*kernel)(void**);
-// Whether the threads of a block wait for one another, and blocks, too.
-enum How { ALONE, TOGETHER, SIDE_BY_SIDE };
-int run_grid(const unsigned* grid, const unsigned* block, void** arguments, How how);
+// Runs a grid. together: whether the threads of a block wait for one another. Returns how many
+// blocks waited for others in vain.
+int run_grid(const unsigned* grid, const unsigned* block, void** arguments, bool together);
 
 template <typename... P, size_t... I>
 void call(void (*function)(P...), void** arguments, std::index_sequence<I...>) {

@@ -25,8 +25,10 @@ HERE = {  # what stands in for code of one instruction each
     TENSOR_CORES: Path(__file__).with_name("cuda_host_tensor_cores.h"),
     EXCHANGE: Path(__file__).with_name("cuda_host_exchange.h"),
 }
-COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC")
-THREADS = "libthreads.so"
+# Without it, variables of templates are those of the library that was loaded first.
+OWN_VARIABLES = "-fno-gnu-unique"
+COMPILER = ("g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", OWN_VARIABLES)
+THREADS = ("libthreads.so", "libblocks.so")  # of blocks that run one after the other, and at once
 # Kernels use no C++ library, which would take most of the linker's time.
 LINKED = ("-nodefaultlibs", "-lm", "-lgcc", "-lc")
 SHARED = re.compile(r"extern __shared__ ((?:unsigned )?\w+) (\w+)\[\];")
@@ -34,7 +36,7 @@ SHARED = re.compile(r"extern __shared__ ((?:unsigned )?\w+) (\w+)\[\];")
 
 def run(kernel: Kernel, arrays: Sequence[np.ndarray | None]) -> None:
     """Launch a kernel. arrays: its pointers, at least 16 bytes aligned; outputs are written in
-    place; None is absent. Blocks that wait for one another need shared memory."""
+    place; None is absent."""
     library = ctypes.CDLL(str(_compiled(kernel)))
     pointers = [0 if array is None else array.ctypes.data for array in arrays]
     values = [np.uint64(pointer).tobytes() for pointer in pointers]
@@ -43,7 +45,7 @@ def run(kernel: Kernel, arrays: Sequence[np.ndarray | None]) -> None:
     arguments = (ctypes.c_void_p * len(held))(*(ctypes.addressof(item) for item in held))
     sizes = ctypes.c_uint * 3
     failed = library.launch(sizes(*kernel.grid), sizes(*kernel.block), arguments)
-    assert not failed, f"{failed} blocks failed"
+    assert not failed, f"{failed} blocks waited for others in vain"
 
 
 def run_sums(
@@ -68,15 +70,15 @@ def run_sums(
 
 def _compiled(kernel: Kernel) -> Path:
     source = re.sub(r"#include <cuda_(bf16|fp16)\.h>", "", kernel.source)
-    how = "TOGETHER" if re.search("__sync|__shfl", source) else "ALONE"
-    how = "SIDE_BY_SIDE" if EXCHANGE in source else how
+    together = "true" if re.search("__sync|__shfl", source) else "false"
+    blocks = ["-DSIDE_BY_SIDE"] if EXCHANGE in source else []
     for there, here in HERE.items():
         source = source.replace(there, here.read_text())
     source = SHARED.sub(r"\1* \2 = reinterpret_cast<\1*>(shared_memory);", source)
     driver = f"""
 extern "C" int launch(const unsigned* grid, const unsigned* block, void** arguments) {{
   kernel = [](void** given) {{ call(&{kernel.expression}, given); }};
-  return run_grid(grid, block, arguments, {how});
+  return run_grid(grid, block, arguments, {together});
 }}
 """
     text = f'#include "{HEADER.name}"\n{source}{driver}'
@@ -88,7 +90,8 @@ extern "C" int launch(const unsigned* grid, const unsigned* block, void** argume
         file.write_text(text)
         # Each library uses its own names, whatever else in the process is called the same.
         options = ["-shared", "-Wl,-Bsymbolic", f"-Wl,-rpath,{folder}", "-o", str(made), str(file)]
-        subprocess.run([*COMPILER, *options, str(folder / THREADS), *LINKED], check=True)
+        threads = str(folder / THREADS[bool(blocks)])
+        subprocess.run([*COMPILER, *blocks, *options, threads, *LINKED], check=True)
         made.rename(library)
     return library
 
@@ -98,10 +101,12 @@ def _prepared() -> Path:
     """The folder of what is compiled in this run of the tests. It has the header, compiled, and
     what runs the threads, a library: the time of every kernel is that of its own code."""
     with one_at_a_time(own_folder(), "kernels") as folder:
-        header, threads = folder / HEADER.name, folder / THREADS
-        if not threads.exists():
+        header, *libraries = (folder / name for name in (HEADER.name, *THREADS))
+        if not libraries[-1].exists():
             header.write_text(HEADER.read_text())
             subprocess.run([*COMPILER, "-x", "c++-header", str(header)], check=True)
-            source = HEADER.with_suffix(".cpp")
-            subprocess.run([*COMPILER, "-shared", "-o", str(threads), str(source)], check=True)
+            source = str(HEADER.with_suffix(".cpp"))
+            for library, options in zip(libraries, ([], ["-DSIDE_BY_SIDE"]), strict=True):
+                made = ["-shared", "-o", str(library), source]
+                subprocess.run([*COMPILER, *options, *made], check=True)
     return folder

@@ -1,4 +1,4 @@
-// What `exchange.cuh` has, on this processor: blocks are processes, which share the words' memory.
+// What `exchange.cuh` has, on this processor, where each block is a thread.
 
 using Word = unsigned long long;
 

@@ -12,7 +12,7 @@ template <int OPEN> inline void wait_for_copies() {}
 
 // What all lanes of the thread's warp pass, until the function has used it.
 template <typename Given, typename Use> inline void together(const Given& mine, Use use) {
-  static Given given[1024];
+  static BLOCK_LOCAL Given given[1024];
   given[running] = mine;
   wait_for(WARP);
   use(given + running / 32 * 32);

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -119,11 +118,9 @@ class Machine:
 
 
 def _memory(size: int) -> np.ndarray:
-    """Bytes that begin at a multiple of 256, as on a GPU; as floats they are NaN. Processes share
-    them: blocks that run at once."""
-    whole = np.frombuffer(mmap.mmap(-1, size + 256), np.uint8)
-    whole[...] = 0xFF
-    return whole
+    """Bytes that begin at a multiple of 256, as on a GPU; as floats they are NaN."""
+    whole = np.full(size + 512, 0xFF, np.uint8)
+    return whole[-whole.ctypes.data % 256 :][: size + 256]
 
 
 class Followed(Builder):

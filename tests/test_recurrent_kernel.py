@@ -1,4 +1,4 @@
-"""golow's own kernel for recurrent layers: on this processor, each block a process, and on a GPU;
+"""golow's own kernel for recurrent layers: on this processor, each block a thread, and on a GPU;
 against PyTorch's layers in float64."""
 
 from __future__ import annotations
