@@ -17,7 +17,7 @@ from golow.lower import volumes as lower_volumes
 from golow.lower.moving import moves_only
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference
-from golow.lower.operators.convolution import Convolution
+from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.passes import CLEAN_UP
 from golow.lower.planes import norm_by_planes, pool_by_planes
@@ -53,6 +53,38 @@ def test_every_pass_keeps_what_it_means(name: str, mode: Mode) -> None:
     graph = case.lowered("cudnn")
     for kind in (MaxPool, MaxPoolBackward):
         assert all(len(pool.stride) == 2 for pool in records(graph, kind))
+
+
+class Segmenter(nn.Module):
+    """As a U-Net of volumes: transposed convolutions, and layers of single planes with any
+    channels and groups beside plain ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down = conv(1, 8, 3, padding=1), conv(8, 16, 2, stride=2)
+        self.planes = conv(16, 16, (1, 3, 3), padding=(0, 1, 1), groups=4)
+        self.up, self.last = nn.ConvTranspose3d(16, 8, 2, stride=2), conv(8, 3, 1)
+        self.norm = nn.BatchNorm3d(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).relu()
+        inner = self.norm(self.planes(self.down(x))).relu()
+        return self.last(self.up(inner) + x).flatten(1)
+
+
+@both_modes
+def test_convolutions_of_single_planes_are_those_of_images(mode: Mode, convolutions: str) -> None:
+    torch.manual_seed(0)
+    case = Case(Segmenter(), volumes(2, 1, 4, 6, 6), mode=mode)
+    graph = case.lowered("cudnn")
+    assert_close(case.run(graph), case.run(case.graph), "segmenter")
+    axes = [len(layer.stride) for layer in records(graph, Convolution)]
+    axes += [len(layer.stride) for layer in records(graph, ConvolutionBackward)]
+    whole = {"infer": 3, "train": 7}[mode] if convolutions == "whole" else 0
+    assert axes.count(3) == whole and axes.count(2) >= 2
+    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
+    if mode == "infer":
+        follow(graph, cast("Any", AskedEngines()), tensors)
 
 
 IN_PLANS = [(name, "infer") for name in ("strided", "normed", "residual", "pooled", "transposed")]
@@ -188,10 +220,13 @@ def test_planes_are_not_copied(mode: Mode, convolutions: str) -> None:
     assert not copies
 
 
-ON_A_GPU = {name: NETWORKS[name] for name in ("plain", "strided", "normed", "residual", "pooled")}
+ON_A_GPU: dict[str, nn.Module] = {
+    name: NETWORKS[name] for name in ("plain", "strided", "normed", "residual", "pooled")
+}
 ON_A_GPU["of an input"] = nn.Sequential(
     conv(3, 8, 3, padding=1, stride=2), nn.ReLU(), conv(8, 24, (3, 1, 1)), nn.SiLU(), nn.Flatten()
 )
+ON_A_GPU["segmenter"] = Segmenter()
 ON_A_GPU["dilated"] = nn.Sequential(conv(8, 16, 1), conv(16, 8, 2, dilation=2), nn.Flatten())
 
 
@@ -206,9 +241,8 @@ def test_on_a_gpu(name: str, precision: Precision, mode: Mode, tmp_path: Path) -
     from cudnn_in_process import OnGpu, assert_near, lowered
 
     torch.manual_seed(0)
-    channels = 3 if name == "of an input" else 8
-    network = lowered(
-        ON_A_GPU[name], volumes(2, channels, 5, 6, 7), mode, loss="mse_loss", precision=precision
-    )
+    shape = {"of an input": (3, 5, 6, 7), "segmenter": (1, 4, 6, 6)}.get(name, (8, 5, 6, 7))
+    x = volumes(2, *shape)
+    network = lowered(ON_A_GPU[name], x, mode, loss="mse_loss", precision=precision)
     # The gradient of a weight before a norm is a small difference of large numbers.
     assert_near(network, OnGpu(tmp_path), precision, 400 if name == "normed" else 60)

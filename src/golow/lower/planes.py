@@ -4,7 +4,7 @@ operator, else the first planes first (`golow.lower.decompositions.planes`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,12 +13,13 @@ from golow.lower.decomposition import lenient
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import Operator, written
 from golow.lower.operators import max_pool
+from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 from golow.lower.rewriting import Links, Names, rewritten, with_names
 from golow.lower.spelling import Call
-from golow.lower.volumes import has_whole_convolutions
+from golow.lower.volumes import SPELLINGS, convolutions, has_whole_convolutions, is_of_planes
 
 AXES = 3
 FORWARD = ("aten.max_pool3d.default", "aten.max_pool3d_with_indices.default")
@@ -27,6 +28,65 @@ NORMS = (
     "aten._native_batch_norm_legit_functional.default",
     "aten.native_batch_norm_backward.default",
 )
+
+
+def convolve_planes(graph: Graph) -> Graph:
+    """Make convolutions that compute each plane of volumes by itself those of images, with their
+    gradients, beside ones that are whole."""
+    graph = lenient(graph)
+    if not has_whole_convolutions(graph):
+        return graph
+    names, values, replaced = Names(graph), graph.values(), dict[int, tuple[Node, ...]]()
+    for position, node, call in convolutions(graph):
+        layer = SPELLINGS[node.op](call, AXES) if node.op in SPELLINGS else None
+        if isinstance(layer, Convolution | ConvolutionBackward) and is_of_planes(call, layer):
+            replaced[position] = tuple(_of_planes(node, layer, values, names))
+    return rewritten(graph, replaced) if replaced else graph
+
+
+def _of_planes(
+    node: Node,
+    layer: Convolution | ConvolutionBackward,
+    values: Mapping[str, Value],
+    names: Names,
+) -> Iterator[Node]:
+    """Planes of what the layer reads, the layer of images, and volumes of what it makes."""
+    read: dict[str, Ref] = {}
+    for field in ("x", "gradient", "weight"):
+        reference = getattr(layer, field, None)
+        if reference is None:
+            continue
+        chain = _Chain(node, names, values[reference.name])
+        if field == "weight":
+            filters, channels, _, height, width = chain.last.shape
+            chain.reshape(filters, channels, height, width)
+        else:
+            _to_planes(chain, whole=True)
+        yield from chain.nodes
+        read[field] = Ref(name=chain.last.name)
+    sides = (*layer.padding[1:AXES], *layer.padding[AXES + 1 :])
+    image = msgspec.structs.replace(
+        layer, **read, stride=layer.stride[1:], padding=sides, dilation=layer.dilation[1:]
+    )
+    count = values[layer.x.name].shape[0]
+    made: list[Value | None] = []
+    after: list[Node] = []
+    for output, of_weight in zip(node.outputs, (False, True, False), strict=False):
+        if output is None or len(output.shape) != AXES + 2:
+            made.append(output)
+            continue
+        chain = _Chain(node, names, output)
+        first, second, depth, *size = output.shape
+        chain.last = chain.value((first if of_weight else first * depth, second, *size))
+        made.append(chain.last)
+        if of_weight:
+            chain.reshape(*output.shape)
+        else:
+            _to_volumes(chain, count, whole=True)
+        after += chain.end(output)
+    name = names.free(f"{node.name}.of_planes")
+    yield written(node, image, name=name, outputs=tuple(made))
+    yield from after
 
 
 def norm_by_planes(graph: Graph) -> Graph:

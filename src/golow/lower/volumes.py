@@ -59,26 +59,48 @@ def keep_volumes(graph: Graph) -> Graph:
 def keep_plain_convolutions(graph: Graph) -> Graph:
     """Make convolutions of volumes and their gradients one operator each, for a level whose library
     computes those without groups, of channels in multiples of `ALIGNED`; the model's input may have
-    others. Where one of the graph's convolutions is of another kind, none is kept: the planes of
-    volumes lie in another order where convolutions are unfolded."""
+    others. Those of single planes stay, whatever they are. Where another one does not fit, none is
+    kept: the planes of volumes lie in another order where convolutions are unfolded."""
     graph = lenient(graph)
-    links, replaced = Links(graph), dict[int, tuple[Node, ...]]()
-    inputs = {item.value.name for item in graph.inputs if item.kind == "input"}
-    for position, this in enumerate(graph.nodes):
-        if this.op not in SPELLINGS or "pool" in this.op:
+    names, replaced = Names(graph), dict[int, tuple[Node, ...]]()
+    for position, this, call in convolutions(graph):
+        transposed = this.op in (*TRANSPOSED, BACKWARD) and _is_transposed(call)
+        operator = None if transposed else SPELLINGS[this.op](call, AXES)
+        if isinstance(operator, Convolution | ConvolutionBackward) and is_of_planes(call, operator):
             continue
-        call = Call(this, links)
-        if call.rank("input") != AXES + 2:
-            continue
-        operator = SPELLINGS[this.op](call, AXES)
-        if not isinstance(operator, Convolution | ConvolutionBackward):
+        known = operator is not None or (transposed and (this.op != BACKWARD or _is_whole(call)))
+        if not known or not _fits(graph, call):
             return graph
-        filters, channels, *_ = links.values[operator.weight.name].shape
-        fits = channels % ALIGNED == 0 or operator.x.name in inputs
-        if operator.groups != 1 or filters % ALIGNED or not fits:
-            return graph
-        replaced[position] = (written(this, operator),)
+        if operator is not None:
+            replaced[position] = (written(this, operator),)
+        else:
+            unfold = _back_through_transposed if this.op == BACKWARD else _transposed
+            replaced[position] = tuple(unfold(this, call, names))
     return rewritten(graph, replaced) if replaced else graph
+
+
+def convolutions(graph: Graph) -> Iterator[tuple[int, Node, Call]]:
+    """The calls of convolutions of volumes and of their gradients, with their positions."""
+    links = Links(graph)
+    for position, this in enumerate(graph.nodes):
+        if "conv" in this.op and (this.op in SPELLINGS or this.op in TRANSPOSED):
+            call = Call(this, links)
+            if call.rank("input") == AXES + 2:
+                yield position, this, call
+
+
+def is_of_planes(call: Call, layer: Convolution | ConvolutionBackward) -> bool:
+    """Whether a convolution of volumes computes each plane by itself."""
+    depth = call.shape("weight")[2]
+    return (depth, layer.stride[0], layer.padding[0], layer.padding[AXES]) == (1, 1, 0, 0)
+
+
+def _fits(graph: Graph, call: Call) -> bool:
+    filters, channels, *_ = call.shape("weight")
+    given = {item.value.name for item in graph.inputs if item.kind == "input"}
+    aligned = channels % ALIGNED == 0 or call.ref("input").name in given
+    groups = call.integer("groups") if "groups" in call.names else 1
+    return groups == 1 and filters % ALIGNED == 0 and aligned
 
 
 def has_whole_convolutions(graph: Graph) -> bool:

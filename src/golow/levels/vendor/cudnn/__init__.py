@@ -76,7 +76,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         fuse_gradient_sum,
     )
     from golow.lower.passes import eliminate_dead_code
-    from golow.lower.planes import norm_by_planes, pool_by_planes
+    from golow.lower.planes import convolve_planes, norm_by_planes, pool_by_planes
     from golow.lower.products import scale_products
     from golow.lower.releasing import release_activations
     from golow.lower.resampling import keep_resampling
@@ -118,7 +118,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         )
     return (
         *((keep_attention(kernels),) if kernels else ()),
-        *((keep_plain_convolutions,) if tensor_cores else ()),
+        *((keep_plain_convolutions, convolve_planes) if tensor_cores else ()),
         pool_by_planes,
         norm_by_planes,
         keep_resampling,
