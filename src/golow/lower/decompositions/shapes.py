@@ -77,8 +77,8 @@ def slice_scatter(
     begin, stop, _ = slice(start, end).indices(size)
     before = aten.slice.Tensor(self, dim, 0, begin)
     after = aten.slice.Tensor(self, dim, max(begin, stop), size)
-    parts = [part for part in (before, src, after) if part.shape[dim]]
-    return torch.cat(parts, dim) if len(parts) > 1 else src.clone()
+    parts = [part for part in (before, src, after) if part.shape[dim]] or [src]
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
 
 
 def repeat(self: Tensor, repeats: Sequence[int]) -> Tensor:
