@@ -59,7 +59,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "one's gradient": ("aten.select_backward.default", tensor(3, 5), [3, 4, 5], 1, -1),
     "a part replaced": ("aten.slice_scatter.default", X, tensor(2, 3, 2, 5), 2, 1, 3),
     "nothing replaced": ("aten.slice_scatter.default", X, tensor(0, 3, 4, 5), 0, -2, 0),
-    "all replaced": ("aten.slice_scatter.default", X, tensor(2, 3, 4, 5), 0, -9, 9),
+    "the whole replaced": ("aten.slice_scatter.default", X, tensor(2, 3, 4, 5), 0, -9, 9),
     "repeated": ("aten.repeat.default", tensor(2, 3), [2, 1, 3]),
     "rolled": ("aten.roll.default", X, [1, -2], [2, 3]),
     "rolled by more than there is": ("aten.roll.default", X, [7], [1]),

@@ -13,16 +13,16 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from cuda_on_cpu import follow
-from golow.lower import volumes as lower_volumes
+from golow.lower import plane_convolutions
 from golow.lower.moving import moves_only
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.convolution import Convolution, ConvolutionBackward
 from golow.lower.operators.max_pool import MaxPool, MaxPoolBackward
 from golow.lower.passes import CLEAN_UP
-from golow.lower.planes import norm_by_planes, pool_by_planes
+from golow.lower.plane_convolutions import convolve_side_by_side
+from golow.lower.plane_pooling import norm_by_planes, pool_by_planes
 from golow.lower.view_order import activate_before_views
-from golow.lower.volumes import keep_plain_convolutions
 from golow.record import Mode, Precision
 from lowering import Case, assert_close, count, records
 from test_cudnn_fused import drawn
@@ -41,7 +41,7 @@ def volumes(*shape: int) -> Tensor:
 def convolutions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether convolutions of volumes are one operator where they may be, or never."""
     if request.param == "unfolded":
-        monkeypatch.setattr(lower_volumes, "ALIGNED", 1 << 20)
+        monkeypatch.setattr(plane_convolutions, "ALIGNED", 1 << 20)
     return str(request.param)
 
 
@@ -128,7 +128,7 @@ def test_pooling_of_any_window(
     )  # fmt: skip
     x = torch.randint(0, 3, (2, 8, 6, 5, 7), generator=torch.Generator().manual_seed(0)).float()
     case = Case(module, x, mode=mode)
-    graph = case.after(*CLEAN_UP, keep_plain_convolutions, pool_by_planes)
+    graph = case.after(*CLEAN_UP, convolve_side_by_side(whole=True), pool_by_planes)
     assert count(graph, MaxPool) == 1 + any(n != 1 for n in (kernel[0], stride[0]))
     assert_close(case.run(graph), case.run(case.graph), "pooling")
 

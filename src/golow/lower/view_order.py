@@ -1,43 +1,114 @@
-"""The pass that computes activations before the views of what they read, beside the layer that
-makes it."""
+"""Passes that compute functions before the views of what they read, beside the layer that makes it,
+which may take them in."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from golow.lower.graph import Graph, Node, Ref
 from golow.lower.operator import record_of, written
 from golow.lower.operators.activation import Activate
+from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
+from golow.lower.ranges import View, shape_after
 from golow.lower.rewriting import Links, Names, rewritten
+
+Function = Activate | BatchNormInference
 
 
 def activate_before_views(graph: Graph) -> Graph:
-    """Exchange an activation with the view of which it is the only reader, until none is left."""
-    while (changed := _once(graph)) is not graph:
-        graph = changed
-    return graph
+    """Exchange activations with the views of which they are the only readers."""
+    return _moved(graph, lambda node: Activate.of(node), lambda *_: True)
 
 
-def _once(graph: Graph) -> Graph:
+def norm_before_views(graph: Graph) -> Graph:
+    """The same of batch norm with running statistics, where the channels stay the second axis and
+    the views only divide and order the others."""
+    return _moved(graph, lambda node: BatchNormInference.of(node), _keeps_channels)
+
+
+def _moved(
+    graph: Graph,
+    function_of: Callable[[Node], Function | None],
+    fits: Callable[[tuple[int, ...], Sequence[View]], bool],
+) -> Graph:
     links, names = Links(graph), Names(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
-        activate = Activate.of(node)
-        maker = links.maker.get(activate.x.name) if activate is not None else None
-        if activate is None or maker is None or maker in replaced:
+        function = function_of(node)
+        if function is None:
             continue
-        view = record_of(links.nodes[maker])
-        alone = len(links.readers[activate.x.name]) == 1 and activate.x.name not in links.returned
-        if not isinstance(view, Reshape | Permute) or not alone or position in replaced:
+        made, positions = _made_from(links, function.x.name)
+        views = [_view(links.nodes[place]) for place in positions]
+        before = links.values[made]
+        if not positions or not fits(before.shape, [view for view in views if view is not None]):
             continue
-        before = links.values[view.x.name]
         value = msgspec.structs.replace(before, name=names.free(f"{node.name}.before"))
-        first = written(
-            node, msgspec.structs.replace(activate, x=view.x), name=value.name, outputs=(value,)
-        )
-        seen = msgspec.structs.replace(view, x=Ref(name=value.name))
-        replaced[position] = (first, written(links.nodes[maker], seen, outputs=node.outputs))
-        replaced[maker] = ()
+        operator = msgspec.structs.replace(function, x=Ref(name=made))
+        new = [written(node, operator, name=value.name, outputs=(value,))]
+        for place, view in zip(positions, views, strict=True):
+            replaced[place] = ()
+            if view is not None:
+                shape = shape_after(view, value.shape)
+                value, last = (
+                    msgspec.structs.replace(
+                        value, name=names.free(f"{node.name}.seen"), shape=shape
+                    ),
+                    Ref(name=value.name),
+                )
+                seen = msgspec.structs.replace(view, x=last)
+                new.append(written(links.nodes[place], seen, name=value.name, outputs=(value,)))
+        new[-1] = msgspec.structs.replace(new[-1], outputs=node.outputs)
+        replaced[position] = tuple(new)
     return rewritten(graph, replaced) if replaced else graph
+
+
+def _made_from(links: Links, name: str) -> tuple[str, list[int]]:
+    """What a value is a view of, and the positions of the views, the first one first. Each is read
+    by the next alone."""
+    positions: list[int] = []
+    while len(links.readers[name]) == 1 and name not in links.returned:
+        maker = links.maker.get(name)
+        view = None if maker is None else _view(links.nodes[maker])
+        if maker is None or view is None:
+            break
+        positions.insert(0, maker)
+        name = view.x.name
+    return name, positions
+
+
+def _view(node: Node) -> View | None:
+    view = record_of(node)
+    return view if isinstance(view, Reshape | Permute) else None
+
+
+def _keeps_channels(shape: tuple[int, ...], views: Sequence[View]) -> bool:
+    """Whether the second axis of the first shape is that of the last: where it is followed through
+    reshapes, no axis is joined with it."""
+    if len(shape) < 2:
+        return False
+    axis = 1
+    for view in views:
+        after = shape_after(view, shape)
+        if isinstance(view, Permute):
+            axis = view.order.index(axis)
+        else:
+            found = _same_axis(shape, after, axis)
+            if found is None:
+                return False
+            axis = found
+        shape = after
+    return axis == 1
+
+
+def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
+    """Where an axis is after a reshape that leaves it alone."""
+    outer = math.prod(before[:axis])
+    for place, size in enumerate(after):
+        if size == before[axis] and math.prod(after[:place]) == outer:
+            return place
+    return None

@@ -22,7 +22,6 @@ from golow.lower.rewriting import Links, Names, rewritten
 from golow.lower.spelling import Call
 
 AXES = 3
-ALIGNED = 8  # channels; 16 bytes of 16-bit numbers
 BACKWARD = "aten.convolution_backward.default"
 SPELLINGS: dict[str, Callable[[Call, int], Operator | None]] = {
     "aten.conv3d.default": convolution.of_axes,
@@ -46,41 +45,16 @@ def keep_volumes(graph: Graph) -> Graph:
         if spelled is None and this.op not in TRANSPOSED:
             continue
         call = Call(this, links)
-        operator = spelled(call, AXES) if spelled is not None else None
+        operator = operator_of(this, call)
         if operator is not None:
             replaced[position] = (written(this, operator),)
-        elif this.op in TRANSPOSED and _is_transposed(call):
-            replaced[position] = tuple(_transposed(this, call, names))
-        elif this.op == BACKWARD and _is_transposed(call) and _is_whole(call):
-            replaced[position] = tuple(_back_through_transposed(this, call, names))
+        elif is_transposed(this, call):
+            replaced[position] = tuple(through_transposed(this, call, names))
     return rewritten(graph, replaced)
 
 
-def keep_plain_convolutions(graph: Graph) -> Graph:
-    """Make convolutions of volumes and their gradients one operator each, for a level whose library
-    computes those without groups, of channels in multiples of `ALIGNED`; the model's input may have
-    others. Those of single planes stay, whatever they are. Where another one does not fit, none is
-    kept: the planes of volumes lie in another order where convolutions are unfolded."""
-    graph = lenient(graph)
-    names, replaced = Names(graph), dict[int, tuple[Node, ...]]()
-    for position, this, call in convolutions(graph):
-        transposed = this.op in (*TRANSPOSED, BACKWARD) and _is_transposed(call)
-        operator = None if transposed else SPELLINGS[this.op](call, AXES)
-        if isinstance(operator, Convolution | ConvolutionBackward) and is_of_planes(call, operator):
-            continue
-        known = operator is not None or (transposed and (this.op != BACKWARD or _is_whole(call)))
-        if not known or not _fits(graph, call):
-            return graph
-        if operator is not None:
-            replaced[position] = (written(this, operator),)
-        else:
-            unfold = _back_through_transposed if this.op == BACKWARD else _transposed
-            replaced[position] = tuple(unfold(this, call, names))
-    return rewritten(graph, replaced) if replaced else graph
-
-
 def convolutions(graph: Graph) -> Iterator[tuple[int, Node, Call]]:
-    """The calls of convolutions of volumes and of their gradients, with their positions."""
+    """ATen's calls of convolutions of volumes and of their gradients, with their positions."""
     links = Links(graph)
     for position, this in enumerate(graph.nodes):
         if "conv" in this.op and (this.op in SPELLINGS or this.op in TRANSPOSED):
@@ -89,24 +63,24 @@ def convolutions(graph: Graph) -> Iterator[tuple[int, Node, Call]]:
                 yield position, this, call
 
 
-def is_of_planes(call: Call, layer: Convolution | ConvolutionBackward) -> bool:
-    """Whether a convolution of volumes computes each plane by itself."""
-    depth = call.shape("weight")[2]
-    return (depth, layer.stride[0], layer.padding[0], layer.padding[AXES]) == (1, 1, 0, 0)
+def operator_of(this: Node, call: Call) -> Operator | None:
+    """The call of a convolution of volumes as one operator; None if it is transposed, or has no
+    such operator."""
+    spelled = SPELLINGS.get(this.op)
+    return spelled(call, AXES) if spelled is not None else None
 
 
-def _fits(graph: Graph, call: Call) -> bool:
-    filters, channels, *_ = call.shape("weight")
-    given = {item.value.name for item in graph.inputs if item.kind == "input"}
-    aligned = channels % ALIGNED == 0 or call.ref("input").name in given
-    groups = call.integer("groups") if "groups" in call.names else 1
-    return groups == 1 and filters % ALIGNED == 0 and aligned
+def is_transposed(this: Node, call: Call) -> bool:
+    """Whether it is a transposed convolution, or the gradient of one, that convolutions compute."""
+    if this.op == BACKWARD:
+        return _is_transposed(call) and _is_whole(call)
+    return this.op in TRANSPOSED and _is_transposed(call)
 
 
-def has_whole_convolutions(graph: Graph) -> bool:
-    """Whether a convolution of volumes is one operator."""
-    layers = (Convolution.of(node) for node in graph.nodes)
-    return any(layer is not None and len(layer.stride) == AXES for layer in layers)
+def through_transposed(this: Node, call: Call, names: Names) -> Iterator[Node]:
+    """A transposed convolution, or its gradients, by convolutions and their gradients."""
+    unfold = _back_through_transposed if this.op == BACKWARD else _transposed
+    return unfold(this, call, names)
 
 
 def _is_transposed(call: Call) -> bool:

@@ -66,6 +66,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
     from golow.lower.cross_entropy import name_cross_entropy
+    from golow.lower.folding import fold_batch_norm
     from golow.lower.fusion import fuse_activation, fuse_residual
     from golow.lower.group_norm import keep_group_norm
     from golow.lower.joining import join_linear_layers
@@ -76,7 +77,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         fuse_gradient_sum,
     )
     from golow.lower.passes import eliminate_dead_code
-    from golow.lower.planes import convolve_planes, norm_by_planes, pool_by_planes
+    from golow.lower.plane_convolutions import convolve_side_by_side
+    from golow.lower.plane_pooling import norm_by_planes, pool_by_planes
     from golow.lower.products import scale_products
     from golow.lower.releasing import release_activations
     from golow.lower.resampling import keep_resampling
@@ -85,8 +87,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.row_order import order_rows_first
     from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.vendor import vendor_passes
-    from golow.lower.view_order import activate_before_views
-    from golow.lower.volumes import keep_plain_convolutions, norm_all_volumes
+    from golow.lower.view_order import activate_before_views, norm_before_views
+    from golow.lower.volumes import norm_all_volumes
     from golow.lower.written_attention import name_attention
 
     kernels = attention_kernels(workload.mode, workload.precision)
@@ -103,6 +105,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     if workload.mode == "infer":
         further = (
             norm_all_volumes,
+            norm_before_views,
+            fold_batch_norm,
             activate_before_views,
             fuse_activation,
             name_rms_norm,
@@ -118,7 +122,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         )
     return (
         *((keep_attention(kernels),) if kernels else ()),
-        *((keep_plain_convolutions, convolve_planes) if tensor_cores else ()),
+        convolve_side_by_side(tensor_cores),
         pool_by_planes,
         norm_by_planes,
         keep_resampling,
