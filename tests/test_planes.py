@@ -82,9 +82,37 @@ def test_convolutions_of_single_planes_are_those_of_images(mode: Mode, convoluti
     axes += [len(layer.stride) for layer in records(graph, ConvolutionBackward)]
     whole = {"infer": 3, "train": 7}[mode] if convolutions == "whole" else 0
     assert axes.count(3) == whole and axes.count(2) >= 2
-    tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     if mode == "infer":
+        tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
         follow(graph, cast("Any", AskedEngines()), tensors)
+        if convolutions == "whole":
+            assert not count(graph, BatchNormInference) and not count(graph, Activate)
+
+
+TEMPORAL = nn.Sequential(
+    conv(8, 12, (1, 3, 3), padding=(0, 1, 1), stride=(1, 2, 1)), nn.BatchNorm3d(12), nn.ReLU(),
+    conv(12, 6, (3, 1, 1), padding=(1, 0, 0), stride=(2, 1, 1), groups=2), nn.BatchNorm3d(6),
+    nn.ReLU(), nn.Flatten(),
+)  # fmt: skip
+"""A convolution in two parts (Tran et al. 2018, R(2+1)D), of any channels and groups."""
+
+
+@both_modes
+def test_convolutions_of_columns_are_those_of_images(mode: Mode) -> None:
+    torch.manual_seed(0)
+    case = Case(TEMPORAL, volumes(2, 8, 5, 6, 7), mode=mode)
+    graph = case.lowered("cudnn")
+    assert_close(case.run(graph), case.run(case.graph), "temporal")
+    layers = records(graph, Convolution)
+    assert [len(layer.stride) for layer in layers] == [2, 2]
+    if mode == "infer":
+        assert all(layer.activation is not None for layer in layers)
+    made, _ = built(TEMPORAL, mode, "bf16", 2, 8, 5, 6, 7)
+    assert_sound(made)
+    steps = [step for step in made.plan.steps if not step.once and step.phase == "forward"]
+    copied = [step.operation for step in steps if moves_only(step)]
+    flattened = ["reshape"] if mode == "train" else []
+    assert copied == ["reshape", "copy", *flattened], "the input, and what a loss reads"
 
 
 IN_PLANS = [(name, "infer") for name in ("strided", "normed", "residual", "pooled", "transposed")]
@@ -227,6 +255,7 @@ ON_A_GPU["of an input"] = nn.Sequential(
     conv(3, 8, 3, padding=1, stride=2), nn.ReLU(), conv(8, 24, (3, 1, 1)), nn.SiLU(), nn.Flatten()
 )
 ON_A_GPU["segmenter"] = Segmenter()
+ON_A_GPU["temporal"] = TEMPORAL
 ON_A_GPU["dilated"] = nn.Sequential(conv(8, 16, 1), conv(16, 8, 2, dilation=2), nn.Flatten())
 
 

@@ -138,7 +138,9 @@ class Builder(StepList, CurrentNode):
             value = self._all_values[reference.name]
             item = self._sources.get(reference.name)
             image = len(value.shape) == 4 and (item is None or item.kind == "input")
-            image = image and value.dtype == "float32"
+            # The weight of a convolution of volumes; views of it are read as weights of images.
+            image |= len(value.shape) == 5 and item is not None and item.kind == "parameter"
+            image &= value.dtype == "float32"
             dtype = self.types.computed if value.dtype == "float32" else value.dtype
             if item is not None and item.kind not in ("input", "parameter"):
                 dtype = value.dtype
