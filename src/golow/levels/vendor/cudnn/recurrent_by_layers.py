@@ -31,9 +31,9 @@ def by_layers(
 ) -> None:
     """Define the results of all steps, and the last states that are read. ends: the parameters of
     each layer and side."""
-    layer, rows, lstm = layer_of(problem), Layout(problem.dtype), arguments.cell is not None
-    words = build.scratch(2 * layer.words, "int32")
-    zero = elements("0", [], View("int32", (1,)), (2 * layer.words,), "int64")
+    rows, lstm = Layout(problem.dtype), arguments.cell is not None
+    words = build.scratch(2 * layer_of(problem).words, "int32")
+    zero = elements("0", [], View("int32", (1,)), (2 * layer_of(problem).words,), "int64")
     build.kernel(zero, [], [words], "zero")
     x, hidden = build.wanted(arguments.x, rows), build.wanted(arguments.hidden, rows)
     cell = build.wanted(arguments.cell, rows) if arguments.cell is not None else None
@@ -41,33 +41,43 @@ def by_layers(
         build.result(index, rows) if index <= 1 + lstm and build.is_read(index) else None
         for index in (1, 2)
     ]
-    lines = problem.steps * problem.rows
+    shape = (*build.value(arguments.x).shape[:2], problem.sides * problem.hidden)
     for index in range(problem.layers):
-        own = ends[index * problem.sides : (index + 1) * problem.sides]
-        product = input_product(problem, index)
-        inputs = build.scratch(lines * product.n)
-        reads = [x, _stacked(build, own, "input_weight", rows)]
-        build.engine(build.engine_for(product), reads, [inputs], "input_product")
-        weight = _stacked(build, own, "hidden_weight", rows)
-        names: tuple[Parameter, ...] = ("input_bias", "hidden_bias")
-        biases = [
-            _stacked(build, own, name, Layout("float32")) if problem.biased else None
-            for name in names
-        ]
-        shape = (*build.value(arguments.x).shape[:2], problem.sides * problem.hidden)
         is_last = index + 1 == problem.layers and build.is_read(0)
         y = build.result(0, rows) if is_last else build.new(f"{build.node.name}.y", shape, rows)
+        sides = ends[index * problem.sides : (index + 1) * problem.sides]
+        inputs, *weights = _weighed(build, problem, index, sides, x)
         first, first_cell, last, last_cell = (
             None if states is None else _of_layer(states, index, problem)
             for states in (hidden, cell, *lasts)
         )
-        kernel = recurrent(layer, found, number_of(problem, index))
-        read = [inputs, weight, *biases, first, first_cell]
+        kernel = recurrent(layer_of(problem), found, number_of(problem, index))
+        read = [inputs, *weights, first, first_cell]
         build.kernel(kernel, read, [y, last, last_cell, words], STEP)
         x = y
     for index, tensor in enumerate((x, *lasts)):
         if tensor is not None and build.is_read(index):
             build.define(index, tensor)
+
+
+def _weighed(
+    build: Builder,
+    problem: RecurrentNetwork,
+    index: int,
+    sides: Sequence[Mapping[Parameter, Ref]],
+    x: Tensor,
+) -> list[Tensor | None]:
+    """What a layer's input gives to its gates; then the hidden weight and both biases of all its
+    sides."""
+    rows, exact = Layout(problem.dtype), Layout("float32")
+    product = input_product(problem, index)
+    inputs = build.scratch(product.m * product.n)
+    reads = [x, _stacked(build, sides, "input_weight", rows)]
+    build.engine(build.engine_for(product), reads, [inputs], "input_product")
+    weight = _stacked(build, sides, "hidden_weight", rows)
+    names: tuple[Parameter, ...] = ("input_bias", "hidden_bias")
+    biases = [_stacked(build, sides, n, exact) if problem.biased else None for n in names]
+    return [inputs, weight, *biases]
 
 
 def _of_layer(states: Tensor, index: int, problem: RecurrentNetwork) -> Tensor:
