@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CHANNELS = 12
 NORMS = [(1, True), (4, True), (4, False), (12, True), (0, True), (0, False)]
+NORMS_OF_VOLUMES = [(4, True), (1, False), (0, True), (0, False)]
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
 
@@ -77,6 +78,40 @@ def test_every_pass_keeps_what_it_means(groups: int, affine: bool, mode: Mode) -
 def test_one_image_is_normed_alike(mode: Mode) -> None:
     case = Case(Block(0), torch.randn(1, 3, 5, 4), mode=mode)
     assert count(case.lowered("cudnn"), GroupMoments) == 2
+
+
+class OfVolumes(nn.Module):
+    """As in networks for volumes: convolution, norm, activation, twice."""
+
+    def __init__(self, groups: int, affine: bool = True) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for channels in (8, 16):
+            norm = (
+                nn.GroupNorm(groups, 16, affine=affine)
+                if groups
+                else nn.InstanceNorm3d(16, affine=affine)
+            )
+            layers += [nn.Conv3d(channels, 16, 3, padding=1), norm, nn.LeakyReLU()]
+        self.layers = nn.Sequential(*layers, nn.Flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layers(x)
+        return result
+
+
+@both_modes
+@pytest.mark.parametrize(("groups", "affine"), NORMS_OF_VOLUMES)
+def test_volumes_are_normed_as_images(groups: int, affine: bool, mode: Mode) -> None:
+    torch.manual_seed(0)
+    case = Case(OfVolumes(groups, affine), torch.randn(2, 8, 3, 5, 4) + 1, mode=mode)
+    graph = case.lowered("cudnn")
+    assert count(graph, GroupMoments) == 2
+    assert count(graph, GroupNormGradients) == (2 if mode == "train" else 0)
+    made, _ = built(OfVolumes(groups, affine), mode, "bf16", 2, 8, 3, 5, 4)
+    sizes = {(2, 16, 3, 5, 4), (2, 16, 15, 4), (6, 16, 5, 4)}
+    moved = [s for s in made.plan.steps if moves_only(s) and s.reads and s.reads[0].shape in sizes]
+    assert not [step for step in moved if not step.once and step.phase == "forward"][:-1]
 
 
 class InPlace(nn.Module):

@@ -3,6 +3,7 @@ otherwise, norms of rows, would need the channels of a group side by side in mem
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -37,7 +38,8 @@ Shape = tuple[int, ...]
 
 def keep_group_norm(graph: Graph) -> Graph:
     """Write group norm and instance norm of images [N, C, H, W] as moments of groups and functions
-    of elements, forward and backward. What is left is unfolded."""
+    of elements, forward and backward; volumes are images whose rows are those of all planes. What
+    is left is unfolded."""
     links, names = Links(graph), Names(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     renamed: dict[str, str] = {}
@@ -58,10 +60,11 @@ def keep_group_norm(graph: Graph) -> Graph:
 
 
 class _Norm(NamedTuple):
-    """A norm of groups of an image's channels. vectors: the shape of weight and bias as the image
-    sees them."""
+    """A norm of groups of an image's channels. given: the shape of x, as an image of this shape.
+    vectors: the shape of weight and bias as the image sees them."""
 
     x: Ref
+    given: Shape
     shape: Shape
     groups: int
     vectors: Shape
@@ -75,7 +78,7 @@ def _norm(node: Node, links: Links) -> _Norm | None:
     of_one = node.op == OF_ONE_IMAGE
     x = _source(call.ref("input"), links) if of_one else call.ref("input")
     value = links.values[x.name]
-    if len(value.shape) != 4 or value.dtype != "float32" or 0 in value.shape:
+    if len(value.shape) not in (4, 5) or value.dtype != "float32" or 0 in value.shape:
         return None
     images, channels, *pixels = value.shape
     if of_one and call.value("input").shape != (1, images * channels, *pixels):
@@ -88,7 +91,9 @@ def _norm(node: Node, links: Links) -> _Norm | None:
         return None
     number = GROUPS.get(node.op)
     groups = call.integer(number) if number else channels
-    return _Norm(x, value.shape, groups, (images if of_one else 1, channels, 1, 1))
+    *height, width = pixels
+    image = (images, channels, math.prod(height), width)
+    return _Norm(x, value.shape, image, groups, (images if of_one else 1, channels, 1, 1))
 
 
 def _source(x: Ref, links: Links) -> Ref:
@@ -104,12 +109,13 @@ class _Kept:
         self._norm, self._names = norm, names
         self._of_channels = (*norm.shape[:2], 1, 1)
         self._nodes: list[Node] = []
-        self._mean = self._deviation = self._image = norm.x  # until they exist
+        self._x = self._mean = self._deviation = self._image = norm.x  # until they exist
 
     def forward(self, node: Node, call: Call) -> tuple[Node, ...]:
         """((x - mean) * deviation) * weight + bias."""
         self._node, self._nodes = node, []
-        x, _, groups, _ = self._norm
+        norm, groups = self._norm, self._norm.groups
+        x = self._x = self._seen(norm.x, norm.given, norm.shape)
         made = GroupMoments(x=x, groups=groups, epsilon=call.number("eps"))
         self._mean, self._deviation = self._add(made, self._of_channels, self._of_channels)
         result = self._combine("subtract", x, self._mean)
@@ -127,7 +133,7 @@ class _Kept:
         and stored, before them."""
         self._node, self._nodes = node, []
         call = Call(node, links)
-        x, shape, groups, vectors = self._norm
+        x, (_, _, shape, groups, vectors) = self._x, self._norm
         of_one = vectors[0] > 1  # a weight for each channel of each image
         gradient = self._as_image(call.ref("grad_out"), links)
         made = GroupNormGradients(
@@ -158,7 +164,7 @@ class _Kept:
         """Values that see what the call gave as images again: they are its first value's image, by
         names. Without them the functions before and after a norm would not be neighbours."""
         given = node.outputs[0]
-        if given is None or given.shape == self._norm.shape:
+        if given is None or given.shape == self._norm.shape or len(self._norm.given) > 4:
             return {}
         readers = [links.nodes[p] for p in links.readers[given.name]]
         views = [other.outputs[0] for other in readers if other.op in VIEWS]
@@ -168,10 +174,11 @@ class _Kept:
 
     def _as_image(self, x: Ref, links: Links) -> Ref:
         """A value, or what it is a view of, in the image's shape."""
+        given, shape = self._norm.given, self._norm.shape
         for seen in (x, _source(x, links)):
-            if links.values[seen.name].shape == self._norm.shape:
-                return seen
-        return self._seen(x, links.values[x.name].shape, self._norm.shape)
+            if links.values[seen.name].shape == given:
+                return self._seen(seen, given, shape)
+        return self._seen(x, links.values[x.name].shape, shape)
 
     def _vector(self, call: Call, name: str) -> Ref | None:
         """A vector of the channels, as images see it."""

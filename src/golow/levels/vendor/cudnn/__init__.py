@@ -122,11 +122,11 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         )
     return (
         *((keep_attention(kernels),) if kernels else ()),
+        keep_group_norm,  # instance norm is batch norm of one image in training
         convolve_side_by_side(tensor_cores),
         pool_by_planes,
         norm_by_planes,
         keep_resampling,
-        keep_group_norm,
         *vendor_passes(workload.mode, workload.optimizer, further, keep_faster_recurrences),
     )
 
