@@ -179,7 +179,6 @@ def test_the_cache_tells_devices_apart(with_cuda: Path) -> None:
     assert Toolchain(*cpu[:4]) == cpu
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 def test_the_project_asks_for_no_toolkit_of_cuda(
     with_cuda: Path, module: Small, captured: Captured, tmp_path: Path
@@ -299,8 +298,10 @@ struct Pair final : golow::Program {
 
 int main() {
   const c10::InferenceMode no_autograd;
-  for (const golow::Rates rates : {golow::Rates{0.1, 0.9, 0.01}, golow::Rates{0.5, 0.0, 0.0},
-                                   golow::Rates{0.1, 0.0, 0.01}, golow::Rates{0.1, 0.5, 0.0}}) {
+  using golow::Optimizer;
+  for (const Optimizer& rates : {Optimizer{"sgd", 0.1, 0.9, 0.01}, Optimizer{"sgd", 0.5, 0.0, 0.0},
+                                 Optimizer{"sgd", 0.1, 0.0, 0.01}, Optimizer{"sgd", 0.1, 0.5, 0.0},
+                                 Optimizer{"sgd", 0.1, 0.9, 0.01, true}}) {
     Pair one, all;
     for (std::size_t i = 0; i < 2; ++i) {
       static_cast<at::Tensor&>(*one.parameters[i]) = at::randn({37, 5});

@@ -49,9 +49,9 @@ class CacheFlush {
 };
 
 /// What happens around every iteration, outside its clock; each gets the iteration's number, counted
-/// from the first untimed one.
+/// from the first untimed one. Nothing does, unless it is given.
 struct Around {
-  std::function<void(std::size_t)> before, after;
+  std::function<void(std::size_t)> before = [](std::size_t) {}, after = [](std::size_t) {};
 };
 
 /// Times iterations on a GPU, enqueued back to back; `flush` runs before each, outside its events.
