@@ -45,14 +45,16 @@ def captured(model: str, mode: Mode) -> tuple[Workload, Graph]:
     return prepared.workload, apply(capture(prepared).graph, CLEAN_UP)
 
 
-def plan_of(level: Level, model: str, mode: Mode, precision: Precision = "default") -> Plan:
+def plan_of(
+    level: Level, model: str, mode: Mode, precision: Precision = "default", generates: bool = True
+) -> Plan:
     workload, graph = captured(model, mode)
     if level == "cudnn":
         engines = cast("Engines", AskedEngines())
         passes = cudnn.passes(msgspec.structs.replace(workload, precision=precision))
         return cudnn_plan(apply(graph, passes), engines, TYPES[precision], 4).plan
     lowered = apply(graph, onednn.passes(workload))
-    return build_plan(lowered, Engine(), lambda _: CHANNELS_LAST, Switches(0), generates=True).plan
+    return build_plan(lowered, Engine(), lambda _: CHANNELS_LAST, Switches(0), generates).plan
 
 
 # ---------------------------------------------------------------- of one step
@@ -169,3 +171,10 @@ def test_training_moves_no_more_for_layout_than_before(model: str, level: Level)
     moved = layout_bytes(plan)
     print(f"{model} {level}: {len(plan.steps)} steps, {moved:,} B for layout alone")
     assert moved <= MOST_MOVED_TRAINING[model][level]
+
+
+@pytest.mark.slow
+@needs_onednn
+@pytest.mark.parametrize(("model", "most"), [("vit_b_16", 136_977_408), ("swin_t", 264_280_224)])
+def test_training_without_a_compiler_moves_no_more_than_before(model: str, most: int) -> None:
+    assert layout_bytes(plan_of("onednn", model, "train", generates=False)) <= most
