@@ -150,4 +150,5 @@ def assert_near(network: Network, on: OnGpu, precision: Precision, roundings: fl
         right = wanted[name]
         distance = float(np.linalg.norm(found[name] - right))
         size = float(np.linalg.norm(right)) + 1e-2 * right.size**0.5
-        assert distance <= roundings * ROUNDING[precision] * size, name
+        error = distance / (ROUNDING[precision] * size)
+        assert error <= roundings, f"{name}: {error:.0f} roundings"

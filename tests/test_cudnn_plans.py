@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.branches import joins, runs_beside
 from golow.levels.vendor.cudnn.cublaslt import Problem
-from golow.levels.vendor.cudnn.kernels.recurrent import Slices
 from golow.levels.vendor.cudnn.layouts import Layout, packed, same_memory, to_bfloat16, unpacked
+from golow.levels.vendor.cudnn.own_recurrence import Shares
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
 from golow.levels.vendor.cudnn.products import Convolution, FirstConvolution
@@ -75,7 +75,7 @@ class AskedEngines:
         self.operations[operation] += 1
         return Asked()
 
-    def own_recurrence(self, problem: RecurrentNetwork) -> Slices | None:
+    def own_recurrence(self, problem: RecurrentNetwork) -> Shares | None:
         return None  # the library is faster
 
     def recurrent(self, problem: RecurrentNetwork) -> HostNetwork:

@@ -28,8 +28,7 @@ from cudnn_in_process import (
 from drawn_recurrences import Recurrent
 from golow.levels.vendor.cudnn import recurrent_engines
 from golow.levels.vendor.cudnn.engines import Engines
-from golow.levels.vendor.cudnn.kernels.recurrent import Slices
-from golow.levels.vendor.cudnn.own_recurrence import takes
+from golow.levels.vendor.cudnn.own_recurrence import Shares, takes
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
 from golow.lower.operators.recurrence import Recurrence
@@ -116,19 +115,37 @@ def test_it_is_right_in_less_precision(
     assert_near(network_of(FORMS[form] | sizes, mode, precision), on, precision)
 
 
-@pytest.mark.parametrize("precision", ROUNDING)
-@pytest.mark.parametrize("form", [name for name in FORMS if "projected" not in name])
-def test_golows_own_kernel_is_right(
-    on: OnGpu, form: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Step by step, and as a CUDA graph, whose launches follow one another at once."""
-    asked = []
+@pytest.fixture
+def asked(on: OnGpu, monkeypatch: pytest.MonkeyPatch) -> list[Shares | None]:
+    """Lets golow's own kernels compute every network, and lists what they took."""
+    found: list[Shares | None] = []
 
-    def own(problem: RecurrentNetwork) -> Slices | None:
-        asked.append(takes(problem, on.gpu.properties()["numSms"]))
-        return asked[-1]
+    def own(problem: RecurrentNetwork) -> Shares | None:
+        found.append(takes(problem, on.gpu.properties()["numSms"]))
+        return found[-1]
 
     monkeypatch.setattr(on.engines, "own_recurrence", own)
+    return found
+
+
+OWN = [name for name in FORMS if "projected" not in name]
+
+
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("form", OWN)
+def test_golows_own_kernels_train(
+    on: OnGpu, form: str, precision: Precision, asked: list[Shares | None]
+) -> None:
+    assert_near(network_of(FORMS[form], "train", precision), on, precision)
+    assert asked and None not in asked
+
+
+@pytest.mark.parametrize("precision", ROUNDING)
+@pytest.mark.parametrize("form", OWN)
+def test_golows_own_kernel_is_right(
+    on: OnGpu, form: str, precision: Precision, asked: list[Shares | None]
+) -> None:
+    """Step by step, and as a CUDA graph, whose launches follow one another at once."""
     network = network_of(FORMS[form], "infer", precision)
     assert_near(network, on, precision)
     assert asked and None not in asked

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 from torch import nn
 
 from cuda_on_cpu import Machine, follow
 from drawn_recurrences import Drawn, Recurrent, recurrent
 from golow.levels.vendor.cudnn import passes
-from golow.levels.vendor.cudnn.kernels.recurrent import Slices
-from golow.levels.vendor.cudnn.own_recurrence import takes
+from golow.levels.vendor.cudnn.own_recurrence import Shares, takes
 from golow.levels.vendor.cudnn.recurrences import FEWEST_STEPS, keep_faster_recurrences
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import (
@@ -113,16 +113,16 @@ def test_the_plan_around_the_library_is_right(mode: Mode, drawn: Drawn) -> None:
 class OwnEngines(KnownEngines):
     """Engines that compute recurrent layers by golow's own kernel, wherever there is one."""
 
-    def own_recurrence(self, problem: RecurrentNetwork) -> Slices | None:
+    def own_recurrence(self, problem: RecurrentNetwork) -> Shares | None:
         return takes(problem, 12)
 
 
 @several
-@given(drawn=recurrent())
-def test_the_plan_by_layers_is_right(drawn: Drawn) -> None:
-    """With products rounded to tf32, in the kernel alone."""
+@given(drawn=recurrent(), mode=some.sampled_from(MODES))
+def test_the_plan_by_layers_is_right(drawn: Drawn, mode: Mode) -> None:
+    """With products rounded to tf32, in the kernels alone."""
     torch.manual_seed(0)
-    case = Case(drawn.module(), torch.randn(drawn.shape))
+    case = Case(drawn.module(), torch.randn(drawn.shape), mode=mode)
     engines = OwnEngines()
     follow_case(case, engines, LibrariesMachine, limit=1e-2)
     steps = drawn.shape[1 if drawn.settings["batch_first"] else 0]
@@ -131,20 +131,24 @@ def test_the_plan_by_layers_is_right(drawn: Drawn) -> None:
 
 BY_LAYERS: dict[str, dict[str, Any]] = {
     "lstm": {"num_layers": 2, "states": True, "ends": True},
-    "both directions": {"bidirectional": True, "num_layers": 2, "batch_first": True, "ends": True},
+    "both directions": {"bidirectional": True, "num_layers": 2, "batch_first": True},
+    "both directions and their states": {"bidirectional": True, "states": True, "ends": True},
     "gru without biases": {"kind": "gru", "bias": False, "states": True},
+    "gru": {"kind": "gru", "num_layers": 2, "bidirectional": True, "states": True},
+    "tanh": {"kind": "rnn", "nonlinearity": "tanh", "num_layers": 3},
 }
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("form", BY_LAYERS)
-def test_layers_by_golows_own_kernel(form: str) -> None:
+def test_layers_by_golows_own_kernels(form: str, mode: Mode) -> None:
     plain = {"kind": "lstm", "rows": 3, "states": False, "ends": False, "bidirectional": False,
              "num_layers": 1, "input_size": 6, "hidden_size": 22}  # fmt: skip
     torch.manual_seed(0)
     settings = plain | BY_LAYERS[form]
     x = torch.randn(3, 4, 6) if settings.get("batch_first") else torch.randn(4, 3, 6)
     engines, machines = OwnEngines(), []
-    case = Case(Recurrent(**settings), x)
+    case = Case(Recurrent(**settings), x, mode=mode)
     follow_case(
         case,
         engines,
@@ -152,8 +156,12 @@ def test_layers_by_golows_own_kernel(form: str) -> None:
         limit=1e-2,
     )
     operations = [step.operation for step in machines[0].built.plan.steps]
-    assert operations.count("recurrent_layer") == settings["num_layers"]
-    assert operations.count("zero") == 1 and not engines.networks
+    graph = case.after(*CLEAN_UP, keep_faster_recurrences)
+    apart = count(graph, Recurrence)  # layers whose last states are read
+    layers = apart or settings["num_layers"]
+    assert operations.count("recurrent_layer") == layers
+    assert operations.count("recurrent_layer_backward") == layers * (mode == "train")
+    assert not engines.networks
 
 
 FORMS: dict[str, dict[str, Any]] = {

@@ -286,5 +286,6 @@ def test_on_a_gpu(name: str, precision: Precision, mode: Mode, tmp_path: Path) -
     shape = {"of an input": (3, 5, 6, 7), "segmenter": (1, 4, 6, 6)}.get(name, (8, 5, 6, 7))
     x = volumes(2, *shape)
     network = lowered(ON_A_GPU[name], x, mode, loss="mse_loss", precision=precision)
-    # The gradient of a weight before a norm is a small difference of large numbers.
-    assert_near(network, OnGpu(tmp_path), precision, 400 if name == "normed" else 60)
+    # The gradient of a weight or bias before a norm is a small difference of large numbers.
+    limit = 400 if name in ("normed", "temporal") else 60
+    assert_near(network, OnGpu(tmp_path), precision, limit)

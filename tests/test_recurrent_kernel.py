@@ -52,22 +52,24 @@ def layers(draw: some.DrawFn) -> Drawn:
     )
 
 
-class Given(NamedTuple):
-    """A layer's operands, in the kernel's order, and its results in float64."""
+class Made(NamedTuple):
+    """A layer of PyTorch in float64, whose weights have the layer's dtype, its input of five
+    numbers and its first states; and the kernel's operands."""
 
+    module: nn.RNNBase
+    x: Tensor
+    states: list[Tensor]
     inputs: list[Tensor]
-    results: list[Tensor]
 
 
-def reference(drawn: Drawn, seed: int = 0) -> Given:
-    """What a layer of PyTorch gives, whose weights have the layer's dtype. The input's part of the
-    gates is that of an input of five numbers."""
-    layer, generator = drawn.layer, torch.Generator().manual_seed(seed)
+def made(layer: Layer, biased: bool = True, seed: int = 0) -> Made:
+    """What a layer needs, drawn."""
+    generator = torch.Generator().manual_seed(seed)
     kinds: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU}
     form = {"nonlinearity": layer.kind[4:]} if layer.kind.startswith("rnn") else {}
     dtype = torch_type(layer.dtype)
     module = kinds.get(layer.kind, nn.RNN)(
-        5, layer.units, bias=drawn.biased, bidirectional=layer.sides == 2,
+        5, layer.units, bias=biased, bidirectional=layer.sides == 2,
         batch_first=layer.batch_major, **form,
     ).double()  # fmt: skip
     for parameter in module.parameters():
@@ -77,10 +79,6 @@ def reference(drawn: Drawn, seed: int = 0) -> Given:
     x = torch.randn(*order, 5, generator=generator).double()
     state = (layer.sides, layer.rows, layer.units)
     first = [torch.randn(state, generator=generator).to(dtype) for _ in range(2)]
-    states = tuple(item.double() for item in first)
-    with torch.no_grad():
-        y, last = module(x, states if layer.kind == "lstm" else states[0])
-    lasts = list(last) if layer.kind == "lstm" else [last]
     named = dict(module.named_parameters())
 
     def stacked(name: str) -> Tensor:
@@ -89,31 +87,36 @@ def reference(drawn: Drawn, seed: int = 0) -> Given:
 
     gates = x.reshape(-1, 5) @ stacked("weight_ih").flatten(0, 1).T
     absent = torch.empty(0)
-    biases = [stacked(name).float() if drawn.biased else absent for name in ("bias_ih", "bias_hh")]
+    biases = [stacked(name).float() if biased else absent for name in ("bias_ih", "bias_hh")]
+    states = first[: 1 + (layer.kind == "lstm")]
     cell = first[1] if layer.kind == "lstm" else absent
-    weight = stacked("weight_hh").to(dtype)
-    return Given([gates.float(), weight, *biases, first[0], cell], [y, *lasts])
+    inputs = [gates.float(), stacked("weight_hh").to(dtype), *biases, first[0], cell]
+    return Made(module, x, [state.double() for state in states], inputs)
 
 
 def launched(drawn: Drawn, found: Slices, launch: Any) -> tuple[list[Tensor], list[Tensor]]:
     """The results of a launch, and what they should be."""
-    layer, given_ = drawn.layer, reference(drawn)
-    dtype = torch_type(layer.dtype)
-    results = [torch.empty(tensor.shape, dtype=dtype) for tensor in given_.results]
-    ends = results[1:] if drawn.ends else [torch.empty(0, dtype=dtype)] * len(results[1:])
-    absent = [torch.empty(0, dtype=dtype)] * (3 - len(results))
+    layer, dtype = drawn.layer, torch_type(drawn.layer.dtype)
+    operands = made(layer, drawn.biased)
+    with torch.no_grad():
+        states = operands.states
+        y, last = operands.module(operands.x, tuple(states) if len(states) > 1 else states[0])
+    wanted = [y, *(last if len(states) > 1 else [last])]
+    results = [torch.empty(tensor.shape, dtype=dtype) for tensor in wanted]
+    absent = torch.empty(0, dtype=dtype)
+    ends = results[1:] if drawn.ends else [absent] * len(states)
+    writes = [results[0], absent, absent, *ends, *[absent] * (2 - len(ends))]
     words = torch.zeros(layer.words, dtype=torch.int64)
-    launch(recurrent(layer, found, NUMBER), given_.inputs, [results[0], *ends, *absent], [words])
-    kept = results if drawn.ends else results[:1]
-    return kept, given_.results
+    launch(recurrent(layer, found, NUMBER), operands.inputs, writes, [words])
+    return results if drawn.ends else results[:1], wanted
 
 
 def assert_right(drawn: Drawn, launch: Any) -> None:
     found = slices(drawn.layer, drawn.multiprocessors)
     assert found is not None
-    made, wanted = launched(drawn, found, launch)
+    results, wanted = launched(drawn, found, launch)
     limit = LIMITS[drawn.layer.dtype] * (1 + drawn.layer.steps) ** 0.5
-    for tensor, right in zip(made, wanted, strict=False):
+    for tensor, right in zip(results, wanted, strict=False):
         torch.testing.assert_close(tensor.double(), right, rtol=limit, atol=limit)
 
 

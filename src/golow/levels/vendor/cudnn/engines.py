@@ -28,9 +28,10 @@ from golow.levels.vendor.cudnn.cublaslt import Algorithm, CublasLt, Matmul, Prob
 from golow.levels.vendor.cudnn.device import Gpu
 from golow.levels.vendor.cudnn.epilogue import takes_activation
 from golow.levels.vendor.cudnn.frontend import Frontend, Plan
-from golow.levels.vendor.cudnn.kernels.recurrent import Slices
 from golow.levels.vendor.cudnn.one_pixel import as_convolution, as_product
 from golow.levels.vendor.cudnn.own import OwnConvolution
+from golow.levels.vendor.cudnn.own_recurrence import Shares
+from golow.levels.vendor.cudnn.own_recurrence_timing import own_time_of
 from golow.levels.vendor.cudnn.products import AttentionProblem, Convolution, FirstConvolution
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import CudnnError, Network
@@ -156,25 +157,25 @@ class Engines:
             self._networks[problem] = self._network(problem)
         return self._networks[problem]
 
-    def own_recurrence(self, problem: RecurrentNetwork) -> Slices | None:
+    def own_recurrence(self, problem: RecurrentNetwork) -> Shares | None:
         """Return how golow's own kernel shares the layers' units, where it is faster than the
         library; None where it is not, or there is none."""
         found = own_recurrence.takes(problem, self.gpu.properties()["numSms"])
         if found is None:
             return None
-        file = self._file_of(("own", problem), found.units)
+        file = self._file_of(("own", problem), found.forward.units)
         if (data := read_sealed(file, self.notes)) is None:
             data = b"own" if self._is_own_faster(problem, found) else b"library"
             write_sealed(file, data)
         return found if data == b"own" else None
 
-    def _is_own_faster(self, problem: RecurrentNetwork, found: Slices) -> bool:
+    def _is_own_faster(self, problem: RecurrentNetwork, found: Shares) -> bool:
         self.built += 1
         try:
             library = recurrent_engines.time_of(self.recurrent(problem), self.gpu)
         except CudnnError:
             return True
-        return recurrent_engines.own_time_of(problem, found, self) < library
+        return own_time_of(problem, found, self) < library
 
     def _network(self, problem: RecurrentNetwork) -> Network:
         handle, file = self.frontend.handle, self._file_of(problem)

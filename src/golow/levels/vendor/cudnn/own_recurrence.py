@@ -1,30 +1,48 @@
-"""Recurrent networks in inference by golow's own kernel, layer by layer: for every layer a product
-of all its input's rows, and one launch for all its time steps. cuDNN launches kernels for each
-step, or keeps the weights of few sizes on the GPU's multiprocessors."""
+"""Recurrent networks by golow's own kernels, layer by layer: for every layer a product of all its
+input's rows, and one launch for all its time steps; in training another one for its gradients, and
+products of these. cuDNN launches kernels for each step, or keeps the weights of few sizes on the
+GPU's multiprocessors."""
 
 from __future__ import annotations
 
-from golow.levels.vendor.cudnn.cublaslt import Problem
+import math
+from typing import NamedTuple
+
+from golow.levels.vendor.cudnn.cublaslt import Problem, Strides
+from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.recurrent import Layer, Slices, slices
+from golow.levels.vendor.cudnn.kernels.recurrent_backward import Columns, columns
 from golow.levels.vendor.cudnn.layouts import TENSOR_ALIGNMENT
 from golow.levels.vendor.cudnn.recurrent import RecurrentNetwork
 
-FIRST_NUMBER = 1  # of a state, in memory of zeros
+FIRST_NUMBER = 1  # of a state or a gradient, in memory of zeros
+
+
+class Shares(NamedTuple):
+    """How the blocks share a layer's units: forward, and in training backward."""
+
+    forward: Slices
+    backward: Columns | None
 
 
 def layer_of(problem: RecurrentNetwork) -> Layer:
     """Return any of its layers: they differ only in the width of their input."""
     return Layer(
         problem.kind, problem.sides, problem.steps, problem.rows, problem.hidden, problem.dtype,
-        problem.batch_major,
+        problem.batch_major and not problem.trains, problem.trains,
     )  # fmt: skip
 
 
-def takes(problem: RecurrentNetwork, multiprocessors: int) -> Slices | None:
+def takes(problem: RecurrentNetwork, multiprocessors: int) -> Shares | None:
     """Return how the blocks share a layer's units; None if there is no kernel for the network."""
-    if problem.trains or problem.projected or problem.arithmetic == "ieee":
+    if problem.projected or problem.arithmetic == "ieee":
         return None
-    return slices(layer_of(problem), multiprocessors)
+    layer = layer_of(problem)
+    forward = slices(layer, multiprocessors)
+    backward = columns(layer, multiprocessors) if problem.trains else None
+    if forward is None or (problem.trains and backward is None):
+        return None
+    return Shares(forward, backward)
 
 
 def number_of(problem: RecurrentNetwork, layer: int) -> int:
@@ -38,5 +56,47 @@ def input_product(problem: RecurrentNetwork, layer: int) -> Problem:
     return Problem(
         m=problem.steps * problem.rows, n=problem.sides * wide, k=inputs, dtype=problem.dtype,
         arithmetic=problem.arithmetic, transpose_b=True, alignment=TENSOR_ALIGNMENT,
-        frozen=True,
+        frozen=not problem.trains,
     )  # fmt: skip
+
+
+class GradientProducts(NamedTuple):
+    """A layer's products of the gradients of its gates: with its input weight, for all sides at
+    once; and of each side with its input, and with the states before each step."""
+
+    x: Problem
+    input_weight: Problem
+    hidden_weight: Problem
+
+
+def gradient_products(problem: RecurrentNetwork, layer: int) -> GradientProducts:
+    """Return the products of a layer whose kernels run in training."""
+    wide, inputs = problem.parameters(layer)["input_weight"]
+    lines, sides, item = problem.steps * problem.rows, problem.sides, ITEM_BYTES[problem.dtype]
+    common = {
+        "dtype": problem.dtype, "result": problem.dtype, "arithmetic": problem.arithmetic,
+    }  # fmt: skip
+    of_a_side = {"m": wide, "k": lines, "transpose_a": True, **common}
+    gates = Strides(row=sides * wide)
+    return GradientProducts(
+        Problem(m=lines, n=inputs, k=sides * wide, alignment=TENSOR_ALIGNMENT, **common),  # type: ignore[arg-type]
+        Problem(
+            n=inputs,
+            a=gates,
+            alignment=_alignment(wide * item),
+            **of_a_side,  # type: ignore[arg-type]
+        ),
+        Problem(
+            n=problem.hidden,
+            a=gates,
+            b=Strides(row=sides * problem.hidden),
+            # Those of a side begin behind the other side's, a step before or behind y's first.
+            alignment=_alignment(wide * item, problem.hidden * item),
+            **of_a_side,  # type: ignore[arg-type]
+        ),
+    )
+
+
+def _alignment(*offsets: int) -> int:
+    """Of addresses so many bytes behind aligned ones."""
+    return math.gcd(TENSOR_ALIGNMENT, *offsets)

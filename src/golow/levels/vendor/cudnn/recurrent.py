@@ -3,8 +3,8 @@ the plan runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.products import Arithmetic
@@ -14,6 +14,7 @@ from golow.record import Record
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.device import Gpu
     from golow.levels.vendor.cudnn.rnn_api import Network
+    from golow.levels.vendor.cudnn.steps import Tensor
 
 Parameter = Literal["input_weight", "hidden_weight", "input_bias", "hidden_bias", "projection"]
 Operand = Literal[
@@ -85,6 +86,32 @@ class RecurrentNetwork(Record, frozen=True, kw_only=True):
             "gradient": y,
         }
         return sizes | ({"cell": cell} if self.kind == "lstm" else {})
+
+
+class States(NamedTuple):
+    """The first states of all layers and sides, one after the other; of an LSTM also the cell, and
+    the last one if somebody reads it."""
+
+    hidden: Tensor
+    cell: Tensor | None
+    last_cell: Tensor | None
+
+
+class OfResults(NamedTuple):
+    """Gradients of the results, and of the last cell if somebody reads that."""
+
+    y: Tensor
+    last_cell: Tensor | None
+
+
+class Wanted(NamedTuple):
+    """Memory for the gradients of the first states [ends, N, H] and of x, each only if it is read;
+    and which of the node's results are the gradients of each end's parameters."""
+
+    hidden: Tensor | None
+    cell: Tensor | None
+    x: Tensor | None
+    parameters: Sequence[Mapping[Parameter, int]]
 
 
 class NetworkEngine:

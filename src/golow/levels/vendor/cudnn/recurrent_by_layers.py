@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
 from golow.levels.vendor.cudnn.kernels.elements import elements
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
 STEP = "recurrent_layer"
+BIASES: tuple[Parameter, Parameter] = ("input_bias", "hidden_bias")
 
 
 def by_layers(
@@ -32,9 +33,7 @@ def by_layers(
     """Define the results of all steps, and the last states that are read. ends: the parameters of
     each layer and side."""
     rows, lstm = Layout(problem.dtype), arguments.cell is not None
-    words = build.scratch(2 * layer_of(problem).words, "int32")
-    zero = elements("0", [], View("int32", (1,)), (2 * layer_of(problem).words,), "int64")
-    build.kernel(zero, [], [words], "zero")
+    words = zeros(build, layer_of(problem).words)
     x, hidden = build.wanted(arguments.x, rows), build.wanted(arguments.hidden, rows)
     cell = build.wanted(arguments.cell, rows) if arguments.cell is not None else None
     lasts = [
@@ -46,41 +45,58 @@ def by_layers(
         is_last = index + 1 == problem.layers and build.is_read(0)
         y = build.result(0, rows) if is_last else build.new(f"{build.node.name}.y", shape, rows)
         sides = ends[index * problem.sides : (index + 1) * problem.sides]
-        inputs, *weights = _weighed(build, problem, index, sides, x)
+        given = weighed(build, problem, index, sides, x)
         first, first_cell, last, last_cell = (
-            None if states is None else _of_layer(states, index, problem)
+            None if states is None else of_layer(states, index, problem)
             for states in (hidden, cell, *lasts)
         )
         kernel = recurrent(layer_of(problem), found, number_of(problem, index))
-        read = [inputs, *weights, first, first_cell]
-        build.kernel(kernel, read, [y, last, last_cell, words], STEP)
+        read = [given.inputs, given.hidden_weight, *given.biases, first, first_cell]
+        build.kernel(kernel, read, [y, None, None, last, last_cell, words], STEP)
         x = y
     for index, tensor in enumerate((x, *lasts)):
         if tensor is not None and build.is_read(index):
             build.define(index, tensor)
 
 
-def _weighed(
+class Weighed(NamedTuple):
+    """What a layer's input gives to its gates; and the parameters of all its sides, one after the
+    other."""
+
+    inputs: Tensor
+    input_weight: Tensor
+    hidden_weight: Tensor
+    biases: tuple[Tensor | None, Tensor | None]
+
+
+def weighed(
     build: Builder,
     problem: RecurrentNetwork,
     index: int,
     sides: Sequence[Mapping[Parameter, Ref]],
     x: Tensor,
-) -> list[Tensor | None]:
-    """What a layer's input gives to its gates; then the hidden weight and both biases of all its
-    sides."""
+) -> Weighed:
+    """Add the product of a layer's input. sides: its parameters."""
     rows, exact = Layout(problem.dtype), Layout("float32")
     product = input_product(problem, index)
-    inputs = build.scratch(product.m * product.n)
-    reads = [x, _stacked(build, sides, "input_weight", rows)]
-    build.engine(build.engine_for(product), reads, [inputs], "input_product")
-    weight = _stacked(build, sides, "hidden_weight", rows)
-    names: tuple[Parameter, ...] = ("input_bias", "hidden_bias")
-    biases = [_stacked(build, sides, n, exact) if problem.biased else None for n in names]
-    return [inputs, weight, *biases]
+    inputs = build.new(f"{build.node.name}.inputs", (product.m * product.n,), exact)
+    weight = _stacked(build, sides, "input_weight", rows)
+    build.engine(build.engine_for(product), [x, weight], [inputs], "input_product")
+    one, other = (
+        _stacked(build, sides, name, exact) if problem.biased else None for name in BIASES
+    )
+    return Weighed(inputs, weight, _stacked(build, sides, "hidden_weight", rows), (one, other))
 
 
-def _of_layer(states: Tensor, index: int, problem: RecurrentNetwork) -> Tensor:
+def zeros(build: Builder, words: int) -> Tensor:
+    """Memory of so many words of 8 bytes, in which nothing has a number."""
+    made = build.scratch(2 * words, "int32")
+    zero = elements("0", [], View("int32", (1,)), (2 * words,), "int64")
+    build.kernel(zero, [], [made], "zero")
+    return made
+
+
+def of_layer(states: Tensor, index: int, problem: RecurrentNetwork) -> Tensor:
     """A layer's part [sides, rows, units] of the states of all layers."""
     shape = (problem.sides, problem.rows, problem.hidden)
     size = ITEM_BYTES[states.dtype] * problem.sides * problem.rows * problem.hidden

@@ -4,18 +4,10 @@ than the standard one, and one of 1024 units longer with each of the others (doc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from golow.levels.nvidia.memory import Region
 from golow.levels.vendor.cudnn.device import Gpu
-from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.kernels.recurrent import Slices, recurrent
-from golow.levels.vendor.cudnn.own_recurrence import input_product, layer_of, number_of
 from golow.levels.vendor.cudnn.recurrent import NetworkEngine, Operand, RecurrentNetwork
 from golow.levels.vendor.cudnn.rnn_api import ALGORITHMS, CudnnError, Network
-
-if TYPE_CHECKING:
-    from golow.levels.vendor.cudnn.engines import Engines
 
 # How often a network runs in one graph, and the graph runs; the fastest counts.
 REPETITIONS, GRAPHS = 3, 4
@@ -63,32 +55,3 @@ def time_of(network: Network, gpu: Gpu) -> float:
     run()
     gpu.synchronize()
     return gpu.time(run, GRAPHS) / REPETITIONS
-
-
-def own_time_of(problem: RecurrentNetwork, found: Slices, engines: Engines) -> float:
-    """Nanoseconds of the network by golow's own kernel, in the same way; infinity if the library
-    lacks a product."""
-    gpu, layer = engines.gpu, layer_of(problem)
-    products = [engines.choose(input_product(problem, k)) for k in range(problem.layers)]
-    if None in products:
-        return float("inf")
-    item, width = ITEM_BYTES[problem.dtype], max(problem.inputs, problem.sides * problem.hidden)
-    lines, wide = problem.steps * problem.rows, problem.sides * problem.gates * problem.hidden
-    x, inputs = Region(lines * width * item), Region(4 * lines * wide)
-    weight, bias = Region(wide * width * item), Region(4 * wide)
-    states = Region(problem.sides * problem.rows * problem.hidden * item)
-    words = Region(8 * layer.words)
-    workspace = Region(max(product.workspace for product in products if product is not None))
-    addresses = [region.address for region in (inputs, weight, bias, bias, states, states, x)]
-
-    def run() -> None:
-        gpu.fill(words.address, words.size)
-        for index, product in enumerate(products):
-            if product is not None:
-                product.run([x.address, weight.address, inputs.address], workspace.address)
-            kernel = recurrent(layer, found, number_of(problem, index))
-            gpu.launch(kernel, [*addresses, 0, 0, words.address])
-
-    run()
-    gpu.synchronize()
-    return gpu.time(run, GRAPHS)

@@ -7,79 +7,45 @@
 // The state before a step and the one after it have memory each, by turns: who sends the state after
 // a step has read all of the one before, and so has everyone whose new state it then waits for.
 
-enum Cell { LSTM, GRU, TANH, RELU };
-template <Cell CELL> constexpr int GATES = CELL == LSTM ? 4 : CELL == GRU ? 3 : 1;
-// Units in a word, and words in the depth of one product.
-template <typename T> constexpr int PER_WORD = 4 / sizeof(T);
-constexpr int WORDS = 8;
-
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// The word of a line that begins with this unit, as products read it; zeros beyond the line.
-template <typename T> __device__ inline unsigned word_of(const T* line, int unit, int units) {
+// The word of a line that begins with this unit; zeros beyond the line.
+template <typename T> __device__ inline unsigned word_at(const T* line, int unit, int units) {
   T values[PER_WORD<T>];
   for (int k = 0; k < PER_WORD<T>; ++k)
     values[k] = unit + k < units ? line[unit + k] : static_cast<T>(0.0f);
-  unsigned word;
-  memcpy(&word, values, 4);
-  return rounded<T>(word);
-}
-
-// Where a word lies: those of a lane in one product are neighbours.
-__device__ inline int place_of(int word) {
-  return word / WORDS * WORDS + word % 4 * 2 + word % WORDS / 4;
+  return word_of<T>(values);
 }
 
 // Sends a unit's state, with that of the next one if they share a word; all lanes of a warp do.
 template <typename T>
 __device__ inline void send(Word* line, float state, int unit, bool there, unsigned number) {
-  T values[2] = {static_cast<T>(state), static_cast<T>(__shfl_xor_sync(0xffffffffu, state, 1))};
-  unsigned word;
-  memcpy(&word, values, 4);
+  const T own = static_cast<T>(state);
+  const T next = static_cast<T>(__shfl_xor_sync(0xffffffffu, state, 1));
+  T values[PER_WORD<T>];
+  for (int k = 0; k < PER_WORD<T>; ++k) values[k] = k ? next : own;
   if (there && unit % PER_WORD<T> == 0)
-    send_word(line + place_of(unit / PER_WORD<T>), rounded<T>(word), number);
-}
-
-// Waits for the words of COUNT chunks, each STRIDE words behind the one before; zeros beyond the end.
-template <int COUNT, int STRIDE>
-__device__ inline void receive(const Word* line, int word, int end, unsigned number,
-                               unsigned (&b)[COUNT][2]) {
-  Word found[COUNT][2];
-  bool complete;
-  do {
-#pragma unroll
-    for (int c = 0; c < COUNT; ++c)
-      if (word + c * STRIDE < end)
-        look_at_words(line + place_of(word + c * STRIDE), found[c][0], found[c][1]);
-    complete = true;
-#pragma unroll
-    for (int c = 0; c < COUNT; ++c)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        if (word + c * STRIDE + 4 * half < end) complete &= number_of(found[c][half]) == number;
-  } while (!complete);
-#pragma unroll
-  for (int c = 0; c < COUNT; ++c)
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      b[c][half] = word + c * STRIDE + 4 * half < end ? bytes_of(found[c][half]) : 0;
+    send_word(line + unit / PER_WORD<T>, word_of<T>(values), number);
 }
 
 // A unit's state after a step. x and h: what the input and the state before give to its gates, with
-// their biases; cell: of an LSTM.
+// their biases; x becomes the gates. beside: of an LSTM its cell, of a GRU what the state gives to
+// the last gate.
 template <Cell CELL>
-__device__ inline float stepped(const float (&x)[GATES<CELL>], const float (&h)[GATES<CELL>],
-                                float before, float& cell) {
+__device__ inline float stepped(float (&x)[GATES<CELL>], const float (&h)[GATES<CELL>],
+                                float before, float& beside) {
   if constexpr (CELL == LSTM) {
-    const float kept = sigmoid(x[1] + h[1]) * cell;
-    cell = kept + sigmoid(x[0] + h[0]) * tanhf(x[2] + h[2]);
-    return sigmoid(x[3] + h[3]) * tanhf(cell);
+    for (int g = 0; g < 4; ++g) x[g] = g == 2 ? tanhf(x[g] + h[g]) : sigmoid(x[g] + h[g]);
+    beside = x[1] * beside + x[0] * x[2];
+    return x[3] * tanhf(beside);
   } else if constexpr (CELL == GRU) {
-    const float update = sigmoid(x[1] + h[1]);
-    const float made = tanhf(x[2] + sigmoid(x[0] + h[0]) * h[2]);
-    return (1.0f - update) * made + update * before;
+    for (int g = 0; g < 2; ++g) x[g] = sigmoid(x[g] + h[g]);
+    beside = h[2];
+    x[2] = tanhf(x[2] + x[0] * h[2]);
+    return (1.0f - x[1]) * x[2] + x[1] * before;
   } else {
-    return CELL == TANH ? tanhf(x[0] + h[0]) : fmaxf(x[0] + h[0], 0.0f);
+    x[0] = CELL == TANH ? tanhf(x[0] + h[0]) : fmaxf(x[0] + h[0], 0.0f);
+    return x[0];
   }
 }
 
@@ -90,16 +56,25 @@ __device__ inline float stepped(const float (&x)[GATES<CELL>], const float (&h)[
 // step_lines, a row's steps at row_lines. weight: [sides, gates, units, units]; biases: [sides,
 // gates, units] or absent; states: [sides, rows, units]; words: [sides, 2, rows, width]. number:
 // that of the first state.
-template <typename T, Cell CELL, int OWN, int TILES, int WARPS, int CHUNKS, int GROUP, int ITEMS>
+//
+// With TRAINS it keeps what its gradients need: gates, which may be the memory of inputs, what is
+// beside the state in `kept` [lines, sides, units], and the first states as those of a step before
+// y's first and, of the other side, behind its last; y begins `lead` elements behind its address.
+template <typename T, Cell CELL, int OWN, int TILES, int WARPS, int CHUNKS, int GROUP, int ITEMS,
+          bool TRAINS>
 __global__ void __launch_bounds__(32 * WARPS, 1)
 recurrent(const float* inputs, const T* weight, const float* input_bias, const float* hidden_bias,
-          const T* first, const T* first_cell, T* y, T* last, T* last_cell, Word* words, int steps,
-          int rows, int units, int width, int step_lines, int row_lines, unsigned number) {
+          const T* first, const T* first_cell, T* y, float* gates, float* kept, T* last,
+          T* last_cell, Word* words, int steps, int rows, int units, int width, int step_lines,
+          int row_lines, int lead, unsigned number) {
   extern __shared__ float parts[];
   constexpr int G = GATES<CELL>, ROWS = 16 * TILES, THREADS = 32 * WARPS;
   const int side = blockIdx.y, sides = gridDim.y, first_unit = blockIdx.x * OWN;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
+  if (TRAINS) {  // the kernel before may have written the weight
+    WAIT_FOR_KERNEL_BEFORE();
+  }
   unsigned a[CHUNKS][TILES][4];
 #pragma unroll
   for (int c = 0; c < CHUNKS; ++c)
@@ -108,14 +83,17 @@ recurrent(const float* inputs, const T* weight, const float* input_bias, const f
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = tile * 16 + lane / 4 + i % 2 * 8, unit = first_unit + row % OWN;
-        const int word = (warp + c * WARPS) * WORDS + i / 2 * 4 + lane % 4;
+        const int word = (warp + c * WARPS) * WORDS + lane % 4 * 2 + i / 2;
         const size_t line = (static_cast<size_t>(side) * G + row / OWN) * units + unit;
         const bool there = row < G * OWN && unit < units;
-        a[c][tile][i] = there ? word_of(weight + line * units, word * PER_WORD<T>, units) : 0;
+        a[c][tile][i] = there ? word_at(weight + line * units, word * PER_WORD<T>, units) : 0;
       }
-  WAIT_FOR_KERNEL_BEFORE();
+  if (!TRAINS) {
+    WAIT_FOR_KERNEL_BEFORE();
+  }
 
-  float state[ITEMS], cell[ITEMS], bias[ITEMS][G], last_bias[ITEMS];
+  float state[ITEMS], beside[ITEMS], bias[ITEMS][G], last_bias[ITEMS];
+  y += lead;
   const int line_words = (units + PER_WORD<T> - 1) / PER_WORD<T>;
   words += static_cast<size_t>(side) * 2 * rows * width;
 #pragma unroll
@@ -125,7 +103,7 @@ recurrent(const float* inputs, const T* weight, const float* input_bias, const f
     const bool there = row < rows && unit < units;
     const size_t place = (static_cast<size_t>(side) * rows + row) * units + unit;
     state[p] = there ? static_cast<float>(first[place]) : 0.0f;
-    cell[p] = CELL == LSTM && there ? static_cast<float>(first_cell[place]) : 0.0f;
+    beside[p] = CELL == LSTM && there ? static_cast<float>(first_cell[place]) : 0.0f;
 #pragma unroll
     for (int g = 0; g < G; ++g) {
       const int gate = (side * G + g) * units + unit;
@@ -136,6 +114,8 @@ recurrent(const float* inputs, const T* weight, const float* input_bias, const f
       if (g == G - 1) last_bias[p] = apart ? of_state : 0.0f;
     }
     send<T>(words + row * width, state[p], unit, there, number);
+    const int line = (side ? steps : -1) * step_lines + row * row_lines;
+    if (TRAINS && there) y[(line * sides + side) * units + unit] = first[place];
   }
 
   const int wide = (rows + 7) / 8 * 8;
@@ -163,7 +143,7 @@ recurrent(const float* inputs, const T* weight, const float* input_bias, const f
 #pragma unroll
       for (int c = 0; c < CHUNKS; c += GROUP) {
         unsigned b[GROUP][2];
-        const int word = (warp + c * WARPS) * WORDS + lane % 4;
+        const int word = (warp + c * WARPS) * WORDS + lane % 4 * 2;
         receive<GROUP, WARPS * WORDS>(before + row * width, word, end, number + step, b);
 #pragma unroll
         for (int k = 0; k < GROUP && c + k < CHUNKS; ++k)
@@ -193,7 +173,7 @@ recurrent(const float* inputs, const T* weight, const float* input_bias, const f
 #pragma unroll
           for (int w = 0; w < WARPS; ++w) h[g] += part[(w * ROWS + g * OWN + own) * wide + row];
         h[G - 1] += last_bias[p];
-        state[p] = stepped<CELL>(x[p], h, state[p], cell[p]);
+        state[p] = stepped<CELL>(x[p], h, state[p], beside[p]);
       }
       const T stored = static_cast<T>(state[p]);
       state[p] = static_cast<float>(stored);
@@ -202,7 +182,13 @@ recurrent(const float* inputs, const T* weight, const float* input_bias, const f
         send<T>(after, state[p], unit, there, number + step + 1);
       }
       const size_t line = static_cast<size_t>(time) * step_lines + row * row_lines;
-      if (there) y[(line * sides + side) * units + unit] = stored;
+      const size_t place = (line * sides + side) * units + unit;
+      if (there) y[place] = stored;
+      if (TRAINS && there) {
+        if (CELL == LSTM || CELL == GRU) kept[place] = beside[p];
+#pragma unroll
+        for (int g = 0; g < G; ++g) gates[((line * sides + side) * G + g) * units + unit] = x[p][g];
+      }
     }
   }
 
@@ -213,6 +199,6 @@ recurrent(const float* inputs, const T* weight, const float* input_bias, const f
     const size_t place = (static_cast<size_t>(side) * rows + row) * units + unit;
     if (row >= rows || unit >= units) continue;
     if (last) last[place] = static_cast<T>(state[p]);
-    if (CELL == LSTM && last_cell) last_cell[place] = static_cast<T>(cell[p]);
+    if (CELL == LSTM && last_cell) last_cell[place] = static_cast<T>(beside[p]);
   }
 }

@@ -14,6 +14,7 @@ from golow.lower.operators.recurrence import GATES, Cell
 
 FILE = FOLDER / "recurrent.cu"
 EXCHANGE = (FOLDER / "exchange.cuh").read_text()  # after the tensor cores
+SHARED_CODE = CODE + TENSOR_CORES + EXCHANGE + (FOLDER / "recurrent.cuh").read_text()
 CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "TANH", "rnn_relu": "RELU"}
 
 TILE, WORDS, COLUMNS = 16, 8, 8  # rows, words of depth and columns of one product
@@ -24,12 +25,14 @@ FEW_CHUNKS, WARPS = 64, (8, 16)
 MOST_REGISTERS = {8: 144, 16: 64}
 MOST_WAITED = {8: 8, 16: 4}  # chunks at a time, each two words of two registers
 MOST_TILES, MOST_ITEMS = 4, 4
+ALIGNMENT = 64  # of y, in bytes
 SHARED_BYTES = 200 << 10  # of a multiprocessor of an H100, with room for what the runtime needs
 
 
 class Layer(NamedTuple):
     """A layer over all its steps. rows: of a batch; units: of its state. batch_major: whether a
-    row's steps are neighbours, not a step's rows."""
+    row's steps are neighbours, not a step's rows. trains: whether it keeps what its gradients
+    need; no row's steps are neighbours then."""
 
     kind: Cell
     sides: int
@@ -38,6 +41,7 @@ class Layer(NamedTuple):
     units: int
     dtype: str
     batch_major: bool
+    trains: bool = False
 
     @property
     def gates(self) -> int:
@@ -53,6 +57,23 @@ class Layer(NamedTuple):
     def width(self) -> int:
         """Words of a row's state, with those that only fill up the last chunk."""
         return ceiling(self.units, self.per_word * WORDS) * WORDS
+
+    @property
+    def step_elements(self) -> int:
+        """Of y in a time step."""
+        return self.rows * self.sides * self.units
+
+    @property
+    def lead(self) -> int:
+        """Elements of y's memory before y, which begins at a multiple of `ALIGNMENT`: with trains
+        there is room for a step before it, and for one behind it."""
+        each = ALIGNMENT // ITEM_BYTES[self.dtype]
+        return ceiling(self.step_elements, each) * each if self.trains else 0
+
+    @property
+    def y_elements(self) -> int:
+        """Elements of y's memory."""
+        return self.lead + (self.steps + self.trains) * self.step_elements
 
     @property
     def words(self) -> int:
@@ -89,23 +110,27 @@ def slices(layer: Layer, multiprocessors: int) -> Slices | None:
 def recurrent(layer: Layer, found: Slices, number: int) -> Kernel:
     """Pointers: the input's part of the gates, float32 [lines, sides, gates, units], the hidden
     weight [sides, gates, units, units], both biases, float32 [sides, gates, units] or 0, the first
-    state and cell [sides, rows, units] -> y [lines, sides, units], the last state and cell or 0;
-    and `Layer.words` words of 8 bytes at a multiple of 16, in which nothing has one of the numbers
-    from ``number`` to that plus the steps. All others are of the layer's dtype. lines: time steps
-    of rows or rows of time steps. No kernel that may still run when this one begins writes the
-    weight."""
+    state and cell [sides, rows, units] -> y's memory, of which y is [lines, sides, units] behind
+    its lead; with trains the gates, float32, which may be the memory of the input's part, and of
+    cells with gates float32 of y's shape; the last state and cell or 0; and `Layer.words` words of
+    8 bytes at a multiple of 16, in which nothing has one of the numbers from ``number`` to that
+    plus the steps. All others are of the layer's dtype. lines: time steps of rows or rows of time
+    steps.
+
+    With trains the first states are written before y's first step or, backwards, behind its last.
+    Without it no kernel that may still run when this one begins writes the weight."""
     units, tiles, warps, chunks = found
     group, items = min(chunks, MOST_WAITED[warps]), _items(layer, found)
     numbers = (units, tiles, warps, chunks, group, items)
-    expression = (
-        f"recurrent<{C_TYPES[layer.dtype]}, {CELLS[layer.kind]}, {', '.join(map(str, numbers))}>"
-    )
+    types = f"{C_TYPES[layer.dtype]}, {CELLS[layer.kind]}"
+    trains = str(layer.trains).lower()
+    expression = f"recurrent<{types}, {', '.join(map(str, numbers))}, {trains}>"
     step_lines, row_lines = (1, layer.steps) if layer.batch_major else (layer.rows, 1)
-    sizes = (layer.steps, layer.rows, layer.units, layer.width, step_lines, row_lines)
+    sizes = (layer.steps, layer.rows, layer.units, layer.width, step_lines, row_lines, layer.lead)
     grid, block = (ceiling(layer.units, units), layer.sides, 1), (32 * warps, 1, 1)
     scalars = (*integers(*sizes), np.uint32(number))
-    code = CODE + TENSOR_CORES + EXCHANGE
-    return Kernel(FILE, expression, grid, block, scalars, _shared(layer, found), code)
+    shared = _shared(layer, found)
+    return Kernel(FILE, expression, grid, block, scalars, shared, SHARED_CODE)
 
 
 def _items(layer: Layer, found: Slices) -> int:

@@ -1,4 +1,5 @@
-"""Recurrent networks by cuDNN: as a whole in inference, a layer in one direction in training."""
+"""Recurrent networks, by cuDNN or by golow's own kernels, whichever are faster: as a whole in
+inference; in training as far as nothing else reads what is between layers and directions."""
 
 from __future__ import annotations
 
@@ -6,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from golow.levels.vendor.cudnn import recurrent_by_library, recurrent_training
 from golow.levels.vendor.cudnn.gathering import copy, whole
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.layouts import Layout, layout_of, same_memory
+from golow.levels.vendor.cudnn.layouts import Layout, same_memory
 from golow.levels.vendor.cudnn.recurrent import (
-    NetworkEngine,
+    OfResults,
     Operand,
     Parameter,
     RecurrentNetwork,
+    States,
+    Wanted,
 )
 from golow.levels.vendor.cudnn.recurrent_by_layers import by_layers
-from golow.levels.vendor.cudnn.rnn_api import CudnnError, Network
+from golow.levels.vendor.cudnn.recurrent_by_library import batch_major
 from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.cudnn.weights import is_frozen
 from golow.levels.vendor.implementation import Implementation, Question
@@ -31,8 +35,6 @@ from golow.lower.operators.recurrent_stack import RecurrentStack, RecurrentStack
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
 
-Given = dict[Operand, Tensor]
-STEP = "recurrent_layers"
 PARAMETERS: tuple[Parameter, ...] = (
     "input_weight", "hidden_weight", "input_bias", "hidden_bias", "projection",
 )  # fmt: skip
@@ -40,18 +42,16 @@ PARAMETERS: tuple[Parameter, ...] = (
 
 
 class Kept(NamedTuple):
-    """What forward saves for backward: the network, and the tensors that it read and wrote."""
+    """What forward saves for backward."""
 
-    network: Network
-    given: Given
+    found: recurrent_training.Layers | recurrent_by_library.Call
 
 
 # ---------------------------------------------------------------- inference
 
 
 def recurrent_layers(build: Builder, arguments: RecurrentLayers) -> None:
-    """Define the results of all steps, and the last states that are read: by golow's own kernel
-    where it is faster than the library."""
+    """Define the results of all steps, and the last states that are read."""
     problem, rows = _whole(build, arguments), Layout(build.types.computed)
     count_of_ends, left = problem.layers * problem.sides, iter(arguments.weights)
     names = [tuple(problem.parameters(i // problem.sides)) for i in range(count_of_ends)]
@@ -59,27 +59,21 @@ def recurrent_layers(build: Builder, arguments: RecurrentLayers) -> None:
     if all(is_frozen(build, weight) for weight in arguments.weights):
         found = build.engines.own_recurrence(problem)
         if found is not None:
-            by_layers(build, arguments, problem, ends, found)
+            by_layers(build, arguments, problem, ends, found.forward)
             return
-    network = _network(build, problem)
-    reads: Given = {
-        "weights": _weights(build, network, ends),
-        "x": build.wanted(arguments.x, rows),
-        "hidden": build.wanted(arguments.hidden, rows),
-    }
-    if arguments.cell is not None:
-        reads["cell"] = build.wanted(arguments.cell, rows)
+    x, hidden = build.wanted(arguments.x, rows), build.wanted(arguments.hidden, rows)
+    cell = None if arguments.cell is None else build.wanted(arguments.cell, rows)
+    lasts = [
+        build.result(index, rows) if index < arguments.results and build.is_read(index) else None
+        for index in (1, 2)
+    ]
     shape = (*build.value(arguments.x).shape[:2], problem.sides * problem.results)
-    read = build.is_read(0)
-    writes: Given = {"y": build.result(0, rows) if read else _scratch(build, shape)}
-    lasts: tuple[tuple[int, Operand], ...] = ((1, "last_hidden"), (2, "last_cell"))
-    for index, name in lasts[: arguments.results - 1]:
-        if build.is_read(index):
-            writes[name] = build.result(index, rows)
-    _run(build, network, reads, writes)
-    for index, name in ((0, "y"), *lasts):
-        if name in writes:
-            build.define(index, writes[name])
+    y = build.result(0, rows) if build.is_read(0) else _scratch(build, shape)
+    states = States(hidden, cell, lasts[1])
+    recurrent_by_library.forward(build, problem, ends, states, x, y, lasts[0])
+    for index, tensor in enumerate((y, *lasts)):
+        if tensor is not None and build.is_read(index):
+            build.define(index, tensor)
 
 
 def _whole(build: Builder, arguments: RecurrentLayers) -> RecurrentNetwork:
@@ -125,35 +119,33 @@ def _define_layers(
     build: Builder,
     arguments: Recurrence | RecurrentStack,
     ends: Sequence[Mapping[Parameter, Ref]],
-    states: tuple[Sequence[Ref], Sequence[Ref]],
+    firsts: tuple[Sequence[Ref], Sequence[Ref]],
     sides: int = 1,
     backwards: bool = False,
 ) -> None:
-    """Define the results. ends: the parameters of each layer and side."""
+    """Define the results. ends: the parameters of each layer and side; firsts: their hidden states
+    and cells."""
     x, rows = _steps_of(build, arguments.x, backwards), Layout(build.types.computed)
-    network = _network(build, _layers(build, arguments.kind, ends, sides, x))
-    problem = network.problem
-    reads: Given = {"weights": _weights(build, network, ends), "x": x}
-    names: tuple[Operand, ...] = ("hidden", "cell")
-    reads |= {
-        operand: _stacked(build, operand, given)
-        for operand, given in zip(names, states, strict=True)
-        if given
-    }
-    shape, name = (problem.steps, problem.rows, sides * problem.results), build.node.name
-    writes: Given = {"y": build.new(f"{name}.y", shape, _order(problem, shape))}
-    if len(build.node.outputs) > 1 and build.is_read(1):
-        writes["last_cell"] = build.result(1, rows)
-        build.define(1, writes["last_cell"])
-    if problem.trains:
-        writes["reserve"] = build.new(f"{name}.reserve", (network.reserve,), Layout("uint8"))
-    _run(build, network, reads, writes)
+    problem = _layers(build, arguments.kind, ends, sides, x)
+    hidden = _stacked(build, "hidden", firsts[0])
+    cell = _stacked(build, "cell", firsts[1]) if firsts[1] else None
+    is_read = len(build.node.outputs) > 1 and build.is_read(1)
+    states = States(hidden, cell, build.result(1, rows) if is_read else None)
+    shares = build.engines.own_recurrence(problem) if problem.trains else None
+    made: tuple[Tensor, recurrent_training.Layers | recurrent_by_library.Call]
+    if shares is not None:
+        x = x if backwards else build.wanted(arguments.x, rows)
+        made = recurrent_training.forward(build, problem, shares, ends, states, x)
+    else:
+        made = recurrent_by_library.forward(build, problem, ends, states, x)
+    y, found = made
+    if states.last_cell is not None:
+        build.define(1, states.last_cell)
     if not build.is_read(0):
         return
-    y = writes["y"]
-    build.note(build.output().name, Kept(network, reads | writes))
+    build.note(build.output().name, Kept(found))
     if backwards:
-        y = _turned(build, y, build.new(f"{name}.turned", shape, rows))
+        y = _turned(build, y, build.new(f"{build.node.name}.turned", y.shape, rows))
     build.define(0, y)
 
 
@@ -189,27 +181,36 @@ def _define_gradients(
     last_gradient: Ref | None = None,
     backwards: bool = False,
 ) -> None:
-    network, given = build.noted(arguments.output, Kept)
-    problem, rows = network.problem, Layout(build.types.computed)
-    gradient = build.wanted(arguments.gradient, given["y"].layout)
+    found, rows = build.noted(arguments.output, Kept).found, Layout(build.types.computed)
+    problem, gradient = found.problem, build.wanted(arguments.gradient, found.order)
     if backwards:
         gradient = _turned(build, gradient, _scratch(build, gradient.shape))
-    reads: Given = given | {"gradient": gradient}
-    reads.pop("last_cell", None)
-    if last_gradient is not None:
-        reads["last_cell_gradient"] = build.wanted(last_gradient, rows)
-    writes = _gradients(build, network, given, results, direct=not backwards)
-    _run(build, network, reads, writes, backward=True)
+    of_x = None
     if build.is_read(0):
-        made = writes["x_gradient"]
-        build.define(0, _turned(build, made, build.result(0, rows)) if backwards else made)
-    for operand, indices in (("hidden_gradient", results.hidden), ("cell_gradient", results.cell)):
-        if (made := writes.get(operand)) is not None:  # type: ignore[call-overload]
+        shape = (problem.steps, problem.rows, problem.inputs)
+        of_x = _scratch(build, shape) if backwards else build.result(0, found.x_order)
+    hidden = _of_states(build, problem, "hidden", results.hidden)
+    cell = _of_states(build, problem, "cell", results.cell)
+    last = None if last_gradient is None else build.wanted(last_gradient, rows)
+    found.gradients(
+        build, OfResults(gradient, last), Wanted(hidden, cell, of_x, results.parameters)
+    )
+    if of_x is not None:
+        build.define(0, _turned(build, of_x, build.result(0, rows)) if backwards else of_x)
+    for made, indices in ((hidden, results.hidden), (cell, results.cell)):
+        if made is not None:
             _define_parts(build, made, indices)
-    space = writes["weight_gradients"]
-    for end, (places, at) in enumerate(zip(network.places, results.parameters, strict=True)):
-        for name, shape in problem.parameters(end // problem.sides).items():
-            build.define(at[name], _part(space, places[name], shape))
+
+
+def _of_states(
+    build: Builder, problem: RecurrentNetwork, name: str, indices: Sequence[int]
+) -> Tensor | None:
+    """Memory for the gradients of all layers' states, if any of them is read."""
+    if not any(map(build.is_read, indices)):
+        return None
+    width = problem.results if name == "hidden" else problem.hidden
+    shape = (problem.layers * problem.sides, problem.rows, width)
+    return build.new(f"{build.node.name}.{name}_gradient", shape, Layout(build.types.computed))
 
 
 def _define_parts(build: Builder, whole: Tensor, indices: Sequence[int]) -> None:
@@ -218,29 +219,6 @@ def _define_parts(build: Builder, whole: Tensor, indices: Sequence[int]) -> None
     size = one.elements * ITEM_BYTES[one.dtype]
     for layer, index in enumerate(indices):
         build.define(index, _part(one, layer * size, one.shape))
-
-
-def _gradients(
-    build: Builder, network: Network, given: Given, results: Results, direct: bool
-) -> Given:
-    """Memory for the gradients. The library always computes those of x and of the weights.
-    direct: whether it writes the result itself."""
-    x, rows = given["x"], Layout(build.types.computed)
-    direct = direct and build.is_read(0)
-    writes: Given = {
-        "x_gradient": build.result(0, x.layout) if direct else _scratch(build, x.shape, x.layout)
-    }
-    problem, name = network.problem, build.node.name
-    of_states: tuple[tuple[Operand, Sequence[int], int], ...] = (
-        ("hidden_gradient", results.hidden, problem.results),
-        ("cell_gradient", results.cell, problem.hidden),
-    )
-    for operand, indices, width in of_states:
-        if any(map(build.is_read, indices)):
-            shape = (problem.layers * problem.sides, problem.rows, width)
-            writes[operand] = build.new(f"{name}.{operand}", shape, rows)
-    elements = network.weight_bytes // ITEM_BYTES[rows.dtype]
-    return writes | {"weight_gradients": build.new(f"{name}.weight_gradients", (elements,), rows)}
 
 
 def _layers(
@@ -297,7 +275,7 @@ def _stacked(build: Builder, operand: Operand, states: Sequence[Ref]) -> Tensor:
 def _steps_of(build: Builder, source: Ref, backwards: bool) -> Tensor:
     """x [L, N, I] as the library reads it: batch by batch if it lies so, else step by step."""
     tensor, rows = build.view(source), Layout(build.types.computed)
-    batches = _batch_major(rows.dtype, tensor.shape)
+    batches = batch_major(rows.dtype, tensor.shape)
     if backwards:
         x = build.wanted(source, rows)
         turned = build.new(f"{build.node.name}.x", x.shape, rows)
@@ -307,55 +285,15 @@ def _steps_of(build: Builder, source: Ref, backwards: bool) -> Tensor:
     return build.wanted(source, rows)
 
 
-def _order(problem: RecurrentNetwork, shape: Sequence[int]) -> Layout:
-    return _batch_major(problem.dtype, shape) if problem.batch_major else Layout(problem.dtype)
-
-
-def _batch_major(dtype: str, shape: Sequence[int]) -> Layout:
-    """[L, N, I] with all time steps of a row side by side."""
-    steps, _, width = shape
-    return layout_of(dtype, shape, (width, steps * width, 1))
-
-
 # ---------------------------------------------------------------- both
-
-
-def _network(build: Builder, problem: RecurrentNetwork) -> Network:
-    try:
-        return build.engines.recurrent(problem)
-    except CudnnError as error:
-        raise build.unsupported(f"{build.node.op}: {error}") from error
-
-
-def _weights(build: Builder, network: Network, ends: Sequence[Mapping[Parameter, Ref]]) -> Tensor:
-    """All parameters in the library's one piece of memory: copied there when loading, in training
-    in every iteration."""
-    layout = Layout(build.types.computed)
-    elements = network.weight_bytes // ITEM_BYTES[layout.dtype]
-    with build.loading(*(ref.name for end in ends for ref in end.values())):
-        space = build.new(f"{build.node.name}.weights", (elements,), layout)
-        for end, places in zip(ends, network.places, strict=True):
-            for name, reference in end.items():
-                weight = build.wanted(reference, layout)
-                build.copy(weight, _part(space, places[name], weight.shape))
-    return space
 
 
 def _part(space: Tensor, offset: int, shape: Sequence[int]) -> Tensor:
     return space._replace(shape=tuple(shape), offset=space.offset + offset)
 
 
-def _run(
-    build: Builder, network: Network, reads: Given, writes: Given, backward: bool = False
-) -> None:
-    engine = NetworkEngine(network, build.engines.gpu, (*reads, *writes), backward)
-    operation = f"{STEP}_backward" if backward else STEP
-    build.engine(engine, list(reads.values()), list(writes.values()), operation)
-
-
-def _scratch(build: Builder, shape: Sequence[int], layout: Layout | None = None) -> Tensor:
-    order = layout or Layout(build.types.computed)
-    return build.new(f"{build.node.name}{SCRATCH}", tuple(shape), order)
+def _scratch(build: Builder, shape: Sequence[int]) -> Tensor:
+    return build.new(f"{build.node.name}{SCRATCH}", tuple(shape), Layout(build.types.computed))
 
 
 def _turned(build: Builder, source: Tensor, target: Tensor) -> Tensor:
