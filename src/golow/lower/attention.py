@@ -10,6 +10,7 @@ import msgspec
 
 from golow.lower.decomposition import lenient
 from golow.lower.graph import Graph, Node, Ref, Value
+from golow.lower.known_masks import BACKWARD, FORWARD, WHOLE
 from golow.lower.operator import Operator, written
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
@@ -17,10 +18,6 @@ from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
 from golow.lower.rewriting import Links, rewritten
 from golow.lower.spelling import Call
-
-WHOLE = "aten.scaled_dot_product_attention.default"
-FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
 
 Shape = tuple[int, ...]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import msgspec
 import torch
 
 from golow.lower.graph import Argument, Node, Ref, Symbol, Value
@@ -162,11 +163,8 @@ class Call:
 
 def bound(node: Node) -> dict[str, Argument]:
     """The arguments of an ATen call by their names in its schema, with defaults filled in."""
-    namespace, name, overload = node.op.split(".")
-    packet = getattr(getattr(torch.ops, namespace), name)
-    schema = getattr(packet, overload)._schema
     found: dict[str, Argument] = {}
-    for position, parameter in enumerate(schema.arguments):
+    for position, parameter in enumerate(_parameters(node)):
         if position < len(node.arguments):
             found[parameter.name] = node.arguments[position]
         elif parameter.name in node.keywords:
@@ -174,6 +172,25 @@ def bound(node: Node) -> dict[str, Argument]:
         else:
             found[parameter.name] = _default(parameter.default_value)
     return found
+
+
+def given_anew(node: Node, **changed: Argument) -> Node:
+    """The ATen call with other arguments, by their names in its schema."""
+    arguments: list[Argument] = []
+    keywords: dict[str, Argument] = {}
+    for parameter in _parameters(node):
+        item = (bound(node) | changed)[parameter.name]
+        if not parameter.kwarg_only:
+            arguments.append(item)
+        elif item != _default(parameter.default_value):
+            keywords[parameter.name] = item
+    return msgspec.structs.replace(node, arguments=tuple(arguments), keywords=keywords)
+
+
+def _parameters(node: Node) -> Any:
+    namespace, name, overload = node.op.split(".")
+    packet = getattr(getattr(torch.ops, namespace), name)
+    return getattr(packet, overload)._schema.arguments
 
 
 def _default(value: Any) -> Argument:

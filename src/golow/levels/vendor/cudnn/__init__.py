@@ -70,6 +70,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.fusion import fuse_activation, fuse_residual
     from golow.lower.group_norm import keep_group_norm
     from golow.lower.joining import join_linear_layers
+    from golow.lower.known_masks import drop_known_masks, share_heads
     from golow.lower.merging import merge_equal_nodes
     from golow.lower.normalization import (
         compact_strided_gradients,
@@ -121,6 +122,8 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             join_linear_layers,
         )
     return (
+        drop_known_masks,
+        share_heads,
         *((keep_attention(kernels),) if kernels else ()),
         keep_group_norm,  # instance norm is batch norm of one image in training
         convolve_side_by_side(tensor_cores),

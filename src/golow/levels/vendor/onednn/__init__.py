@@ -81,13 +81,14 @@ def passes_with(
     """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
     from golow.lower.attention import keep_attention
     from golow.lower.group_norm import keep_group_norm
+    from golow.lower.known_masks import drop_known_masks, share_heads
     from golow.lower.resampling import keep_resampling
     from golow.lower.vendor import vendor_passes
     from golow.lower.volumes import keep_volumes
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
     kept = (keep_attention(attention_kernels()), keep_volumes, keep_resampling, keep_group_norm)
-    return (*kept, *common)
+    return (drop_known_masks, share_heads, *kept, *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
