@@ -51,7 +51,7 @@ class Kernels(NamedTuple):
         )
 
 
-CUDNN = Kernels(width=128, key_step=8, rounds=True)
+CUDNN = Kernels(width=128, rounds=True)
 """On every GPU since Ampere, in both directions. Rows of a mask begin at multiples of 16 bytes."""
 CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
 """cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%

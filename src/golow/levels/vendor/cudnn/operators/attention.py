@@ -82,7 +82,7 @@ def _engine(
     the same, unless only all of them have an engine."""
     if reference is None:
         return build.engine_for(of), []
-    added = build.wanted(reference, Layout(build.types.computed))
+    added = build.wanted(reference, _in_rows(build.types.computed, build.value(reference).shape))
     engine = build.engines.choose(replace(of, added=_placed(added)))
     if engine is None:
         added = _every_row(build, added, of.query.shape[2])
@@ -95,13 +95,19 @@ def _every_row(build: Builder, added: Tensor, rows: int) -> Tensor:
     images, heads, own, keys = added.shape
     if own == rows:
         return added
-    layout = Layout(added.dtype)
-    every = build.new(f"{build.node.name}.added", (images, heads, rows, keys), layout)
-    steps = (heads * keys, keys, 0, 1)
-    build.copy(
-        added._replace(shape=every.shape, layout=layout_of(added.dtype, every.shape, steps)), every
-    )
+    shape = (images, heads, rows, keys)
+    every = build.new(f"{build.node.name}.added", shape, _in_rows(added.dtype, shape))
+    image, head, _, key = added.layout.strides(added.shape)
+    seen = layout_of(added.dtype, shape, (image, head, 0, key))
+    build.copy(added._replace(shape=shape, layout=seen), every)
     return every
+
+
+def _in_rows(dtype: str, shape: tuple[int, ...]) -> Layout:
+    """With the last axis side by side, and every row of it at a multiple of 16 bytes."""
+    _, heads, rows, keys = shape
+    pitch = -(-keys // ALIGNED) * ALIGNED
+    return layout_of(dtype, shape, (heads * rows * pitch, rows * pitch, pitch, 1))
 
 
 def _scale(arguments: Attention | AttentionBackward, query: Tensor) -> float:
