@@ -110,10 +110,12 @@ class Machine:
         return np.lib.stride_tricks.as_strided(whole, tensor.shape, steps)
 
     def seen(self, tensor: Tensor) -> np.ndarray:
-        """The memory from the tensor's first byte on."""
-        buffer = self.built.plan.buffers[tensor.buffer]
+        """The memory from the tensor's first byte on. It lies within its buffer."""
+        buffer, item = self.built.plan.buffers[tensor.buffer], ITEM_BYTES[tensor.dtype]
         if buffer.place == "input":
             return self._inputs[tensor.buffer][tensor.offset :]
+        end = tensor.offset + tensor.layout.extent(tensor.shape) * item
+        assert end <= buffer.bytes, f"{tensor} goes beyond the {buffer.bytes} bytes of its buffer"
         return self._memory[buffer.place][buffer.offset + tensor.offset :]
 
 

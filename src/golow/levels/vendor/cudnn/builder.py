@@ -192,7 +192,7 @@ class Builder(StepList, CurrentNode):
         """Allocate memory for a value."""
         if self.once and place == "arena":
             place = UNDECIDED
-        self._buffers.append(Buffer(name, layout.bytes(shape), place))
+        self._buffers.append(Buffer(name, layout.extent(shape) * ITEM_BYTES[layout.dtype], place))
         return Tensor(len(self._buffers) - 1, tuple(shape), layout)
 
     def bytes_of(self, tensor: Tensor) -> int:

@@ -167,7 +167,8 @@ def _of_weights(
     targets = wanted.parameters[index * problem.sides : (index + 1) * problem.sides]
     for side, target in enumerate(targets):
         start = layer.lead + (1 if side else -1) * layer.step_elements + side * problem.hidden
-        before = _part(passed.memory, start, (layer.steps * layer.step_elements - side,))
+        rest = layer.steps * layer.step_elements - side * problem.hidden
+        before = _part(passed.memory, start, (rest,))
         matrices: tuple[tuple[Parameter, Problem, Tensor], ...] = (
             ("input_weight", products.input_weight, passed.x),
             ("hidden_weight", products.hidden_weight, before),
