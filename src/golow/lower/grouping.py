@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -15,6 +16,7 @@ from golow.lower.operator import written
 from golow.lower.operators.activation import Activate, ActivateBackward
 from golow.lower.operators.batch_norm import BatchNormInference
 from golow.lower.operators.binary import Binary
+from golow.lower.operators.concatenate import Concatenate
 from golow.lower.operators.fused import Fused, encode_part, input_name
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.rewriting import Links, absorbing, with_names
@@ -32,7 +34,8 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
     A function joins the group of what it reads if both are computed at the same indices, or if the
     group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
     What others read of a group is one of its results. What depends on weights alone is in groups
-    of its own, which need not run in every iteration. Groups never wait for a node that waits for
+    of its own, which need not run in every iteration. Parts of a concatenation that are computed at
+    the same indices are in one group, too. Groups never wait for a node that waits for
     them, and what reads an input stays before the node that changes it. joins: whether a function
     may be in a group at all.
     """
@@ -41,6 +44,11 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
         if groups.is_function(node):
             for name in node.references():
                 groups.join(name, position)
+    for node in graph.nodes:
+        joined = Concatenate.of(node)
+        if joined is not None:
+            for one, other in pairwise(joined.parts):
+                groups.join_beside(one.name, other.name)
     return groups.rewritten()
 
 
@@ -80,13 +88,29 @@ class _Groups:
         if maker is None or not self.is_function(self.nodes[maker]):
             return
         first, second = self.of[maker], self.of[reader]
-        if first == second or not self._fit(first, second) or self._is_between(first, second):
+        if self._fit(first, second) and not self._is_between(first, second):
+            self._join(first, second)
+
+    def join_beside(self, one: str, other: str) -> None:
+        """Put the makers of two values into one group if they may be: neither waits for the
+        other."""
+        makers = [self.maker.get(name) for name in (one, other)]
+        known = [m for m in makers if m is not None and self.is_function(self.nodes[m])]
+        if len(known) < 2:
             return
+        first, second = sorted(self.of[position] for position in known)
+        apart = not self._is_between(first, second) and not self._is_between(second, first)
+        if self._fit(first, second) and apart:
+            self._join(first, second)
+
+    def _join(self, first: int, second: int) -> None:
         self.members[second] = sorted(self.members.pop(first) + self.members[second])
         for position in self.members[second]:
             self.of[position] = second
 
     def _fit(self, first: int, second: int) -> bool:
+        if first == second:
+            return False
         one, other = self.members[first], self.members[second]
         if min(other) - max(one) > NEAR:
             return False

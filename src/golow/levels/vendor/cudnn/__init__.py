@@ -69,6 +69,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.folding import fold_batch_norm
     from golow.lower.fusion import fuse_activation, fuse_residual
     from golow.lower.group_norm import keep_group_norm
+    from golow.lower.joined_functions import compute_before_joining
     from golow.lower.joining import join_linear_layers
     from golow.lower.known_masks import drop_known_masks, share_heads
     from golow.lower.merging import merge_equal_nodes
@@ -100,6 +101,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
         compact_strided_gradients,
         name_rms_norm,
         name_rolls,
+        compute_before_joining,
         name_cross_entropy,
         add_rows_to_gradients,
     )
@@ -112,6 +114,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             fuse_activation,
             name_rms_norm,
             name_rolls,
+            compute_before_joining,
             eliminate_dead_code,
             order_rows_first,
             fuse_residual,
