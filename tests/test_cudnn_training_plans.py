@@ -19,7 +19,8 @@ from golow.lower.operators.fill import Fill
 from golow.lower.operators.loss_gradient import LossGradient
 from golow.lower.operators.sgd_update import SgdUpdate
 from golow.record import Precision
-from test_cudnn_plans import AskedEngines, TimedEngines, built, lowered
+from lowering import Case
+from test_cudnn_plans import AskedEngines, TimedEngines, assert_sound, built, lowered
 from test_cudnn_refusals import given, node, value
 
 if TYPE_CHECKING:
@@ -92,6 +93,18 @@ def test_a_captured_loss_has_its_scale_where_backward_begins() -> None:
 
 
 # ---------------------------------------------------------------- what steps share
+
+
+def test_a_sum_of_losses_has_a_plan() -> None:
+    """The loss of what has several outputs, also where it has one: numbers that are joined."""
+    case = Case(
+        nn.Linear(4, 3),
+        torch.randn(2, 4),
+        mode="train",
+        loss="mse_of_outputs",
+        targets=torch.randn(2, 3),
+    )
+    assert_sound(planned(case.lowered("cudnn"), "bf16"))
 
 
 def test_dropout_has_a_cell_for_each_probability() -> None:

@@ -96,9 +96,9 @@ class Wholes:
         image = like.order == "channels_last"
         layout = Layout(like.dtype, "channels_last", shape[1]) if image else Layout(like.dtype)
         memory = self._build.new(name, shape, layout)
-        if image or 0 in shape:
-            return folded(memory)
         chain = self._build.read_through(name)
+        if image or 0 in shape or not self._shape(chain.last):
+            return folded(memory)  # the last is a number where losses are joined
         found = seen_first(memory, chain, self._order_of_rows(chain.last))
         fits = found is not None and len(found.axes[home.axis]) <= 1
         return found if found is not None and fits else folded(memory)
