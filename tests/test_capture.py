@@ -149,6 +149,36 @@ def test_infinities_and_constants_survive() -> None:
     assert captured.constants
 
 
+class Holding(nn.Module):
+    """Adds tensors that are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.positions = nn.Linear(4, 3), torch.randn(5, 3)
+        self.further = [torch.randn(3)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        positions = self.positions[: len(x)].detach()
+        return self.layer(x) * positions + self.further[0] - self.positions.mean()
+
+
+def test_tensors_that_a_model_or_its_loss_holds_are_constants_of_a_training_step() -> None:
+    module, weights = Holding(), torch.rand(3)
+    x, y = torch.randn(5, 4), torch.arange(5) % 3
+
+    def weighted(output: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy(output, target, weight=weights)
+
+    captured = capture_training("model", module, (x,), (y,), weighted)
+    held = [item.target for item in captured.graph.inputs if item.kind == "constant"]
+    assert len(held) == len(set(held)) == 3, "each once"
+    found = interpret(captured.graph, given_values(captured, module, x, y))
+    wanted = weighted(module(x), y)
+    wanted.backward()
+    assert torch.equal(found["loss/loss"], wanted.detach())
+    assert torch.equal(found["gradient/layer.weight"], module.layer.weight.grad)
+
+
 class Branching(nn.Module):
     """Takes a branch by the content of its input."""
 

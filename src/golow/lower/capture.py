@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind as ExportInput
 from torch.export.graph_signature import OutputKind as ExportOutput
 from torch.fx import traceback
@@ -105,6 +107,7 @@ def capture_training(
         _explained(name),
         kept_messages([] if said is None else said),
         _compiling(),
+        _other_tensors_constant(),
     ):
         joint = aot_export_joint_with_descriptors(stack, step, (*inputs, *targets))
     saved = set(module.state_dict())
@@ -136,6 +139,12 @@ def _compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+def _other_tensors_constant() -> AbstractContextManager[object]:
+    """Make constants of tensors that a model or a loss holds beside parameters and buffers: in an
+    attribute, a list or a closure. torch.export does; AOTAutograd refuses them otherwise."""
+    return tracing(TracingContext(FakeTensorMode(allow_non_fake_inputs=True)))
 
 
 class _Step(nn.Module):

@@ -90,8 +90,13 @@ def translate(
         if node.op == "get_attr" and str(node.target) in regions:
             continue  # what calls it is no operation on tensors, and is refused
         if node.op == "get_attr":
-            constants[str(node.target)] = attribute = _attribute(traced, str(node.target))
-            add_input(node, "constant", str(node.target), attribute)
+            target = str(node.target)
+            if ("constant", target) in taken:  # read once more
+                names[node] = taken[("constant", target)]
+                continue
+            constants[target] = attribute = _attribute(traced, target)
+            add_input(node, "constant", target, attribute)
+            taken[("constant", target)] = names[node]
         elif node.op == "call_function" and node.target.__name__ == "getitem":
             if node.users:
                 names[node] = names[(node.args[0], node.args[1])]
