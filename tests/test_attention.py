@@ -127,6 +127,27 @@ def test_layers_share_what_their_mask_becomes() -> None:
     assert count(graph, Expand) == 1
 
 
+class OneLayer(nn.Module):
+    """Two passes through one layer with a mask, as in ALBERT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Heads(mask="padding")
+        self.outer = nn.Linear(16, 8 * 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = self.outer(self.layer(x)).view(-1, 8, 16)
+        return x.flatten(1)
+
+
+def test_gradients_of_a_layer_that_runs_twice_have_names_of_their_own() -> None:
+    case = Case(OneLayer(), torch.randn(2, 8, 16), mode="train")
+    graph = kept(case)
+    assert count(graph, AttentionBackward) == 2
+    assert_close(case.run(graph), case.run(case.graph), "kept")
+
+
 @pytest.mark.parametrize("kind", ["narrow", "wide", "three axes"])
 def test_what_flash_attention_does_not_compute_is_unfolded(kind: str) -> None:
     assert count(kept(of(Odd(kind), "infer")), Attention) == 0

@@ -16,7 +16,7 @@ from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand
 from golow.lower.operators.pointwise import Pointwise
 from golow.lower.operators.reduce import Reduce
-from golow.lower.rewriting import Links, rewritten
+from golow.lower.rewriting import Links, Names, rewritten
 from golow.lower.spelling import Call
 
 Shape = tuple[int, ...]
@@ -69,14 +69,14 @@ def keep_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
         """Make attention one operator. A mask becomes numbers that are added to the scores, once
         for all layers that share it."""
         graph = lenient(graph)
-        links = Links(graph)
+        links, names = Links(graph), Names(graph)
         replaced: dict[int, tuple[Node, ...]] = {}
         masks: dict[tuple[str, int], _Mask] = {}
         for position, node in enumerate(graph.nodes):
             if node.op in (WHOLE, FORWARD, BACKWARD):
                 call = Call(node, links)
                 if _fits(call, kernels):
-                    replaced[position] = _kept(node, call, masks, kernels.every_row)
+                    replaced[position] = _kept(node, call, masks, kernels.every_row, names)
         return rewritten(graph, replaced)
 
     return keep_attention_whole
@@ -118,7 +118,7 @@ class _Mask:
 
 
 def _kept(
-    node: Node, call: Call, masks: dict[tuple[str, int], _Mask], every_row: bool
+    node: Node, call: Call, masks: dict[tuple[str, int], _Mask], every_row: bool, names: Names
 ) -> tuple[Node, ...]:
     """The operator, with what its mask needs before and after it."""
     if call.ref_or_none("attn_mask") is None:
@@ -131,7 +131,7 @@ def _kept(
     kept = _operator(node, call, mask.added)
     if node.op == BACKWARD:
         gradient = call.value("grad_out")
-        name = f"{node.name}.gradient"
+        name = names.free(f"{node.name}.gradient")
         seen = mask.only_seen(node, call.ref("grad_out"), name, gradient.shape)
         keywords = kept.keywords | {"gradient": Ref(name=name)}
         return (*before, seen, msgspec.structs.replace(kept, keywords=keywords))
