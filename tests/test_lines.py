@@ -86,6 +86,7 @@ KEPT = {
 ELSEWHERE = {
     "the result": nn.Sequential(nn.Conv1d(8, 4, 3), nn.ReLU()),
     "rows of tokens": Lines(lambda x: x.transpose(1, 2).softmax(-1).transpose(1, 2)),
+    "a number": Lines(lambda x: x * x[0, 0, 0]),
     "without layers": nn.Sequential(nn.ReLU(), nn.Flatten()),
 }
 

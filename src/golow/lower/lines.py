@@ -51,7 +51,7 @@ class _Lines:
         if not isinstance(record, Reshape):
             return self._as_image(node, record)
         source, target = self._values[record.x.name], result(node)
-        if _image(record.shape) == source.shape:
+        if record.shape and _image(record.shape) == source.shape:
             self._images[target] = source
         image = self._images.get(record.x.name)
         if image is None or image.shape != record.shape or not target:
