@@ -72,10 +72,11 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     """Remove nodes whose values nothing reads.
 
     In-place operations stay: their memory may be read under another name. A buffer of which only
-    the new content counts stays too: a level keeps it in its place.
+    the new content counts stays too, and a parameter of which only the gradient does: a level keeps
+    them in their place.
     """
     needed = {item.name for item in graph.outputs}
-    buffers = {item.target for item in graph.outputs if item.kind == "buffer"}
+    changed = {(item.kind, item.target) for item in graph.outputs}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         read = any(value is not None and value.name in needed for value in node.outputs)
@@ -87,7 +88,8 @@ def eliminate_dead_code(graph: Graph) -> Graph:
         for item in graph.inputs
         if item.value.name in needed
         or item.kind in ("input", "target")
-        or (item.kind == "buffer" and item.target in buffers)
+        or (item.kind == "buffer" and ("buffer", item.target) in changed)
+        or (item.kind == "parameter" and ("gradient", item.target) in changed)
     )
     return msgspec.structs.replace(graph, inputs=inputs, nodes=tuple(reversed(kept)))
 

@@ -8,6 +8,7 @@ from functools import partial
 from golow.lower.canonical import canonicalise
 from golow.lower.cut_padding import cut_before_padding
 from golow.lower.decomposition import decompose
+from golow.lower.empty import leave_out_empty
 from golow.lower.folding import fold_batch_norm, trim_kernels
 from golow.lower.functional import make_functional
 from golow.lower.fusion import (
@@ -47,6 +48,7 @@ CANONICAL: tuple[Pass, ...] = (
     decompose,
     canonicalise,
     drop_copies,
+    leave_out_empty,
     join_rows,
 )
 
