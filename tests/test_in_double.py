@@ -104,6 +104,10 @@ MADE: dict[str, tuple[Made, Made]] = {
     "whole numbers": (lambda: ROWS.float() / X[:, 0], lambda: ROWS.double() / X[:, 0]),
     "half and back": (lambda: X.bfloat16().float() * X, lambda: X.bfloat16().double() * X),
     "complex": (lambda: torch.polar(X.float(), X).to(torch.complex64), lambda: torch.polar(X, X)),
+    "the least number": (
+        lambda: torch.full((3, 4), torch.finfo(X.dtype).min).maximum(X),
+        lambda: X,
+    ),
     "weights": (
         lambda: functional.layer_norm(X, (4,), torch.ones(4), torch.zeros(4)),
         lambda: functional.layer_norm(X, (4,)),

@@ -7,6 +7,7 @@ attention on a CPU reads a float32 mask beside a float64 query as if it were flo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
+LARGEST = torch.finfo(torch.float32).max
 DOUBLES = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
@@ -23,6 +25,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     A cast to float32 keeps all digits. What is made from no floating point tensor has float32's
     values, as at every level, and is held in float64: ``torch.full``, a quotient of whole numbers.
+    The least number of the weights' dtype, with which a mask may be filled, needs float64 at once.
     A tensor of the model that is neither parameter nor buffer is read as float64. What is written
     in place keeps its dtype, and so do bits that are read as another dtype.
     """
@@ -55,6 +58,8 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
             by_place = zip(arguments, args, strict=False)  # some may have no value
             args = tuple(_unless(a.name in written, given) for a, given in by_place)
             named = {name: _unless(name in written, given) for name, given in named.items()}
+        elif any(map(_is_beyond_float, tree_iter(args))):
+            named = _with_dtype(named, arguments)
         result = func(*args, **named)
         if any(value.alias_info for value in returns):
             return result  # a view, or what was written
@@ -67,6 +72,16 @@ def _unless(written: bool, given: Any) -> Any:
 
 def _is_floating(value: Any) -> bool:
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _is_beyond_float(value: Any) -> bool:
+    return isinstance(value, float) and LARGEST < abs(value) < math.inf
+
+
+def _with_dtype(named: dict[str, Any], arguments: Any) -> dict[str, Any]:
+    """The named arguments of a call that makes a tensor, with float64 where no dtype is given."""
+    takes = any(argument.name == "dtype" for argument in arguments)
+    return named | {"dtype": torch.float64} if takes and named.get("dtype") is None else named
 
 
 def _doubled(value: Any) -> Any:
