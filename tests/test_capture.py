@@ -179,6 +179,25 @@ def test_tensors_that_a_model_or_its_loss_holds_are_constants_of_a_training_step
     assert torch.equal(found["gradient/layer.weight"], module.layer.weight.grad)
 
 
+class PerSample(nn.Module):
+    """A layer whose weight is another one for each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Linear(4, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.weights(x).unflatten(1, (3, 4))
+        return torch.vmap(functional.linear)(x, weights).tanh()
+
+
+def test_a_mapped_function_is_captured() -> None:
+    module, x = PerSample(), torch.randn(5, 4)
+    captured = capture_inference("mapped", module, (x,))
+    found = interpret(captured.graph, given_values(captured, module, x))
+    assert torch.equal(found["output/0"], module(x))
+
+
 class Branching(nn.Module):
     """Takes a branch by the content of its input."""
 

@@ -47,6 +47,8 @@ def capture_inference(
     module.eval()
     with _explained(name), recurrences_right(), kept_messages([] if said is None else said):
         program = torch.export.export(module, inputs, strict=False)
+        if _is_mapped(program.graph):
+            program = program.run_decompositions({})
     inline_regions(program.graph_module)
     signature = program.graph_signature
     placeholders = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
@@ -82,6 +84,15 @@ def capture_inference(
     first = first_names(module)
     ends = ends._replace(inputs=[(n, kind, first.get(t, t)) for n, kind, t in ends.inputs])
     return translate(name, "infer", module, program.graph_module, ends, constants, start)
+
+
+def _is_mapped(graph: fx.Graph) -> bool:
+    """Whether it enters and leaves functions of torch.func, such as vmap, which a second trace
+    resolves; nothing else changes by it."""
+    return any(
+        getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
+        for node in graph.nodes
+    )
 
 
 def capture_training(
