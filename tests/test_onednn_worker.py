@@ -207,6 +207,28 @@ def test_a_whole_comparison(tmp_path: Path) -> None:
     assert run.quantity("capture") is not None
 
 
+class Idle(nn.Module):
+    """A parameter that changes nothing, as attention's biases where there is one position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.bias = nn.Linear(4, 4), nn.Parameter(torch.zeros(4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * (x[:, :, None] + self.bias).softmax(2).squeeze(2)
+
+
+@needs_package
+def test_a_gradient_of_zero_is_a_result_of_a_timed_step(tmp_path: Path) -> None:
+    """A saved state leaves out what the optimizer keeps of it; the result of a step does not."""
+    result = golow.compare(
+        Idle(), (torch.randn(4, 4),), levels=["eager", "onednn"], mode="train", threads=1,
+        time_limit=0.1, cache=tmp_path,
+    )  # fmt: skip
+    run = result.run("onednn")
+    assert (run.check.verdict, run.check.reason) == ("match", "")
+
+
 # ---------------------------------------------------------------- what it cannot do
 
 

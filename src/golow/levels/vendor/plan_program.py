@@ -154,7 +154,8 @@ class PlanProgram(Chooser):
 
     def write_result(self, file: Path) -> None:
         """Write the outputs of the last iteration; in training its loss, and the state."""
-        tensors = dict(self._state()) if self.train else {}
+        state = self._state() if self.train else ()
+        tensors = {f"{kind}/{target}": array for (kind, target), array in state}
         for kind, target in [("loss", "loss")] if self.train else self._output_keys():
             tensors[f"{kind}/{target}"] = self.result((kind, target))
         save_file(tensors, file)
@@ -192,7 +193,12 @@ class PlanProgram(Chooser):
     def save(self, file: Path) -> None:
         """Write parameters, buffers and what the optimizer keeps; of that, what is all zero is left
         out."""
-        save_file(dict(self._state()) | self.scaler(), file)
+        state = {
+            f"{kind}/{target}": array
+            for (kind, target), array in self._state()
+            if kind in WEIGHTS or array.any()
+        }
+        save_file(state | self.scaler(), file)
 
     def restore(self, file: Path) -> None:
         """Continue from what `save` wrote. Raises `GolowError` for the state of another model,
@@ -282,7 +288,7 @@ class PlanProgram(Chooser):
         self.fill(self.execution, read, kinds)
         self.state_changed()
 
-    def _state(self) -> Iterator[tuple[str, np.ndarray]]:
+    def _state(self) -> Iterator[tuple[Key, np.ndarray]]:
         inputs, kept = self.execution.built.inputs, self._kept_kinds()
         keys = dict.fromkeys(((i.kind, i.target) for i in self.graph.inputs), None) | inputs
         with bundle_arrays.weights(self.bundle) as read:
@@ -290,8 +296,8 @@ class PlanProgram(Chooser):
                 tensor = inputs.get((kind, target))
                 # A value that no step changes may be a constant of the plan.
                 array = read(kind, target) if tensor is None else self.execution.read(tensor)
-                if kind in WEIGHTS or (kind in kept and array.any()):
-                    yield f"{kind}/{target}", array
+                if kind in WEIGHTS or kind in kept:
+                    yield (kind, target), array
 
     def _over(self, feed: Feed, key: Key, rates: Sequence[float] = ()) -> list[np.ndarray]:
         """Run every batch of the feed; return what each run wrote under the key."""
