@@ -26,6 +26,7 @@ from golow.workload.request import Request
 X = torch.linspace(-2, 2, 12, dtype=torch.float64).reshape(3, 4).sin()
 HEADS = torch.linspace(-3, 3, 64, dtype=torch.float64).cos().reshape(1, 2, 4, 8)
 ARRAY = np.linspace(0, 1, 8, dtype=np.float32).reshape(4, 2)
+EXPERTS = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(3, 4, 5)
 ROWS = torch.tensor([1, 2, 3])
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -108,6 +109,10 @@ MADE: dict[str, tuple[Made, Made]] = {
         lambda: torch.full((3, 4), torch.finfo(X.dtype).min).maximum(X),
         lambda: X,
     ),
+    "experts": (
+        lambda: torch._grouped_mm(X.float(), EXPERTS, offs=torch.tensor([1, 1, 3]).int()),
+        lambda: torch.cat([X[:1] @ EXPERTS[0], X[1:] @ EXPERTS[2]]),
+    ),
     "weights": (
         lambda: functional.layer_norm(X, (4,), torch.ones(4), torch.zeros(4)),
         lambda: functional.layer_norm(X, (4,)),
@@ -134,6 +139,18 @@ def test_gradients_have_all_digits_too() -> None:
     again = X.clone().requires_grad_()
     (again.softmax(0) * 3 * X).sum().backward()
     torch.testing.assert_close(given.grad, again.grad, rtol=1e-14, atol=1e-14)
+
+
+def test_gradients_of_experts_have_all_digits() -> None:
+    rows, weight = X.clone().requires_grad_(), EXPERTS.clone().requires_grad_()
+    with InDouble():
+        found = torch._grouped_mm(rows, weight, offs=torch.tensor([1, 1, 3]).int())
+        (found * found).sum().backward()
+    again = X.clone().requires_grad_(), EXPERTS.clone().requires_grad_()
+    exact = torch.cat([again[0][:1] @ again[1][0], again[0][1:] @ again[1][2]])
+    (exact * exact).sum().backward()
+    for mine, its in zip((rows, weight), again, strict=True):
+        torch.testing.assert_close(mine.grad, its.grad, rtol=1e-14, atol=1e-14)
 
 
 def test_bits_stay_what_they_are_and_what_is_written_in_place_too() -> None:

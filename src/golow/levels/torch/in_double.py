@@ -16,6 +16,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
+from golow.levels.torch.grouped_products import grouped_product
+
+WITHOUT_DOUBLE = {torch.ops.aten._grouped_mm.default: grouped_product}
 LARGEST = torch.finfo(torch.float32).max
 DOUBLES = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
@@ -60,7 +63,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
             named = {name: _unless(name in written, given) for name, given in named.items()}
         elif any(map(_is_beyond_float, tree_iter(args))):
             named = _with_dtype(named, arguments)
-        result = func(*args, **named)
+        result = WITHOUT_DOUBLE.get(func, func)(*args, **named)
         if any(value.alias_info for value in returns):
             return result  # a view, or what was written
         return tree_map(_doubled, result)
