@@ -13,6 +13,7 @@ from torch import nn
 from golow.lower.canonical import canonicalise
 from golow.lower.decomposition import decompose
 from golow.lower.decompositions import own_definitions
+from golow.lower.decompositions.experts import grouped_product, grouped_product_backward
 from golow.lower.functional import make_functional
 from golow.lower.passes import CLEAN_UP
 from golow.lower.verify import interpret, operation, verify
@@ -194,6 +195,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
     ),
     "written in memory": ("aten.put.default", X, torch.tensor([0, 7, 7]), tensor(3), True),
     "second smallest": ("aten.kthvalue.default", X, 2, 1, True),
+    "histogram": (
+        "aten.histc.default", torch.tensor([0.0, 3.0, 1.0, 3.0, -1.0, 4.0, 2.0]), 4, 0, 3
+    ),
+    "a wide histogram": ("aten.histc.default", X.float(), 7, -0.5, 1.5),
     "middle": ("aten.median.dim", torch.cat([X, X[:1] * math.nan]), 0),
     "middle of all": ("aten.median.default", X),
     "places in order": ("aten.searchsorted.Tensor", torch.tensor([0.0, 1.0]).double(), X),
@@ -245,8 +250,20 @@ def test_a_definition_means_what_aten_computes(name: str) -> None:
 
 
 def test_names_of_aten_exist() -> None:
+    """Those of other libraries exist when these are imported."""
     for op in own_definitions():
-        assert operation(op) is not None
+        assert operation(op) is not None if op.startswith("aten.") else "." in op
+
+
+def test_each_row_is_multiplied_by_its_experts_weight() -> None:
+    """Of three experts the second has no rows, and the last row is nobody's."""
+    rows, weight, ends = tensor(6, 4), tensor(3, 4, 5), torch.tensor([2, 2, 5])
+    parts = [rows[:2] @ weight[0], rows[2:5] @ weight[2], tensor(1, 5) * 0]
+    torch.testing.assert_close(grouped_product(rows, weight, ends), torch.cat(parts))
+    gradient = tensor(6, 5)
+    found = grouped_product_backward(rows, weight, ends, gradient)
+    _, wanted = torch.func.vjp(lambda x, w: grouped_product(x, w, ends), rows, weight)
+    torch.testing.assert_close(found, wanted(gradient))
 
 
 def test_what_has_no_definition_stays() -> None:

@@ -13,7 +13,13 @@ from transformers_models import MODELS
 transformers = pytest.importorskip("transformers")
 
 LEVELS = ["eager", "torchscript", "libtorch", "onednn"]
-TRAINED = ["vit", "convnext", "resnet", "gpt2", "t5"]
+TRAINED = ["vit", "convnext", "resnet", "gpt2", "t5", "mixtral"]
+OWN_OPERATORS = ("mixtral",)
+"""Models that call operators of transformers, which a C++ program does not have."""
+
+
+def levels_of(name: str) -> list[str]:
+    return [level for level in LEVELS if name not in OWN_OPERATORS or level != "libtorch"]
 
 
 def compared(name: str, mode: Mode, levels: list[str]) -> golow.Result:
@@ -37,11 +43,11 @@ def verdicts(result: golow.Result) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_inference_matches_at_every_level(name: str) -> None:
-    found = verdicts(compared(name, "infer", LEVELS))
-    assert found == dict.fromkeys(LEVELS, "match")
+    found = verdicts(compared(name, "infer", levels_of(name)))
+    assert found == dict.fromkeys(levels_of(name), "match")
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_matches_at_every_level(name: str) -> None:
-    found = verdicts(compared(name, "train", LEVELS))
-    assert found == dict.fromkeys(LEVELS, "match")
+    found = verdicts(compared(name, "train", levels_of(name)))
+    assert found == dict.fromkeys(levels_of(name), "match")

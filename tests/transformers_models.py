@@ -61,6 +61,15 @@ def llama(t: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Features(t.LlamaModel(config), ("input_ids",), "last_hidden_state"), (words(),)
 
 
+def mixtral(t: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """A decoder with a mixture of experts, of which each token takes two."""
+    config = t.MixtralConfig(
+        vocab_size=VOCABULARY, intermediate_size=128, num_key_value_heads=2, num_local_experts=4,
+        **SIZES,
+    )  # fmt: skip
+    return Features(t.MixtralModel(config), ("input_ids",), "last_hidden_state"), (words(),)
+
+
 def t5(t: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """An encoder and a decoder with relative positions."""
     config = t.T5Config(
@@ -110,5 +119,6 @@ def resnet(t: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 Maker = Callable[[Any], tuple[nn.Module, tuple[Tensor, ...]]]
 MODELS: dict[str, Maker] = {
-    maker.__name__: maker for maker in (bert, gpt2, vit, t5, llama, whisper, swin, convnext, resnet)
+    maker.__name__: maker
+    for maker in (bert, gpt2, vit, t5, llama, mixtral, whisper, swin, convnext, resnet)
 }

@@ -254,7 +254,20 @@ def vector_norm(
     return torch.sqrt((self * self).sum(axes, keepdim=keepdim))
 
 
+def histogram(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """``histc`` between given limits: how many elements are in each of equal ranges, of which the
+    last one has its upper limit, too."""
+    if min >= max:
+        return NotImplemented  # the limits are the smallest and the largest element
+    elements = self.reshape(-1, 1)
+    places = aten.clamp_max.default(((elements - min) * bins / (max - min)).floor(), bins - 1)
+    within = torch.logical_and(elements >= min, elements <= max)
+    found = torch.logical_and(within, places == torch.arange(bins))
+    return found.to(self.dtype).sum(0)
+
+
 DEFINITIONS = {
+    "aten.histc.default": histogram,
     "aten.var_mean.correction": var_mean,
     "aten.var.correction": variance,
     "aten.native_group_norm.default": group_norm,

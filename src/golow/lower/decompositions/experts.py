@@ -1,0 +1,46 @@
+"""Mixtures of experts as transformers computes them: rows in the order of their experts, and where
+the rows of each expert end. How many rows an expert has depends on content, so every expert
+computes all of them here, of which those that are not its own are zero: one product, whose inner
+axis is that of all experts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def _chosen(rows: int, ends: Tensor) -> Tensor:
+    """[rows, experts]: whether a row is among those of an expert. ends: [experts], the first row
+    after its own. Rows after the last end are nobody's."""
+    expert = (torch.arange(rows).unsqueeze(1) >= ends).sum(1)
+    return expert.unsqueeze(1) == torch.arange(ends.shape[0])
+
+
+def _spread(input: Tensor, ends: Tensor) -> Tensor:
+    """[rows, width] -> [rows, experts x width]: each row where its expert reads it."""
+    chosen = _chosen(input.shape[0], ends).unsqueeze(2)
+    return torch.where(chosen, input.unsqueeze(1), 0.0).flatten(1)
+
+
+def grouped_product(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    """input: [rows, width], weight: [experts, width, outputs], offs: [experts], the rows' ends."""
+    return _spread(input, offs) @ weight.flatten(0, 1)
+
+
+def grouped_product_backward(
+    input: Tensor, weight: Tensor, offs: Tensor, grad_output: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of input and weight."""
+    by_expert = (grad_output @ weight.flatten(0, 1).t()).unflatten(1, weight.shape[:2])
+    chosen = _chosen(input.shape[0], offs).unsqueeze(2)
+    by_input = torch.where(chosen, by_expert, 0.0).sum(1)
+    by_weight = _spread(input, offs).t() @ grad_output
+    return by_input, by_weight.reshape(weight.shape)
+
+
+DEFINITIONS = {
+    "transformers.grouped_mm_fallback.default": grouped_product,
+    "transformers.grouped_mm_fallback_backward.default": grouped_product_backward,
+}
