@@ -207,6 +207,10 @@ RARE: dict[str, Case] = {
     "scattered means": tokens(
         lambda x: x.new_zeros(3, 10, 16).scatter_reduce(1, numbers(x), x, "mean")
     ),
+    "scattered maxima": tokens(
+        lambda x: x.new_zeros(3, 10, 16).scatter_reduce(1, numbers(x), x, "amax")
+        + x[:, :1].expand(-1, 10, -1).scatter_reduce(1, numbers(x), x, "amin", include_self=False)
+    ),
     "middle": tokens(lambda x: x.median(1)[0] + x.kthvalue(2, 1)[0]),
     "places in order": tokens(
         lambda x: x * torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]).to(x), x.detach())

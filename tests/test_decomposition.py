@@ -210,6 +210,14 @@ CALLS: dict[str, tuple[Any, ...]] = {
         "aten.scatter_reduce.two", tensor(3, 4), 0, torch.tensor([[0, 2, 0], [0, 2, 1]]),
         tensor(2, 4), "mean",
     ),
+    "maxima by index": (
+        "aten.scatter_reduce.two", tensor(3, 4), 1, torch.tensor([[0, 2, 0], [0, 2, 1], [1, 1, 1]]),
+        tensor(4, 5, seed=1), "amax",
+    ),
+    "minima by index": (
+        "aten.scatter_reduce.two", tensor(3, 4), 0, torch.tensor([[0, 2, 0, 1], [0, 2, 1, 1]]),
+        torch.cat([tensor(1, 4), tensor(1, 4) * math.nan]), "amin", {"include_self": False},
+    ),
     "truths by index": ("aten.scatter.value", FALSE, 1, torch.tensor([[1], [3]]), True),
     "multiple margins": (
         "aten.multilabel_margin_loss_forward.default", tensor(3, 5),

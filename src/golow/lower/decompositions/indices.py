@@ -192,19 +192,42 @@ def searched(
 def combined(
     self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """``scatter_reduce`` to sums and means."""
-    if reduce not in ("sum", "mean") or not self.dim() or not self.dtype.is_floating_point:
+    """``scatter_reduce`` to all but products."""
+    if reduce == "prod" or not self.dim() or not self.dtype.is_floating_point:
         return NotImplemented
+    for axis in range(src.dim()):
+        src = aten.slice.Tensor(src, axis, 0, index.shape[axis])
+    if reduce == "amax":
+        return _largest_by_index(self, dim % self.dim(), index, src, include_self)
+    if reduce == "amin":
+        found = _largest_by_index(-self, dim % self.dim(), index, -src, include_self)
+        return NotImplemented if found is NotImplemented else -found
     zeros, ones = torch.zeros_like(self), torch.ones(index.shape, dtype=self.dtype)
     count = aten.scatter_add.default(zeros, dim, index, ones)
     start = self if include_self else torch.where(count > 0, 0.0, self)
-    src = aten.slice.Tensor(src, 0, 0, index.shape[0])
-    for axis in range(1, src.dim()):
-        src = aten.slice.Tensor(src, axis, 0, index.shape[axis])
     total = aten.scatter_add.default(start, dim, index, src)
     if reduce == "sum":
         return total
     return total / aten.clamp_min.default(count + 1 if include_self else count, 1)
+
+
+def _largest_by_index(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, include_self: bool
+) -> Any:
+    """The largest element of each index: sorted, and those of an index side by side, it is the last
+    one of them."""
+    others = [axis for axis in range(src.dim()) if axis != dim]
+    if not src.shape[dim] or any(self.shape[axis] != src.shape[axis] for axis in others):
+        return NotImplemented
+    values, places = aten.sort.default(src, dim)
+    _, together = aten.sort.default(aten.gather.default(index, dim, places), dim)
+    values = aten.gather.default(values, dim, together)
+    zeros, ones = torch.zeros_like(self), torch.ones(index.shape, dtype=self.dtype)
+    count = aten.scatter_add.default(zeros, dim, index, ones)
+    last = torch.cumsum(count.to(torch.int64), dim) - 1
+    largest = aten.gather.default(values, dim, aten.clamp_min.default(last, 0))
+    combined = torch.maximum(self, largest) if include_self else largest
+    return torch.where(count > 0, combined, self)
 
 
 def scattered_truths(self: Tensor, dim: int, index: Tensor, src: Any) -> Any:
