@@ -198,6 +198,29 @@ def test_a_mapped_function_is_captured() -> None:
     assert torch.equal(found["output/0"], module(x))
 
 
+class Solving(nn.Module):
+    """Solves two systems, of which PyTorch checks the error codes in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        factor = torch.linalg.cholesky(y.t() @ y + torch.eye(3))
+        return torch.linalg.solve(factor + torch.eye(3), y.t()).t()
+
+
+def test_checks_of_error_codes_are_not_part_of_a_training_step() -> None:
+    module, x, y = Solving(), torch.randn(5, 4), torch.arange(5) % 3
+    captured = capture_training("model", module, (x,), (y,), functional.cross_entropy)
+    found = interpret(captured.graph, given_values(captured, module, x, y))
+    wanted = train_step(module, x, y)
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        assert torch.equal(found[name], wanted[name]), name
+
+
 class Branching(nn.Module):
     """Takes a branch by the content of its input."""
 

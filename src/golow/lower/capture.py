@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind as ExportInput
 from torch.export.graph_signature import OutputKind as ExportOutput
 from torch.fx import traceback
 
+from golow.lower.checks import is_token, without_checks
 from golow.lower.decompositions.losses import corrected
 from golow.lower.messages import kept_messages
 from golow.lower.outputs import leaves_of
@@ -121,14 +122,17 @@ def capture_training(
         _other_tensors_constant(),
     ):
         joint = aot_export_joint_with_descriptors(stack, step, (*inputs, *targets))
+    without_checks(joint.graph_module.graph)
     saved = set(module.state_dict())
     placeholders = [n for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
     ends = Ends([], [])
     for node in placeholders:
+        if is_token(node.meta["desc"]) and not _read_by_operators(node):
+            continue
         ends.inputs.append((node, *_joint_input(node.meta["desc"], len(inputs), saved)))
     output = next(n for n in joint.graph_module.graph.nodes if n.op == "output")
     for result, description in zip(output.args[0], output.meta["desc"], strict=True):
-        if isinstance(result, fx.Node):
+        if isinstance(result, fx.Node) and not is_token(description):
             ends.outputs.append((result, *_joint_output(description)))
     constants = {k: v for k, v in module.named_buffers() if k not in saved}
     first = first_names(module)
@@ -238,6 +242,10 @@ def _packs_sequences(error: Exception) -> bool:
             return True
         frame = frame.tb_next
     return "_pack_padded_sequence" in str(error) or "_pad_packed_sequence" in str(error)
+
+
+def _read_by_operators(node: fx.Node) -> bool:
+    return any(user.op != "output" for user in node.users)
 
 
 def _joint_input(description: Any, inputs: int, saved: set[str]) -> tuple[str, str]:
