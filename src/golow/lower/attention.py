@@ -24,20 +24,18 @@ Shape = tuple[int, ...]
 
 class Kernels(NamedTuple):
     """Of which attention there are kernels. width: of a head at most, a multiple of step. rows: of
-    the query, at least. key_step: the number of keys is a multiple of it if anything is added to
-    the scores. every_row: each row of scores has its own of what is added, even if all are the
-    same. rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention, but not
-    where a network adds it itself.
+    the query, at least. every_row: each row of scores has its own of what is added, even if all
+    are the same. rounds: what is added is rounded to 16 bits; so does PyTorch in its own attention,
+    but not where a network adds it itself.
     """
 
     width: int
     step: int = 8
     rows: int = 1
-    key_step: int = 1
     every_row: bool = False
     rounds: bool = False
 
-    def take(self, query: Shape, key: Shape, value: Shape, adds: bool) -> bool:
+    def take(self, query: Shape, key: Shape, value: Shape) -> bool:
         """Whether they compute it; the shapes are [B, H, L, E], [B, G, S, E] and [B, G, S, D]."""
         return (
             query[0] == key[0] == value[0]
@@ -47,12 +45,11 @@ class Kernels(NamedTuple):
             and all(
                 width <= self.width and width % self.step == 0 for width in (query[3], value[3])
             )
-            and (not adds or key[2] % self.key_step == 0)
         )
 
 
 CUDNN = Kernels(width=128, rounds=True)
-"""On every GPU since Ampere, in both directions. Rows of a mask begin at multiples of 16 bytes."""
+"""On every GPU since Ampere, in both directions."""
 CUDNN_IN_TRAINING = CUDNN._replace(every_row=True)
 """cuDNN 9.19 takes one row for all here, too, but with a mask of padding gradients were off by 5%
 of their size then."""
@@ -172,11 +169,10 @@ def _fits(call: Call, kernels: Kernels) -> bool:
     ):
         return False
     query, key, value = (value.shape for value in values)
-    masked = call.ref_or_none("attn_mask") is not None
-    if masked:
+    if call.ref_or_none("attn_mask") is not None:
         mask = call.value("attn_mask")
         if mask.dtype not in ("bool", "float32") or not 2 <= len(mask.shape) <= 4:
             return False
         if mask.shape[-1] != key[2]:
             return False
-    return kernels.take(query, key, value, masked)
+    return kernels.take(query, key, value)

@@ -71,7 +71,7 @@ class _Found(NamedTuple):
 
 def _has_kernel(kernels: Kernels, found: _Found) -> bool:
     only_hides = all(term.hides for term in found.terms)
-    return (only_hides or not kernels.rounds) and kernels.take(*found.shapes, bool(found.terms))
+    return (only_hides or not kernels.rounds) and kernels.take(*found.shapes)
 
 
 # ---------------------------------------------------------------- recognising
