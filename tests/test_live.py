@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
+import pytest
 import torch
 
-from golow.workload.live import pickled, unpickled
+from golow.workload.live import RECORDERS, pickled, unpickled
 
 IN_A_SCRIPT = """
 from torch import nn
@@ -34,3 +36,28 @@ def test_torch_compile_finds_what_a_layer_of_a_script_reads() -> None:
     found = torch.compile(module, backend="eager", fullgraph=True)(x)
     torch.testing.assert_close(found, live(x))
     assert sys.modules["__main__"].__name__ == "__main__"
+
+
+class ByModel(dict[Any, Any]):
+    """Keys are models, and kept as the names of their classes: transformers from 5.20 on."""
+
+    def __setitem__(self, model: object, recorders: object) -> None:
+        super().__setitem__(str(type(model)), recorders)
+
+
+class Recording(torch.nn.Module):
+    """What transformers gives its models; the table is filled by their constructors alone."""
+
+    _can_record_outputs: ClassVar[dict[str, str]] = {"hidden_states": "Layer"}
+
+
+@pytest.mark.parametrize("table", [dict[Any, Any](), ByModel()], ids=["by name", "by model"])
+def test_models_from_another_process_record_their_states(
+    table: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = SimpleNamespace(_CAN_RECORD_REGISTRY=table)
+    monkeypatch.setitem(sys.modules, RECORDERS, stand_in)  # type: ignore[arg-type]
+    data = pickled(torch.nn.Sequential(Recording(), torch.nn.ReLU()), "the module")
+    assert isinstance(data, bytes) and not table
+    unpickled(data)
+    assert table == {str(Recording): {"hidden_states": "Layer"}}

@@ -117,8 +117,19 @@ def resnet(t: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Features(t.ResNetModel(config), ("pixel_values",), "pooler_output"), (image(),)
 
 
+def segformer(t: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """A pyramid whose head reads the states of all its stages, which the model records."""
+    config = t.SegformerConfig(
+        num_labels=5, depths=[1, 1], hidden_sizes=[16, 32], decoder_hidden_size=32,
+        num_encoder_blocks=2, sr_ratios=[4, 2], patch_sizes=[7, 3], strides=[4, 2],
+        num_attention_heads=[1, 2], mlp_ratios=[2, 2],
+    )  # fmt: skip
+    model = t.SegformerForSemanticSegmentation(config)
+    return Features(model, ("pixel_values",), "logits"), (image(),)
+
+
 Maker = Callable[[Any], tuple[nn.Module, tuple[Tensor, ...]]]
 MODELS: dict[str, Maker] = {
     maker.__name__: maker
-    for maker in (bert, gpt2, vit, t5, llama, mixtral, whisper, swin, convnext, resnet)
+    for maker in (bert, gpt2, vit, t5, llama, mixtral, whisper, swin, convnext, resnet, segformer)
 }

@@ -10,6 +10,8 @@ from torch import nn
 
 from golow.record import GolowError
 
+RECORDERS = "transformers.utils.output_capturing"
+
 
 def pickled(live: object, what: str) -> bytes | GolowError:
     """The object by cloudpickle, which also carries notebook definitions; the error if it cannot be
@@ -40,7 +42,20 @@ def unpickled(data: bytes) -> Any:
     for scope in _scopes(live):
         if scope.get("__name__") == "__main__":
             del scope["__name__"]
+    _name_recorders(live)
     return live
+
+
+def _name_recorders(live: object) -> None:
+    """Let models of transformers (5 and later) find which outputs of their layers they record. They
+    look that up in a table that only their constructors fill, so that a model from another process
+    has no hidden states."""
+    table = getattr(sys.modules.get(RECORDERS), "_CAN_RECORD_REGISTRY", None)
+    if not isinstance(table, dict):
+        return
+    for layer in live.modules() if isinstance(live, nn.Module) else ():
+        if isinstance(recorders := getattr(layer, "_can_record_outputs", None), dict):
+            table[layer if type(table) is not dict else str(type(layer))] = recorders
 
 
 def _scopes(live: object) -> Iterator[dict[str, Any]]:
