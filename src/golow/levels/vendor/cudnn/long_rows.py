@@ -115,8 +115,10 @@ def _by_sum(whole: Product, first: int, b: Matrix) -> list[Product]:
 
 
 def beyond(tensor: Tensor, elements: int) -> Tensor:
-    """The memory from so many elements on."""
-    return tensor._replace(offset=tensor.offset + elements * ITEM_BYTES[tensor.dtype])
+    """The memory from so many elements on, to the tensor's last one."""
+    rest = tensor.layout.extent(tensor.shape) - elements
+    offset = tensor.offset + elements * ITEM_BYTES[tensor.dtype]
+    return Tensor(tensor.buffer, (rest,), Layout(tensor.dtype), offset)
 
 
 def _alignment(problem: Problem) -> int:

@@ -77,7 +77,6 @@ recurrent_backward(const T* gradient, const float* gates, const float* kept, con
   constexpr int UNIT_WORDS = PLACES<T, CELL> / PER_WORD<T>;
   const int side = blockIdx.y, sides = gridDim.y, first_unit = blockIdx.x * OWN;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  WAIT_FOR_KERNEL_BEFORE();
 
   unsigned b[CHUNKS][TILES][2];
 #pragma unroll
