@@ -196,6 +196,26 @@ def test_the_reference_turns_as_the_model_does(tmp_path: Path) -> None:
     torch.testing.assert_close(found.float(), module(x).detach(), rtol=1e-5, atol=1e-6)
 
 
+class Positions(nn.Module):
+    """A table that is no buffer, of which the forward pass reads a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection, self.table = nn.Linear(8, 8), torch.rand(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.projection(x) * self.table[None, : x.shape[0]].squeeze(0)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_view_of_a_tensor_that_a_model_holds_is_read(mode: Mode, tmp_path: Path) -> None:
+    """In inference mode PyTorch has no views of tensors that were converted within it."""
+    torch.manual_seed(0)
+    module, x = Positions(), torch.randn(2, 8)
+    found = reference(module, x, mode, tmp_path)["0/output/0"]
+    torch.testing.assert_close(found.float(), module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
 class Spectrum(nn.Module):
     """A filter in the frequencies; its outputs are real only if asked."""
 

@@ -29,8 +29,8 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
     A cast to float32 keeps all digits. What is made from no floating point tensor has float32's
     values, as at every level, and is held in float64: ``torch.full``, a quotient of whole numbers.
     The least number of the weights' dtype, with which a mask may be filled, needs float64 at once.
-    A tensor of the model that is neither parameter nor buffer is read as float64. What is written
-    in place keeps its dtype, and so do bits that are read as another dtype.
+    A tensor of the model that is neither parameter nor buffer is read as float64, also through
+    views. What is written in place keeps its dtype, and so do bits that are read as another dtype.
     """
 
     supports_higher_order_operators = True  # they call operators, which come here
@@ -56,6 +56,9 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(func, torch._ops.OpOverload) or func is torch.ops.aten.view.dtype:
             return func(*args, **named)
         arguments, returns = func._schema.arguments, func._schema.returns
+        is_view = any(value.alias_info and not value.alias_info.is_write for value in returns)
+        if is_view and func is not torch.ops.aten.lift_fresh.default:  # of a new tensor
+            return func(*args, **named)  # it has its tensor's dtype
         if any(map(_is_floating, tree_iter((args, named)))):
             written = {a.name for a in arguments if a.alias_info and a.alias_info.is_write}
             by_place = zip(arguments, args, strict=False)  # some may have no value
@@ -65,7 +68,7 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
             named = _with_dtype(named, arguments)
         result = WITHOUT_DOUBLE.get(func, func)(*args, **named)
         if any(value.alias_info for value in returns):
-            return result  # a view, or what was written
+            return result  # what was written
         return tree_map(_doubled, result)
 
 
