@@ -103,6 +103,8 @@ def run(graph: Graph, values: dict[tuple[str, str], Tensor]) -> dict[str, Tensor
             tensor = torch.tensor(OPTIMIZER.learning_rate)
         else:
             tensor = values[key].clone()
+        if tensor.is_complex() and item.value.dtype == "float32":
+            tensor = torch.view_as_real(tensor)
         given[item.value.name] = tensor.double() if tensor.is_floating_point() else tensor
     torch.manual_seed(0)  # for dropout
     torch.set_default_dtype(torch.float64)  # for operations that make a tensor and name no dtype

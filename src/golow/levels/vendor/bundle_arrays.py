@@ -22,7 +22,8 @@ STATE = ("parameter", "buffer", *KEPT)
 
 @contextmanager
 def weights(bundle: Bundle) -> Iterator[Read]:
-    """Yield a function that reads a parameter, buffer or constant by its kind and name.
+    """Yield a function that reads a parameter, buffer or constant by its kind and name, as it was
+    given.
 
     The files are open only inside this context. Otherwise every page that was read would count as
     memory of the level.
@@ -42,10 +43,25 @@ def weights(bundle: Bundle) -> Iterator[Read]:
 
 
 @contextmanager
+def graph_weights(bundle: Bundle) -> Iterator[Read]:
+    """The same as graphs take it."""
+    with weights(bundle) as read:
+        yield lambda kind, target: in_pairs(read(kind, target))
+
+
+def in_pairs(array: np.ndarray) -> np.ndarray:
+    """What a graph takes of an array: complex numbers are pairs of real ones there
+    (`golow.lower.complex_numbers`)."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).view(np.float32).reshape(*array.shape, 2)
+
+
+@contextmanager
 def saved_state(
     file: Path, bundle: Bundle, inputs: Iterable[GraphInput]
 ) -> Iterator[tuple[Read, dict[str, np.ndarray]]]:
-    """Yield a reader like that of `weights`, and the state of loss scaling (empty if absent).
+    """Yield a reader like that of `graph_weights`, and the state of loss scaling (empty if absent).
 
     The reader takes parameters, buffers and what the optimizer keeps from a saved state; what is
     absent of the latter is zero.
@@ -65,12 +81,12 @@ def saved_state(
 
         def read(kind: str, target: str) -> np.ndarray:
             if kind == "constant":
-                return given(kind, target)
+                return in_pairs(given(kind, target))
             name = f"{kind}/{target}"
             there: np.ndarray = (
                 state.get_tensor(name) if name in names else np.zeros(wanted[name], np.float32)
             )
-            return there
+            return in_pairs(there)
 
         yield read, {n: state.get_tensor(n) for n in names if n.startswith("scaler/")}
 
@@ -80,7 +96,9 @@ def _require(file: Path, name: str, shape: tuple[int, ...], state: Any, names: s
         if name.partition("/")[0] in KEPT:
             return
         raise GolowError(f"{file}: it has no {name}", "the state must come from the same model.")
-    if (found := tuple(state.get_slice(name).get_shape())) != shape:
+    part = state.get_slice(name)
+    pairs = (2,) if part.get_dtype() == "C64" else ()
+    if (found := (*part.get_shape(), *pairs)) != shape:
         raise GolowError(f"{file}: {name} is {list(found)}, the model's is {list(shape)}")
 
 

@@ -236,7 +236,7 @@ class PlanProgram(Chooser):
         on. Training then uses this learning rate, by default the workload's own."""
         self._position = 0
         if self.train or self._restored:
-            with bundle_arrays.weights(self.bundle) as read:
+            with bundle_arrays.graph_weights(self.bundle) as read:
                 self._take(read, WEIGHTS)
         self._restored = False
         if self.train:

@@ -65,6 +65,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.levels.vendor.cudnn.precision import TYPES
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
+    from golow.lower.complex_numbers import pair_complex_numbers
     from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.folding import fold_batch_norm
     from golow.lower.fusion import fuse_activation, fuse_residual
@@ -125,6 +126,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             join_linear_layers,
         )
     return (
+        pair_complex_numbers,
         drop_known_masks,
         share_heads,
         *((keep_attention(kernels),) if kernels else ()),

@@ -276,7 +276,7 @@ class CuDnn(PlanProgram):
         built = build_plan(graph, engines, self._types, count)
         sources = {item.value.name: item for item in graph.inputs}
         batches = bundle_arrays.batches(bundle, count)
-        with bundle_arrays.weights(bundle) as read:
+        with bundle_arrays.graph_weights(bundle) as read:
             return Execution(built, self.gpu, sources, batches, read)
 
     def _warm_up_tail(self) -> None:

@@ -80,6 +80,7 @@ def passes_with(
 ) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
     from golow.lower.attention import keep_attention
+    from golow.lower.complex_numbers import pair_complex_numbers
     from golow.lower.group_norm import keep_group_norm
     from golow.lower.known_masks import drop_known_masks, share_heads
     from golow.lower.resampling import keep_resampling
@@ -88,7 +89,7 @@ def passes_with(
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
     kept = (keep_attention(attention_kernels()), keep_volumes, keep_resampling, keep_group_norm)
-    return (drop_known_masks, share_heads, *kept, *common)
+    return (pair_complex_numbers, drop_known_masks, share_heads, *kept, *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:

@@ -172,7 +172,7 @@ class OneDnn(PlanProgram):
         """Return the plan in these layouts, with the weights, reading the first batch."""
         execution = self._build(self.bundle, self.graph, layouts)
         if self.train:
-            with bundle_arrays.weights(self.bundle) as read:
+            with bundle_arrays.graph_weights(self.bundle) as read:
                 self.fill(execution, read)
             self.set_learning_rate(execution, self.workload.optimizer.learning_rate)
         execution.pointing(self._batches[0])()
@@ -181,7 +181,7 @@ class OneDnn(PlanProgram):
     def _build(self, bundle: Bundle, graph: Graph, layouts: tuning.Layouts) -> Execution:
         generates = self.workshop is not None
         built = build_plan(graph, self.engine, layouts.tag, self.switches, generates)
-        with bundle_arrays.weights(bundle) as read:
+        with bundle_arrays.graph_weights(bundle) as read:
             return Execution(built, self.engine, read, self.workshop)
 
     def _read_batches(self) -> list[Batch]:
