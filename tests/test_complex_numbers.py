@@ -12,9 +12,8 @@ from torch import Tensor, nn
 import golow
 from golow.levels.vendor.bundle_arrays import in_pairs
 from golow.lower.complex_numbers import pair_complex_numbers
-from golow.lower.operators.convolution import Convolution
 from golow.record import Mode
-from lowering import Case, assert_close, count
+from lowering import Case, assert_close
 
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
 
@@ -47,7 +46,6 @@ def test_a_rotary_embedding_of_complex_numbers_is_lowered(kept: bool, mode: Mode
     case = Case(Rotary(kept), torch.randn(2, 6, 32), mode=mode)
     graph = pair_complex_numbers(case.graph)
     assert not any(value.dtype == "complex64" for value in graph.values().values())
-    assert not count(graph, Convolution)
     for lowered in (case.lowered("onednn"), case.lowered("cudnn")):
         assert not any("complex" in node.op for node in lowered.nodes)
 

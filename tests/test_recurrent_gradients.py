@@ -84,7 +84,7 @@ def gradients(drawn: Drawn, launch: Any) -> tuple[dict[str, Tensor], dict[str, T
     y = torch.empty(layer.y_elements, dtype=dtype)
     gates = torch.empty(operands.inputs[0].shape)
     kept = torch.empty(order if layer.gates > 1 else 0)
-    # What is before y's first states stays as it was.
+    # As they are for the second launch, which reads them.
     scratch = [y, gates, kept, absent, absent, torch.zeros(layer.words, dtype=torch.int64)]
     launch(recurrent(layer, shared, NUMBER), operands.inputs, [], scratch)
 

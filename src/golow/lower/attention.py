@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from golow.lower.attention_calls import BACKWARD, FORWARD, WHOLE
 from golow.lower.decomposition import lenient
 from golow.lower.graph import Graph, Node, Ref, Value
-from golow.lower.known_masks import BACKWARD, FORWARD, WHOLE
 from golow.lower.operator import Operator, written
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.lower.operators.expand import Expand

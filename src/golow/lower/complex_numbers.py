@@ -71,7 +71,7 @@ class _Pairs:
         self._new, self._node = [], node
         last = definition(self, bound(node))
         named = _paired(self._before[result(node)])
-        if self._new and last.name == result_of(self._new[-1]):
+        if self._new and last.name == result(self._new[-1]):
             self._new[-1] = msgspec.structs.replace(self._new[-1], outputs=(named,))
         else:
             self._new.append(self._made("aten.alias.default", (last,), named))
@@ -118,12 +118,6 @@ class _Pairs:
             self._node, op=op, arguments=arguments, keywords={}, several=False,
             outputs=(value,) if value else (), absorbed=(),
         )  # fmt: skip
-
-
-def result_of(node: Node) -> str:
-    """The name of a new node's one value."""
-    value = node.outputs[0]
-    return "" if value is None else value.name
 
 
 Given = dict[str, Argument]

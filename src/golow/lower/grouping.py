@@ -35,9 +35,9 @@ def group_elements(graph: Graph, joins: Callable[[Node], bool] = lambda node: Tr
     group is smaller, is repeated, and nothing else reads it, and if few nodes lie between them.
     What others read of a group is one of its results. What depends on weights alone is in groups
     of its own, which need not run in every iteration. Parts of a concatenation that are computed at
-    the same indices are in one group, too. Groups never wait for a node that waits for
-    them, and what reads an input stays before the node that changes it. joins: whether a function
-    may be in a group at all.
+    the same indices are in one group, too. Groups never wait for a node that waits for them, and
+    what reads an input stays before the node that changes it. joins: whether a function may be in
+    a group at all.
     """
     groups = _Groups(graph, joins)
     for position, node in enumerate(graph.nodes):

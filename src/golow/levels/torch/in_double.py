@@ -57,8 +57,10 @@ class InDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **named)
         arguments, returns = func._schema.arguments, func._schema.returns
         is_view = any(value.alias_info and not value.alias_info.is_write for value in returns)
-        if is_view and func is not torch.ops.aten.lift_fresh.default:  # of a new tensor
-            return func(*args, **named)  # it has its tensor's dtype
+        # In inference mode PyTorch has no view of a tensor that was converted within it, so what
+        # reads the view converts. lift_fresh is what torch.tensor calls, which nobody need read.
+        if is_view and func is not torch.ops.aten.lift_fresh.default:
+            return func(*args, **named)
         if any(map(_is_floating, tree_iter((args, named)))):
             written = {a.name for a in arguments if a.alias_info and a.alias_info.is_write}
             by_place = zip(arguments, args, strict=False)  # some may have no value

@@ -65,6 +65,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.levels.vendor.cudnn.precision import TYPES
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
+    from golow.lower.attention_calls import drop_known_masks, share_heads
     from golow.lower.complex_numbers import pair_complex_numbers
     from golow.lower.cross_entropy import name_cross_entropy
     from golow.lower.folding import fold_batch_norm
@@ -72,7 +73,6 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.group_norm import keep_group_norm
     from golow.lower.joined_functions import compute_before_joining
     from golow.lower.joining import join_linear_layers
-    from golow.lower.known_masks import drop_known_masks, share_heads
     from golow.lower.merging import merge_equal_nodes
     from golow.lower.normalization import (
         compact_strided_gradients,

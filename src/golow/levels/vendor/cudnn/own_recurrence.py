@@ -6,6 +6,7 @@ GPU's multiprocessors."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from golow.levels.vendor.cudnn.cublaslt import Problem, Strides
@@ -73,28 +74,20 @@ def gradient_products(problem: RecurrentNetwork, layer: int) -> GradientProducts
     """Return the products of a layer whose kernels run in training."""
     wide, inputs = problem.parameters(layer)["input_weight"]
     lines, sides, item = problem.steps * problem.rows, problem.sides, ITEM_BYTES[problem.dtype]
-    common = {
-        "dtype": problem.dtype, "result": problem.dtype, "arithmetic": problem.arithmetic,
-    }  # fmt: skip
-    of_a_side = {"m": wide, "k": lines, "transpose_a": True, **common}
-    gates = Strides(row=sides * wide)
-    return GradientProducts(
-        Problem(m=lines, n=inputs, k=sides * wide, alignment=TENSOR_ALIGNMENT, **common),  # type: ignore[arg-type]
-        Problem(
-            n=inputs,
-            a=gates,
-            alignment=_alignment(wide * item),
-            **of_a_side,  # type: ignore[arg-type]
-        ),
-        Problem(
-            n=problem.hidden,
-            a=gates,
-            b=Strides(row=sides * problem.hidden),
-            # Those of a side begin behind the other side's, a step before or behind y's first.
-            alignment=_alignment(wide * item, problem.hidden * item),
-            **of_a_side,  # type: ignore[arg-type]
-        ),
-    )
+    x = Problem(
+        m=lines, n=inputs, k=sides * wide, dtype=problem.dtype, result=problem.dtype,
+        arithmetic=problem.arithmetic, alignment=TENSOR_ALIGNMENT,
+    )  # fmt: skip
+    input_weight = replace(
+        x, m=wide, k=lines, transpose_a=True, a=Strides(row=sides * wide),
+        alignment=_alignment(wide * item),
+    )  # fmt: skip
+    hidden_weight = replace(
+        input_weight, n=problem.hidden, b=Strides(row=sides * problem.hidden),
+        # The states of a side begin behind the other side's, a step before y's first or after it.
+        alignment=_alignment(wide * item, problem.hidden * item),
+    )  # fmt: skip
+    return GradientProducts(x, input_weight, hidden_weight)
 
 
 def _alignment(*offsets: int) -> int:

@@ -80,9 +80,9 @@ def passes_with(
 ) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the same. recurrences: the pass that says which recurrent layers stay whole."""
     from golow.lower.attention import keep_attention
+    from golow.lower.attention_calls import drop_known_masks, share_heads
     from golow.lower.complex_numbers import pair_complex_numbers
     from golow.lower.group_norm import keep_group_norm
-    from golow.lower.known_masks import drop_known_masks, share_heads
     from golow.lower.resampling import keep_resampling
     from golow.lower.vendor import vendor_passes
     from golow.lower.volumes import keep_volumes

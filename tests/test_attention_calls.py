@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from golow.lower.attention import keep_attention
-from golow.lower.known_masks import drop_known_masks, share_heads
+from golow.lower.attention_calls import drop_known_masks, share_heads
 from golow.lower.operators.attention import Attention, AttentionBackward
 from golow.record import Mode
 from lowering import Case, assert_close, count, records
