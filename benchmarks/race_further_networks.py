@@ -4,10 +4,13 @@
     python benchmarks/race_further_networks.py --mode train --batch 8 --networks Volumes,Detector
     python benchmarks/race_further_networks.py --device cuda --precision bf16 --batch 8
     python benchmarks/race_further_networks.py --networks torchvision.models:vgg11 --sample 3x96x96
+    python benchmarks/race_further_networks.py --networks hf:llama.json --sequence 128
 
-The networks are those of `further_networks.py`, or any model as golow names one (MODULE:NAME or
-FILE.py:NAME), with samples of the shape --sample. A race is that of `networks.py`: every level
-is proved equal first, then all are timed in turn. Standard output gets a line of text for each.
+The networks are those of `further_networks.py`, or any model as golow names one (MODULE:NAME,
+FILE.py:NAME, hf:NAME or timm:NAME; of hf: and timm: with random weights), with samples of the shape
+--sample; those of hf: take their own shapes, and --sequence tokens of text. A race is that of
+`networks.py`: every level is proved equal first, then all are timed in turn. Standard output gets a
+line of text for each.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ def main() -> int:
     parser.add_argument("--levels", type=listed, help="instead of the rivals of the mode")
     parser.add_argument("--seconds", type=float, default=8.0, help="of racing at a network")
     parser.add_argument("--sample", type=shape, default=(3, 224, 224), help="of any other model")
+    parser.add_argument("--sequence", type=int, help="tokens of a text")
     parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     options = parser.parse_args()
     if unknown := [n for n in options.networks if n not in NETWORKS and ":" not in n]:
@@ -57,12 +61,15 @@ def main() -> int:
 def raced(name: str, options: argparse.Namespace) -> bool:
     """Race and print a line; whether it brought a time."""
     begun, own, device = time.monotonic(), NETWORKS.get(name), options.device
+    sample = None if name.startswith("hf:") else own.sample if own else options.sample
     try:
         result = golow.compare(
             f"{FILE}:{name}" if own else name,
             mode=options.mode,
             batch=options.batch,
-            input_shape=own.sample if own else options.sample,
+            input_shape=sample,
+            sequence=options.sequence,
+            pretrained=False if name.startswith(("hf:", "timm:")) else None,
             levels=[*(options.levels or RIVALS[device, options.mode]), OURS[device]],
             device=device,
             precision=options.precision,
