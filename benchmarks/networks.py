@@ -31,6 +31,7 @@ from golow.comparison.figures import used_blocks
 from golow.comparison.store import load
 from golow.measure.stats import block_figure, ratio
 from golow.models import ZOO
+from golow.models.entry import Entry
 from golow.record import Comparison, Device, Mode, Precision, Ratio, Run
 from golow.worker.limits import Limits
 from golow.worker.turn import Turn
@@ -194,19 +195,14 @@ def run(options: argparse.Namespace) -> int:
 
 def race(point: Point, options: argparse.Namespace) -> golow.Result:
     """One comparison of all rivals with ours."""
-    entry, device = ZOO[point.model], options.device
-    side = None
-    if entry.takes_images and device == "cpu":
-        step = entry.resolution_step
-        least = -(-max(entry.minimum_resolution, 1) // step) * step
-        side = min(max(SIDE, least), entry.resolution)
+    device = options.device
     rivals = options.levels or RIVALS[device, point.mode]
     return golow.compare(
         point.model,
         mode=point.mode,
         batch=point.batch,
         sequence=point.length or None,
-        resolution=side,
+        resolution=side(ZOO[point.model], device),
         levels=[*rivals, OURS[device]],
         device=device,
         precision=point.precision,
@@ -216,6 +212,15 @@ def race(point: Point, options: argparse.Namespace) -> golow.Result:
         turn=Turn(options.turns) if options.turns else None,
         brief=True,
     )
+
+
+def side(entry: Entry, device: Device) -> int | None:
+    """Of the images that a network gets on this device; None: its own."""
+    if not entry.takes_images or device == "cuda":
+        return None
+    step = entry.resolution_step
+    least = -(-max(entry.minimum_resolution, 1) // step) * step
+    return min(max(SIDE, least), entry.resolution)
 
 
 def say(point: Point, started: float, **facts: object) -> None:

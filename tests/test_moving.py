@@ -113,7 +113,9 @@ def test_operators_that_move_only_are_known() -> None:
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize("level", [pytest.param("onednn", marks=needs_onednn), "cudnn"])
 @pytest.mark.parametrize(
-    "model", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+    "model",
+    ["resnet18", "lenet5", "lstm"]
+    + [pytest.param(m, marks=pytest.mark.slow) for m in ("mobilenet_v2", "vit_b_16")],
 )
 def test_steps_compute_what_the_captured_graph_needs(level: Level, mode: Mode, model: str) -> None:
     """A first convolution in 2x2 blocks of pixels differs by some per cent."""

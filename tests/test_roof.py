@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -117,6 +118,7 @@ def test_the_table_fits_and_says_what_is_moved_for_layout(measured: Roof) -> Non
     text = shown(measured, top=3)
     assert f"and {len(measured.steps) - 3} more steps" in text
     assert "Moved for layout alone: " in text
+    assert re.search(r"Before its first iteration: capture [\d.]+ \w+, build [\d.]+ \w+", text)
     first = measured.steps[0]
     assert f"{first.position}  {first.operation}" in text
 
@@ -175,6 +177,7 @@ def test_times_of_another_plan_are_refused(measured: Roof, monkeypatch: pytest.M
 
     class Planted:
         level, notes, time, environment = "onednn", (), None, measured.environment
+        life, build_cached = (), False
 
     planted = Planted()
     planted.layers = layers[:-1]  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from golow.explain.record import Roof, StepRoof
 from golow.observer import Observer
 from golow.record import Device, Mode, Precision
 from golow.worker.cores import default_threads
+from golow.worker.turn import Turn
 
 if TYPE_CHECKING:
     import pandas
@@ -74,6 +75,7 @@ def roof(
     measure: bool = True,
     time_limit: float = 10.0,
     cache: Path | None = None,
+    turn: Turn | None = None,
     quiet: bool = False,
     observer: Observer | None = None,
 ) -> RoofResult:
@@ -81,7 +83,7 @@ def roof(
 
     The workload is that of `compare`. level: one that has a plan. measure: check the level, race it
     and time its steps; without it, only what they must move and compute. time_limit: of the race,
-    in seconds.
+    in seconds. turn: where several share a GPU, this one's place among them.
 
     Raises `GolowError` for what the caller can mend, also for a level that does not match eager.
     """
@@ -105,6 +107,8 @@ def roof(
         device=device,
         precision=precision,
     )
-    settings = RoofSettings(level=level, measure=measure, time_limit=time_limit, cache=cache)
+    settings = RoofSettings(
+        level=level, measure=measure, time_limit=time_limit, cache=cache, turn=turn
+    )
     with shown_progress("comparison", observer, quiet) as display:
         return RoofResult(run(request, settings, display))

@@ -116,7 +116,9 @@ class Roof(Record, frozen=True, kw_only=True):
     that need most.
 
     peak: of the machine. time: seconds of an iteration in a race, without a clock between its
-    steps; None if it was not measured. notes: of the level's run.
+    steps; None if it was not measured. life: what the plan cost before, such as ``build`` in
+    seconds; empty if nothing was measured. build_cached: it had been built before. notes: of the
+    level's run.
     """
 
     format_version: int
@@ -126,6 +128,8 @@ class Roof(Record, frozen=True, kw_only=True):
     steps: tuple[StepRoof, ...]
     environment: Environment
     time: Quantity | None = None
+    life: tuple[Quantity, ...] = ()
+    build_cached: bool = False
     notes: tuple[str, ...] = ()
 
     @property

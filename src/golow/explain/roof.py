@@ -25,6 +25,7 @@ from golow.measure.environment import environment
 from golow.measure.peak import Peak, measured_peak
 from golow.observer import Observer
 from golow.record import GolowError, LayerTime, Run
+from golow.worker.turn import Turn
 from golow.workload.prepare import Prepared, prepare
 from golow.workload.request import Request
 
@@ -32,12 +33,14 @@ from golow.workload.request import Request
 @dataclass(frozen=True, kw_only=True)
 class RoofSettings:
     """level: one that has a plan. measure: whether to time the steps. time_limit: of the race
-    before that, in seconds. cache: folder for builds; golow's own by default."""
+    before that, in seconds. cache: folder for builds; golow's own by default. turn: among those
+    that share a GPU."""
 
     level: str
     measure: bool = True
     time_limit: float = 10.0
     cache: Path | None = None
+    turn: Turn | None = None
 
 
 def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
@@ -55,7 +58,8 @@ def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
     steps = [(p, step) for p, step in enumerate(plan.steps) if not step.once]
     seconds = _seconds(steps, run)
     observer.stage("measuring the machine's peak")
-    peak = _peak(prepared, [step for _, step in steps], run, open_cache(settings.cache))
+    with (settings.turn or Turn()).alone():
+        peak = _peak(prepared, [step for _, step in steps], run, open_cache(settings.cache))
     found = [
         step_roof(plan, position, peak, taken)
         for (position, _), taken in zip(steps, seconds, strict=True)
@@ -68,6 +72,8 @@ def roof(request: Request, settings: RoofSettings, observer: Observer) -> Roof:
         steps=tuple(sorted(found, key=_order)),
         environment=environment() if run is None else run.environment,
         time=None if run is None else run.time,
+        life=() if run is None else run.life,
+        build_cached=run is not None and run.build_cached,
         notes=() if run is None else run.notes,
     )
 
@@ -114,6 +120,7 @@ def _measured(request: Request, settings: RoofSettings, observer: Observer) -> R
             by_layer=True,
             brief=True,
             cache=settings.cache,
+            turn=settings.turn,
         ),
         observer,
     )

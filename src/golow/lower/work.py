@@ -154,6 +154,14 @@ def _recurrence(node: Node, values: Values) -> float:
     return 2.0 * steps * rows * sum(counts)
 
 
+def _whole_recurrence(node: Node, values: Values) -> float:
+    """A network of layers as PyTorch calls it: each row of a step meets every matrix once."""
+    parameters = next(a for a in node.arguments[2:] if isinstance(a, tuple))
+    shapes = [_shape(parameter, values) for parameter in parameters]
+    rows = math.prod(_shape(node.arguments[0], values)[:-1])
+    return 2.0 * rows * sum(math.prod(shape) for shape in shapes if len(shape) == 2)
+
+
 # Backward there is a product for the arguments' gradients and one for the weights'.
 _RECURRENT = {"golow.recurrence": 1, "golow.recurrence_backward": 2}
 
@@ -173,6 +181,10 @@ _COUNTS: dict[str, Callable[[Node, Values], float]] = {
     "conv_transpose3d": _transposed,
     "convolution_backward": _backward,
     "scaled_dot_product_attention": _attention,
+    "lstm": _whole_recurrence,
+    "gru": _whole_recurrence,
+    "rnn_tanh": _whole_recurrence,
+    "rnn_relu": _whole_recurrence,
 }
 
 
@@ -192,6 +204,13 @@ def _images(output: Operand, weight: Operand) -> float:
     return 2.0 * math.prod(output.shape) * each
 
 
+def _of_weight(reads: Operands, weight: Operand) -> float:
+    """The gradient of a convolution's weight. The gradient of its result is the last operand that
+    has the weight's outputs as channels; others are images, their patches, or a place."""
+    outputs = len(weight.shape), weight.shape[0]
+    return _images([r for r in reads if (len(r.shape), *r.shape[1:2]) == outputs][-1], weight)
+
+
 def _heads(reads: Operands, products: int) -> float:
     """Attention's products; half of them have the length of a query's row, half of a value's."""
     query, key, value = (operand.shape for operand in reads[:3])
@@ -209,7 +228,7 @@ _STEPS: dict[str, Callable[[Operands, Operands], float]] = {
     "matrix_product": _rows,
     "convolution": lambda reads, writes: _images(writes[0], reads[1]),
     "convolution_backward_data": lambda reads, writes: _images(reads[0], reads[1]),
-    "convolution_backward_weight": lambda reads, writes: _images(reads[1], writes[0]),  # cuDNN's
+    "convolution_backward_weight": lambda reads, writes: _of_weight(reads, writes[0]),  # cuDNN's
     "convolution_backward_weights": lambda reads, writes: _images(reads[1], writes[0]),  # oneDNN's
     "attention": lambda reads, writes: _heads(reads, 2),
     "attention_backward": lambda reads, writes: _heads(reads, 5),

@@ -12,16 +12,17 @@ aten = torch.ops.aten
 
 
 def _chosen(rows: int, ends: Tensor) -> Tensor:
-    """[rows, experts]: whether a row is among those of an expert. ends: [experts], the first row
+    """[rows, experts, 1]: whether a row is among those of an expert. ends: [experts], the first row
     after its own. Rows after the last end are nobody's."""
-    expert = (torch.arange(rows).unsqueeze(1) >= ends).sum(1)
-    return expert.unsqueeze(1) == torch.arange(ends.shape[0])
+    starts = torch.cat([torch.zeros_like(ends[:1]), ends[:-1]])
+    row = torch.arange(rows)[:, None, None]
+    return (row >= starts[:, None]) & (row < ends[:, None])
 
 
 def _spread(input: Tensor, ends: Tensor) -> Tensor:
     """[rows, width] -> [rows, experts x width]: each row where its expert reads it."""
-    chosen = _chosen(input.shape[0], ends).unsqueeze(2)
-    return torch.where(chosen, input.unsqueeze(1), 0.0).flatten(1)
+    wide = input.unsqueeze(1).expand(-1, ends.shape[0], -1)
+    return wide.masked_fill(~_chosen(input.shape[0], ends), 0.0).flatten(1)
 
 
 def grouped_product(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
@@ -34,8 +35,7 @@ def grouped_product_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of input and weight."""
     by_expert = (grad_output @ weight.flatten(0, 1).t()).unflatten(1, weight.shape[:2])
-    chosen = _chosen(input.shape[0], offs).unsqueeze(2)
-    by_input = torch.where(chosen, by_expert, 0.0).sum(1)
+    by_input = by_expert.masked_fill(~_chosen(input.shape[0], offs), 0.0).sum(1)
     by_weight = _spread(input, offs).t() @ grad_output
     return by_input, by_weight.reshape(weight.shape)
 

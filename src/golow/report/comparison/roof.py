@@ -23,6 +23,7 @@ from golow.report.units import (
 
 TOP = 15  # rows
 NAME, LAYER, CODE = 20, 24, 15  # characters
+BEFORE = ("capture", "build", "load")
 NUMBERS = ("time", "lost", "of roof", "moves", "FLOP")
 FASTER = (
     "A step that takes less than its roof read what was still in a cache, uses a fast algorithm, "
@@ -103,6 +104,14 @@ def _cells(step: StepRoof, measured: bool) -> Iterator[str]:
     yield step.by
 
 
+def _life(roof: Roof) -> Iterator[str]:
+    """``capture 0.4 s``, as far as it was measured in seconds."""
+    for cost in roof.life:
+        if cost.unit == "s" and cost.name in BEFORE:
+            cached = " (cached)" if cost.name == "build" and roof.build_cached else ""
+            yield f"{cost.name} {seconds_text(cost.value)}{cached}"
+
+
 def _summary(roof: Roof) -> Iterator[str]:
     least = sum(step.least for step in roof.steps)
     taken = sum(step.seconds or 0.0 for step in roof.steps)
@@ -114,6 +123,8 @@ def _summary(roof: Roof) -> Iterator[str]:
     if roof.time is not None:
         time = f"{seconds_text(roof.time.value)} ({interval_text(roof.time)})"
         yield f"An iteration without a clock between its steps takes {time}."
+    if roof.life:
+        yield f"Before its first iteration: {', '.join(_life(roof))}."
     alone = [step for step in roof.steps if step.layout_alone]
     text = f"Moved for layout alone: {bytes_text(roof.layout_bytes)} in {len(alone)} of them"
     text += f", {share_text(roof.layout_bytes / moved if moved else 0.0)} of all bytes"

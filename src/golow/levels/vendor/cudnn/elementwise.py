@@ -19,16 +19,22 @@ def activated(
 ) -> None:
     """Add a step: activation(sum of the tensors). All tensors have the same layout."""
     total = " + ".join("abcde"[: len(tensors)])
-    apply(build, with_activation(total, activation), tensors, result)
+    apply(build, with_activation(total, activation), tensors, result, "activation")
 
 
-def apply(build: Builder, expression: str, tensors: Sequence[Tensor], result: Tensor) -> None:
+def apply(
+    build: Builder,
+    expression: str,
+    tensors: Sequence[Tensor],
+    result: Tensor,
+    operation: str = "",
+) -> None:
     """Add a step: a formula over tensors. Each tensor has the result's layout, or is one number, or
-    has one number for each innermost channel."""
+    has one number for each innermost channel. operation: its name, unless it is the node's."""
     channels = innermost(result)
     operands = [Operand(tensor.dtype, _kind(tensor, result)) for tensor in tensors]
     kernel = pointwise([expression], operands, [result.dtype], result.elements, channels)
-    build.kernel(kernel, tensors, [result])
+    build.kernel(kernel, tensors, [result], operation)
 
 
 def innermost(tensor: Tensor) -> int:

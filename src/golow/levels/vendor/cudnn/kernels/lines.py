@@ -10,7 +10,10 @@ from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.geometry import FLOATING, require_positive
 
 FILE = FOLDER / "lines.cu"
-THREADS = 256
+THREADS, WARPS = 256, 8  # of a block
+SHORT = 64  # elements of a line that a warp looks at alone to find ranks
+FEW = 8  # elements that a thread sums alone
+MANY = 8192  # lines, a thread each
 FUNCTIONS = {"sum": "Sum", "product": "Product", "maximum": "Largest", "minimum": "Smallest"}
 
 
@@ -28,17 +31,28 @@ def place(source: str, lines: int, length: int, function: Literal["maximum", "mi
 
 def sort(source: str, lines: int, length: int, descending: bool) -> Kernel:
     """Pointers: x [lines, length] -> values of the same type, places (int64)."""
+    require_positive(lines=lines, length=length)
+    count, parts = lines * length, WARPS if length > SHORT else 1
     order = "true" if descending else "false"
-    return _of_lines(f"sort<{C_TYPES[source]}, {_computed(source)}, {order}>", lines, length)
+    name = f"sort<{C_TYPES[source]}, {_computed(source)}, {order}, {parts}>"
+    blocks = -(-count * parts // THREADS)
+    scalars = (np.int64(count), np.int64(length))
+    return Kernel(FILE, name, (blocks, 1, 1), (THREADS, 1, 1), scalars)
 
 
 def running_sums(source: str, dtype: str, outer: int, length: int, inner: int) -> Kernel:
     """Pointers: x [outer, length, inner] -> y of the same shape."""
     lines = outer * inner
     require_positive(lines=lines, length=length)
-    name = f"running_sums<{C_TYPES[source]}, {_computed(dtype)}, {C_TYPES[dtype]}>"
+    types = f"<{C_TYPES[source]}, {_computed(dtype)}, {C_TYPES[dtype]}>"
+    # A thread alone waits for each element; many threads of neighbouring lines read side by side.
+    if length > FEW and (inner == 1 or lines < MANY):
+        sizes = (np.int64(length), np.int64(inner))
+        name = f"running_sums_of_block{types}"
+        return Kernel(FILE, name, (lines, 1, 1), (THREADS, 1, 1), sizes)
     scalars = (np.int64(lines), np.int64(length), np.int64(inner))
-    return Kernel(FILE, name, (-(-lines // THREADS), 1, 1), (THREADS, 1, 1), scalars)
+    blocks = -(-lines // THREADS)
+    return Kernel(FILE, f"running_sums{types}", (blocks, 1, 1), (THREADS, 1, 1), scalars)
 
 
 def _of_lines(name: str, lines: int, length: int) -> Kernel:

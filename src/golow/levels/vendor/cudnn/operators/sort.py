@@ -13,22 +13,33 @@ from golow.lower.operators.sort import ArgReduce, Sort
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.builder import Builder
+    from golow.levels.vendor.cudnn.steps import Tensor
 
 
 def sort(build: Builder, arguments: Sort) -> None:
     """Along the last axis; another one is moved there and back by copies."""
     x = axis_last(build, build.tensor(arguments.x), arguments.axis)
-    length = x.shape[-1]
-    values = build.new(f"{build.node.name}.values", x.shape, Layout(x.dtype))
-    places = build.new(f"{build.node.name}.places", x.shape, Layout("int64"))
+    length, name = x.shape[-1], build.node.name
+    is_last = arguments.axis == len(x.shape) - 1
+    tensors = [
+        new_rows(build, dtype, index)
+        if is_last and build.is_read(index)
+        else build.new(f"{name}.{what}", x.shape, Layout(dtype))
+        for index, (what, dtype) in enumerate((("values", x.dtype), ("places", "int64")))
+    ]
     kernel = lines.sort(x.dtype, math.prod(x.shape) // length, length, arguments.descending)
-    build.kernel(kernel, [x], [values, places])
-    for index, tensor in enumerate((values, places)):
+    build.kernel(kernel, [x], tensors)
+    for index, tensor in enumerate(tensors):
         if build.is_read(index):
-            result = new_rows(build, tensor.dtype, index)
-            view = turned_back(tensor, arguments.axis)
-            copy(build, tensor, view, result, whole(result), result.shape, "turn")
-            build.define(index, result)
+            build.define(index, tensor if is_last else _back(build, tensor, arguments.axis, index))
+
+
+def _back(build: Builder, tensor: Tensor, axis: int, index: int) -> Tensor:
+    """A copy of a result of that index whose last axis is back at its place."""
+    result = new_rows(build, tensor.dtype, index)
+    view = turned_back(tensor, axis)
+    copy(build, tensor, view, result, whole(result), result.shape, "turn")
+    return result
 
 
 def place(build: Builder, arguments: ArgReduce) -> None:
