@@ -282,7 +282,8 @@ def page(comparisons: Sequence[tuple[str, Comparison]]) -> list[str]:
     first = comparisons[0][1]
     machine = first.runs[0].environment
     versions = ", ".join(f"{name} {text}" for name, text in sorted(machine.versions.items()))
-    where = machine.gpu or f"{machine.cpu_model}, {first.workload.threads} threads"
+    cores = f"{machine.cpu_model}, {first.workload.threads} threads"
+    where = ", ".join(dict.fromkeys(machine.gpu or (cores,)))
     return [
         "# The lowest level on every network of the zoo",
         "",

@@ -1,14 +1,14 @@
 """How close does each network of the zoo come to what the machine allows, and how long does a plan
 take to build from nothing?
 
-    python benchmarks/roofs.py --threads 2 --page docs/results/roofs.md
+    python benchmarks/roofs.py --threads 2
     python benchmarks/roofs.py --device cuda --precision bf16 --modes infer --turns /tmp/turns
-    python benchmarks/roofs.py --show --out runs/roofs --page docs/results/roofs.md
+    python benchmarks/roofs.py --show --out runs/roofs
 
 A point is a network and a mode: `golow lower NETWORK --roof`, with an empty cache. On a CPU it has
 the sizes of `networks.py` at batch 1 (training 8), on a GPU those at batch 8. A finished point is a
-JSON file in --out, which is not run again, and one line of standard output. --show prints the table
-of all files in --out; --page writes it to a file.
+JSON file in --out, which is not run again, and one line of standard output. --show prints the
+tables of all files in --out.
 """
 
 from __future__ import annotations
@@ -52,20 +52,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/roofs"))
     parser.add_argument("--turns", type=Path, help="folder of all runs that share the GPU")
     parser.add_argument("--show", action="store_true", help="the table of the files, no run")
-    parser.add_argument("--page", type=Path, help="also write the table to this file")
     options = parser.parse_args()
-    failed = False
-    if not options.show:
-        options.out.mkdir(parents=True, exist_ok=True)
-        for mode in options.modes:
-            for model in options.models:
-                failed |= not brought(model, mode, options)
-    if options.show or options.page:
-        text = "\n".join(table([read(file) for file in sorted(options.out.glob("*.json"))]))
-        print(text)
-        if options.page:
-            options.page.write_text(f"{text}\n")
-    return int(failed)
+    if options.show:
+        print("\n".join(table([read(file) for file in sorted(options.out.glob("*.json"))])))
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    points = [(model, mode) for mode in options.modes for model in options.models]
+    found = [brought(model, mode, options) for model, mode in points]
+    return int(not all(found))
 
 
 def brought(model: str, mode: Mode, options: argparse.Namespace) -> bool:
@@ -117,12 +111,10 @@ def table(roofs: Sequence[Roof]) -> Iterator[str]:
         yield f"### {device}, {mode}, {precision}"
         yield ""
         machine = group[0].environment
+        where = ", ".join(dict.fromkeys(machine.gpu or (machine.cpu_model,)))
         peaks = [decimal_text(roof.peak.operations, "FLOP/s") for roof in group]
         rates = [decimal_text(roof.peak.bytes, "B/s") for roof in group]
-        yield (
-            f"{machine.gpu or machine.cpu_model}; measured peaks {min(peaks)} to {max(peaks)} and "
-            f"{min(rates)} to {max(rates)}."
-        )
+        yield f"{where}; measured: {min(peaks)} to {max(peaks)}, {min(rates)} to {max(rates)}."
         yield ""
         yield "| network | input | iteration | steps | of the roof | layout | build | lost most |"
         yield "|---|---|---|---|---|---|---|---|"
@@ -145,9 +137,8 @@ def row(roof: Roof) -> str:
 
 
 def share(roof: Roof) -> float:
-    """What all steps must take over what they take."""
-    taken = sum(step.seconds or 0.0 for step in roof.steps)
-    return sum(step.least for step in roof.steps) / taken if taken else 0.0
+    """What all steps must take, over the time of an iteration."""
+    return sum(step.least for step in roof.steps) / roof.time.value if roof.time else 0.0
 
 
 def losses(steps: Sequence[StepRoof]) -> Iterator[str]:

@@ -30,17 +30,40 @@ def grouped_product(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
     return _spread(input, offs) @ weight.flatten(0, 1)
 
 
+def grouped_sums(x: Tensor, gradient: Tensor, offs: Tensor) -> Tensor:
+    """x: [rows, width], gradient: [rows, outputs]; the sums [experts, width, outputs] over the rows
+    of each expert."""
+    sums = _spread(x, offs).t() @ gradient
+    return sums.unflatten(0, (offs.shape[0], x.shape[1]))
+
+
 def grouped_product_backward(
     input: Tensor, weight: Tensor, offs: Tensor, grad_output: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The gradients of input and weight."""
     by_expert = (grad_output @ weight.flatten(0, 1).t()).unflatten(1, weight.shape[:2])
     by_input = by_expert.masked_fill(~_chosen(input.shape[0], offs), 0.0).sum(1)
-    by_weight = _spread(input, offs).t() @ grad_output
-    return by_input, by_weight.reshape(weight.shape)
+    return by_input, grouped_sums(input, grad_output, offs)
+
+
+def native_product(
+    self: Tensor,
+    mat2: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """``aten._grouped_mm`` of rows [rows, width] by [experts, width, outputs], or of what is
+    summed, [width, rows] by [rows, outputs]."""
+    if offs is None or bias is not None or out_dtype is not None or self.dim() != 2:
+        return NotImplemented
+    if mat2.dim() == 3:
+        return grouped_product(self, mat2, offs)
+    return grouped_sums(self.t(), mat2, offs)
 
 
 DEFINITIONS = {
+    "aten._grouped_mm.default": native_product,
     "transformers.grouped_mm_fallback.default": grouped_product,
     "transformers.grouped_mm_fallback_backward.default": grouped_product_backward,
 }

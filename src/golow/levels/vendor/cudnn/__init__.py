@@ -62,6 +62,7 @@ def prepare(bundle: Bundle, variant: str, cache: Path) -> Launch:
 def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     """Return the passes that both vendor levels apply to the captured graph, and the fusions that
     have kernels only on a GPU."""
+    from golow.levels.vendor.cudnn.operators.grouped_product import STEP
     from golow.levels.vendor.cudnn.precision import TYPES
     from golow.levels.vendor.cudnn.recurrences import keep_faster_recurrences
     from golow.lower.attention import keep_attention
@@ -71,6 +72,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.folding import fold_batch_norm
     from golow.lower.fusion import fuse_activation, fuse_residual
     from golow.lower.group_norm import keep_group_norm
+    from golow.lower.grouped_products import keep_grouped_products
     from golow.lower.joined_functions import compute_before_joining
     from golow.lower.joining import join_linear_layers
     from golow.lower.merging import merge_equal_nodes
@@ -125,10 +127,12 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             merge_equal_nodes,
             join_linear_layers,
         )
+    grouped = workload.mode == "infer" and TYPES[workload.precision].products != "ieee"
     return (
         pair_complex_numbers,
         drop_known_masks,
         share_heads,
+        *((keep_grouped_products(STEP),) if grouped else ()),
         *((keep_attention(kernels),) if kernels else ()),
         keep_group_norm,  # instance norm is batch norm of one image in training
         convolve_side_by_side(tensor_cores),

@@ -83,13 +83,15 @@ def passes_with(
     from golow.lower.attention_calls import drop_known_masks, share_heads
     from golow.lower.complex_numbers import pair_complex_numbers
     from golow.lower.group_norm import keep_group_norm
+    from golow.lower.grouped_products import keep_grouped_products
     from golow.lower.resampling import keep_resampling
     from golow.lower.vendor import vendor_passes
     from golow.lower.volumes import keep_volumes
 
     common = vendor_passes(mode, optimizer, own_passes(mode), recurrences)
     kept = (keep_attention(attention_kernels()), keep_volumes, keep_resampling, keep_group_norm)
-    return (pair_complex_numbers, drop_known_masks, share_heads, *kept, *common)
+    calls = (drop_known_masks, share_heads, keep_grouped_products())
+    return (pair_complex_numbers, *calls, *kept, *common)
 
 
 def own_passes(mode: Mode) -> tuple[Callable[[Graph], Graph], ...]:
