@@ -76,6 +76,9 @@ def step_operations(step: Step) -> float:
 def _operations(node: Node, values: Values) -> float:
     if node.op in _RECURRENT:
         return _RECURRENT[node.op] * _recurrence(node, values)
+    if node.op in _GROUPED:
+        x, weight = (_shape(argument, values) for argument in node.arguments[:2])
+        return _GROUPED[node.op] * 2.0 * math.prod(x) * weight[-1]
     name = _name(node)
     return _COUNTS[name](node, values) if name else 0.0
 
@@ -165,6 +168,12 @@ def _whole_recurrence(node: Node, values: Values) -> float:
 # Backward there is a product for the arguments' gradients and one for the weights'.
 _RECURRENT = {"golow.recurrence": 1, "golow.recurrence_backward": 2}
 
+# Of mixtures of experts: each row meets one matrix.
+_GROUPED = {
+    "transformers.grouped_mm_fallback.default": 1,
+    "transformers.grouped_mm_fallback_backward.default": 2,
+}
+
 _COUNTS: dict[str, Callable[[Node, Values], float]] = {
     "mm": lambda node, values: _product(node, values, 0),
     "bmm": lambda node, values: _product(node, values, 0),
@@ -226,6 +235,8 @@ def _steps(result: Operand, weights: Operands) -> float:
 _STEPS: dict[str, Callable[[Operands, Operands], float]] = {
     "linear": _rows,
     "matrix_product": _rows,
+    "grouped_product": _rows,
+    "grouped_sums": lambda reads, writes: 2.0 * math.prod(reads[0].shape) * reads[1].shape[-1],
     "convolution": lambda reads, writes: _images(writes[0], reads[1]),
     "convolution_backward_data": lambda reads, writes: _images(reads[0], reads[1]),
     "convolution_backward_weight": lambda reads, writes: _of_weight(reads, writes[0]),  # cuDNN's
