@@ -3,7 +3,10 @@ places of extremes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +14,10 @@ from torch import Tensor
 
 from cuda_host import run
 from golow.levels.vendor.cudnn.kernels import lines
+from kernel_launches import gpu
+from kernel_launches import run as launch
+
+__all__ = ["gpu"]  # a fixture
 
 TYPES = {"float32": torch.float32, "int64": torch.int64}
 LENGTHS = st.one_of(st.integers(1, 70), st.sampled_from([255, 256, 257, 600]))
@@ -78,3 +85,38 @@ def test_lines_are_folded_and_their_extremes_found(
     np.testing.assert_array_equal(places, first.numpy())
     run(lines.fold(dtype, dtype, count, length, "sum"), [x.numpy(), y])
     np.testing.assert_array_equal(y, x.sum(1).numpy())
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("shape", [(1, 2048), (1024, 4), (3, 70), (2, 9000)])
+def test_elements_are_sorted_on_a_gpu(gpu: Any, shape: tuple[int, int], order: bool) -> None:
+    x = drawn(shape, "int64", 0)
+    values, places = torch.empty_like(x), torch.empty_like(x)
+    launch(gpu, lines.sort("int64", *shape, order), [x], [values, places])
+    expected = x.sort(dim=1, descending=order, stable=True)
+    torch.testing.assert_close(values, expected.values)
+    torch.testing.assert_close(places, expected.indices)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1, 4, 1), (2, 3000, 1), (2, 300, 5), (1, 9, 8192)])
+def test_running_sums_on_a_gpu(gpu: Any, shape: tuple[int, int, int]) -> None:
+    x = drawn(shape, "float32", 0)
+    y = torch.empty_like(x)
+    launch(gpu, lines.running_sums("float32", "float32", *shape), [x], [y])
+    torch.testing.assert_close(y, x.cumsum(1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1, 1), (5, 70), (3, 257), (2, 5000)])
+def test_folds_and_places_on_a_gpu(gpu: Any, shape: tuple[int, int]) -> None:
+    x = drawn(shape, "int64", 0)
+    y, places = torch.empty_like(x[:, 0]), torch.empty_like(x[:, 0])
+    launch(gpu, lines.fold("int64", "int64", *shape, "maximum"), [x], [y])
+    launch(gpu, lines.place("int64", *shape, "maximum"), [x], [places])
+    torch.testing.assert_close(y, x.max(1).values)
+    torch.testing.assert_close(places, (x == y[:, None]).int().argmax(1))

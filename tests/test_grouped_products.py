@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cuda_host import run
 from cuda_on_cpu import follow
 from golow.levels.vendor import cudnn, onednn
+from golow.levels.vendor.cudnn.kernels import Kernel
 from golow.levels.vendor.cudnn.operators.grouped_product import kernel_of
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
@@ -25,11 +26,15 @@ from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.passes import CLEAN_UP, apply
 from golow.record import Mode, Precision
 from in_process import assert_right
+from kernel_compilation import assert_compile
+from kernel_launches import drawn, gpu, on_host, run
 from lowering import Case
 from test_cudnn_plans import AskedEngines, assert_sound
 
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
+
+__all__ = ["gpu"]  # a fixture
 
 needs_onednn = pytest.mark.skipif(not onednn.probe().available, reason="oneDNN is not installed")
 both_modes = pytest.mark.parametrize("mode", ["infer", "train"])
@@ -191,17 +196,36 @@ def test_the_kernel_on_tensor_cores(
     sizes: list[int], beyond: int, inner: int, outputs: int, dtype: str
 ) -> None:
     """More chunks of depth than are copied ahead, and fewer; tiles that no group fills."""
-    rows, groups, kind = sum(sizes) + beyond, len(sizes), getattr(torch, dtype)
-    torch.manual_seed(0)
-    x, weight = torch.randn(max(rows, 1), inner), torch.randn(groups, outputs, inner)
-    x, weight = x.to(kind), weight.to(kind)
-    ends = torch.tensor(sizes).cumsum(0).int()
-    y = torch.full((len(x), outputs), torch.nan, dtype=kind)
-    arrays = [t.view(torch.int16) if t.dtype == torch.bfloat16 else t for t in (x, weight, ends, y)]
-    run(kernel_of(dtype, len(x), *weight.shape), [array.numpy() for array in arrays])
+    assert_multiplied(on_host, sizes, beyond, inner, outputs, dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("sizes", [[512] * 4, [0, 2000, 48, 1], [3] * 64])
+def test_the_kernel_on_a_gpu(gpu: Any, sizes: list[int], dtype: str) -> None:
+    assert_multiplied(partial(run, gpu), sizes, 5, 520, 776, dtype)
+
+
+def assert_multiplied(
+    launch: Callable[[Kernel, Sequence[Tensor], Sequence[Tensor]], None],
+    sizes: list[int],
+    beyond: int,
+    inner: int,
+    outputs: int,
+    dtype: str,
+) -> None:
+    """Against float64, with the product's own rounding: 8 bits of bf16, 10 of tf32 and fp16."""
+    rows = max(sum(sizes) + beyond, 1)
+    x, weight = drawn(rows, inner, dtype=dtype), drawn(len(sizes), outputs, inner, dtype=dtype)
+    ends, y = torch.tensor(sizes).cumsum(0).int(), torch.empty(rows, outputs, dtype=x.dtype)
+    launch(kernel_of(dtype, rows, *weight.shape), [x, weight, ends], [y])
     wanted = torch.zeros(y.shape, dtype=torch.float64)
-    for group, (last, size) in enumerate(zip(ends.tolist(), sizes, strict=True)):
-        part = slice(last - size, last)
+    for group, part in in_groups(ends):
         wanted[part] = x[part].double() @ weight[group].double().T
     error = (y.double() - wanted).norm() / max(wanted.norm().item(), 1.0)
     assert error < (4e-3 if dtype == "bfloat16" else 1e-3)
+    assert not y[sum(sizes) :].any()
+
+
+def test_the_kernel_compiles() -> None:
+    assert_compile(kernel_of(dtype, 2048, 4, 2048, 512) for dtype in ("bfloat16", "float32"))
