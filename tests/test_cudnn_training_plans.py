@@ -152,7 +152,7 @@ def test_no_engine_is_asked_for_more_than_a_clip() -> None:
     module = nn.Sequential(nn.Conv2d(4, 8, 3), nn.GELU(), nn.Conv2d(8, 8, 1), nn.ReLU6())
     made, engines = built(module, "infer", "ieee", 2, 4, 8, 8)
     steps = [step.operation for step in made.plan.steps]
-    assert steps == ["fetch", "convolution", "convolution", "convolution"]
+    assert steps == ["fetch", "convolution", "activation", "convolution"]
     clips = [operation.clip for operation in engines.operations]  # type: ignore[union-attr]
     assert clips == [(float("-inf"), float("inf")), (0.0, 6.0)]
 

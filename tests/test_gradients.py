@@ -23,6 +23,7 @@ from golow.lower.operators.batch_norm import BatchNormBackward
 from golow.lower.operators.convolution import ConvolutionBackward
 from golow.lower.operators.cross_entropy import CrossEntropyBackward
 from golow.lower.operators.dropout import DropoutBackward
+from golow.lower.operators.grouped_product import GroupedSums
 from golow.lower.operators.layer_norm import LayerNormBackward
 from golow.lower.operators.max_pool import MaxPoolBackward
 from golow.lower.operators.nll_loss import NllLossBackward
@@ -216,6 +217,18 @@ def taken(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def grouped(draw: st.DrawFn) -> Case:
+    sizes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+    ends, rows = torch.tensor(sizes).cumsum(0).int(), sum(sizes) + draw(st.integers(1, 2))
+    given = {"x": tensor(rows, 3), "weight": tensor(len(sizes), 3, 4), "ends": ends}
+
+    def backward(results: tuple[Tensor, ...], gradient: Tensor) -> Fields:
+        return {"x": given["x"], "gradient": gradient, "ends": ends}
+
+    return Case({**given, "turned": False}, ("weight",), backward)
+
+
+@st.composite
 def layer_norms(draw: st.DrawFn) -> Case:
     axes = draw(st.integers(1, 2))
     shape = (2, 3, 4)[3 - axes :]
@@ -316,6 +329,7 @@ GRADIENTS: dict[type[Operator], st.SearchStrategy[Case]] = {
     ConvolutionBackward: convolutions(),
     CrossEntropyBackward: entropies(),
     DropoutBackward: dropouts(),
+    GroupedSums: grouped(),
     LayerNormBackward: layer_norms(),
     MaxPoolBackward: pools(maximum=True),
     NllLossBackward: losses(),

@@ -127,6 +127,8 @@ def examples() -> dict[str, Node]:
         "index": {"x": x, "indices": (None, x)},
         "index_put": {"x": x, "indices": (x,), "values": x, "add": True},
         "iota": {"start": 0, "step": 1.5, "count": 3, "dtype": "int64"},
+        "grouped_product": {"x": x, "weight": x, "ends": x, "turned": True},
+        "grouped_sums": {"x": x, "gradient": x, "ends": x},
         "layer_norm": {"x": x, "weight": x, "bias": None, "axes": 1, "epsilon": 1e-5},
         "layer_norm_backward": {
             "gradient": x, "x": x, "mean": x, "deviation": x, "weight": x, "bias": None, "axes": 1
