@@ -15,12 +15,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/golow compare resnet50 --batch 8 --resolution 64
 
-# Three tests at a time on two cores: a fifth of the time tests wait, for processes that start and end.
+# Most of the time one core imports torch: two tests at a time.
 test: lint types
-	$(BIN)/pytest --numprocesses 3 --dist worksteal -m "not slow"
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m "not slow"
 
 test-all: lint types
-	$(BIN)/pytest --numprocesses 3 --dist worksteal
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
