@@ -112,14 +112,18 @@ def table(roofs: Sequence[Roof]) -> Iterator[str]:
         yield ""
         machine = group[0].environment
         where = ", ".join(dict.fromkeys(machine.gpu or (machine.cpu_model,)))
-        peaks = [decimal_text(roof.peak.operations, "FLOP/s") for roof in group]
-        rates = [decimal_text(roof.peak.bytes, "B/s") for roof in group]
-        yield f"{where}; measured: {min(peaks)} to {max(peaks)}, {min(rates)} to {max(rates)}."
+        peaks = between([roof.peak.operations for roof in group], "FLOP/s")
+        yield f"{where}; measured: {peaks}, {between([roof.peak.bytes for roof in group], 'B/s')}."
         yield ""
         yield "| network | input | iteration | steps | of the roof | layout | build | lost most |"
         yield "|---|---|---|---|---|---|---|---|"
         yield from map(row, sorted(group, key=share))
         yield ""
+
+
+def between(rates: Sequence[float], unit: str) -> str:
+    """``754 TFLOP/s to 789 TFLOP/s``."""
+    return f"{decimal_text(min(rates), unit)} to {decimal_text(max(rates), unit)}"
 
 
 def row(roof: Roof) -> str:

@@ -30,6 +30,7 @@ from golow.levels.vendor.cudnn.steps import Built, FlatCall, KernelCall
 from golow.lower.graph import Graph
 from golow.lower.passes import CLEAN_UP, apply
 from golow.lower.plan import Operand, Step
+from golow.lower.work import step_operations
 from golow.record import Mode, Precision
 from golow.workload.captured import capture
 from golow.workload.prepare import prepare
@@ -116,7 +117,8 @@ def built(
 
 
 def assert_sound(made: Built) -> None:
-    """Nothing is read before it was written, and no two that live together overlap."""
+    """Nothing is read before it was written, no two that live together overlap, and the arithmetic
+    of every step is known."""
     plan = made.plan
     filled = {fill.tensor.buffer for fill in made.fills}
     filled |= {tensor.buffer for tensor in (*made.inputs.values(), *made.cells.values())}
@@ -125,6 +127,7 @@ def assert_sound(made: Built) -> None:
         for operand in step.reads:
             assert operand.buffer in filled, f"{step.operation} reads {operand} too early"
         filled |= {operand.buffer for operand in step.writes}
+        assert step_operations(step) >= 0
     for tensor in made.outputs.values():
         assert tensor.buffer in filled
     for index, buffer in enumerate(plan.buffers):

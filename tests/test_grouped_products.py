@@ -24,6 +24,7 @@ from golow.levels.vendor.cudnn.precision import TYPES
 from golow.lower.grouped_products import keep_grouped_products
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.passes import CLEAN_UP, apply
+from golow.lower.work import step_operations, work_by_layer
 from golow.record import Mode, Precision
 from in_process import assert_right
 from kernel_compilation import assert_compile
@@ -153,6 +154,18 @@ def test_a_mixture_of_experts_is_right_at_onednn(mode: Mode) -> None:
     network = lower(Mixture(), torch.randn(2, 12, 16), mode)
     assert any(GroupedProduct.of(node) is not None for node in network.graph.nodes)
     assert_right(network, compute(network))
+
+
+@needs_onednn
+@both_modes
+def test_steps_compute_what_the_captured_graph_needs(mode: Mode) -> None:
+    """Each row meets one expert's matrix, not those of all."""
+    from onednn_in_process import Running, lower
+
+    torch.manual_seed(0)
+    steps = Running(lower(Mixture(), torch.randn(2, 12, 16), mode)).built.plan.steps
+    needed = sum(layer.operations for layer in work_by_layer(case(mode).graph))
+    assert sum(map(step_operations, steps)) == pytest.approx(needed, rel=0.1)
 
 
 # ---------------------------------------------------------------- any groups

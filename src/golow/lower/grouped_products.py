@@ -3,61 +3,60 @@ while it runs; what they unfold to otherwise multiplies every row by the matrice
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import cast
 
 from golow.lower.canonical import operator_of
-from golow.lower.graph import Argument, Graph, Node, Ref
+from golow.lower.graph import Graph, Node, Ref
 from golow.lower.operator import written
 from golow.lower.operators.grouped_product import GroupedProduct, GroupedSums
 from golow.lower.operators.permute import Permute
 from golow.lower.rewriting import Links, rewritten
 
-FORWARD = {
+NAMES = {
     "transformers.grouped_mm_fallback.default": ("input", "weight", "offs"),
-    "aten._grouped_mm.default": ("self", "mat2", "offs", "bias", "out_dtype"),
+    "transformers.grouped_mm_fallback_backward.default": ("input", "weight", "offs", "grad_output"),
 }
-BACKWARD = "transformers.grouped_mm_fallback_backward.default"
 
 
 def keep_grouped_products(step: int = 1) -> Callable[[Graph], Graph]:
-    """The pass that writes products of groups of rows, and the gradients of transformers' own, as
-    operators. step: of which the sizes of the matrices must be multiples."""
+    """The pass that writes products of groups of rows, as models of transformers call them, and
+    their gradients as operators. step: of which the sizes of the matrices must be multiples."""
 
     def keep(graph: Graph) -> Graph:
         links = Links(graph)
-        replaced: dict[int, tuple[Node, ...]] = {}
-        for position, node in enumerate(graph.nodes):
-            if node.op in FORWARD:
-                product = _product(node, links, step)
-                if product is not None:
-                    replaced[position] = (written(node, product),)
-            elif node.op == BACKWARD:
-                replaced[position] = _gradients(node, links)
+        replaced = {
+            position: tuple(_written(node, links))
+            for position, node in enumerate(graph.nodes)
+            if node.op in NAMES and _fits(node, links, step)
+        }
         return rewritten(graph, replaced)
 
     return keep
 
 
-def _product(node: Node, links: Links, step: int) -> GroupedProduct | GroupedSums | None:
-    """What a call is, if its rows are in groups, or the rows over which it sums."""
-    given = _given(node, FORWARD[node.op])
-    x, weight, ends, *rest = given.values()
-    if not (isinstance(x, Ref) and isinstance(weight, Ref) and isinstance(ends, Ref)) or any(
-        item is not None for item in rest
-    ):
-        return None
-    shapes = [links.values[item.name].shape for item in (x, weight)]
+def _fits(node: Node, links: Links, step: int) -> bool:
+    _, weight, ends, *_ = _operands(node)
+    sizes = links.values[weight.name].shape[1:]
     whole = links.values[ends.name].dtype == "int32"
-    if not whole or any(size % step for size in shapes[1][-2:]):
-        return None
-    axes = [len(shape) for shape in shapes]
-    if axes == [2, 2]:
-        rows = _turned(x, links)
-        return None if rows is None else GroupedSums(x=rows, gradient=weight, ends=ends)
-    if axes != [2, 3]:
-        return None
+    return whole and not any(size % step for size in sizes)
+
+
+def _written(node: Node, links: Links) -> Iterator[Node]:
+    """The product, or those of its gradients that are read."""
+    x, weight, ends, *gradients = _operands(node)
     other = _turned(weight, links)
-    return GroupedProduct(x=x, weight=other or weight, ends=ends, turned=other is not None)
+    if not gradients:
+        turned = other is not None
+        yield written(node, GroupedProduct(x=x, weight=other or weight, ends=ends, turned=turned))
+        return
+    [gradient] = gradients
+    turned = other is None
+    of_x = GroupedProduct(x=gradient, weight=other or weight, ends=ends, turned=turned)
+    of_weight = GroupedSums(x=x, gradient=gradient, ends=ends)
+    for index, (operator, value) in enumerate(zip((of_x, of_weight), node.outputs, strict=True)):
+        if value is not None:
+            yield written(node, operator, name=f"{node.name}.{index}", outputs=(value,))
 
 
 def _turned(value: Ref, links: Links) -> Ref | None:
@@ -70,26 +69,8 @@ def _turned(value: Ref, links: Links) -> Ref | None:
     return maker.x if maker.order == (*range(axes - 2), axes - 1, axes - 2) else None
 
 
-def _gradients(node: Node, links: Links) -> tuple[Node, ...]:
-    """Those of the call's operands that are read."""
-    names = ("input", "weight", "offs", "grad_output")
-    x, weight, ends, gradient = (_ref(item) for item in _given(node, names).values())
-    other = _turned(weight, links)
-    of_x = GroupedProduct(x=gradient, weight=other or weight, ends=ends, turned=other is None)
-    of_weight = GroupedSums(x=x, gradient=gradient, ends=ends)
-    return tuple(
-        written(node, operator, name=f"{node.name}.{index}", outputs=(value,))
-        for index, (operator, value) in enumerate(zip((of_x, of_weight), node.outputs, strict=True))
-        if value is not None
-    )
-
-
-def _given(node: Node, names: tuple[str, ...]) -> dict[str, Argument]:
-    """The call's arguments by name; None for those that it leaves out."""
+def _operands(node: Node) -> list[Ref]:
+    """The call's tensors, in the order of their names."""
+    names = NAMES[node.op]
     named = dict(zip(names, node.arguments, strict=False)) | dict(node.keywords)
-    return {name: named.get(name) for name in names}
-
-
-def _ref(given: Argument) -> Ref:
-    assert isinstance(given, Ref)  # noqa: S101 - the library's schema says so
-    return given
+    return [cast("Ref", named[name]) for name in names]  # all are, by the call's schema

@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-aten = torch.ops.aten
-
 
 def _chosen(rows: int, ends: Tensor) -> Tensor:
     """[rows, experts, 1]: whether a row is among those of an expert. ends: [experts], the first row
@@ -46,24 +44,7 @@ def grouped_product_backward(
     return by_input, grouped_sums(input, grad_output, offs)
 
 
-def native_product(
-    self: Tensor,
-    mat2: Tensor,
-    offs: Tensor | None = None,
-    bias: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """``aten._grouped_mm`` of rows [rows, width] by [experts, width, outputs], or of what is
-    summed, [width, rows] by [rows, outputs]."""
-    if offs is None or bias is not None or out_dtype is not None or self.dim() != 2:
-        return NotImplemented
-    if mat2.dim() == 3:
-        return grouped_product(self, mat2, offs)
-    return grouped_sums(self.t(), mat2, offs)
-
-
 DEFINITIONS = {
-    "aten._grouped_mm.default": native_product,
     "transformers.grouped_mm_fallback.default": grouped_product,
     "transformers.grouped_mm_fallback_backward.default": grouped_product_backward,
 }

@@ -1,5 +1,5 @@
 """Steps on row-major NumPy arrays, for what oneDNN has no primitive for: integers, truth values,
-indices, and functions of elements beyond its own. None of them is a loop in Python."""
+indices, and functions of elements beyond its own. None of them loops over elements in Python."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from golow.levels.vendor.cudnn.kernels.blocks import CODE, ceiling
 from golow.levels.vendor.cudnn.kernels.geometry import require_floating, require_positive
 from golow.levels.vendor.cudnn.kernels.small import TENSOR_CORES
 from golow.levels.vendor.cudnn.layouts import Layout
-from golow.levels.vendor.implementation import Implementation, Question
+from golow.levels.vendor.implementation import Implementation
 from golow.lower.operators.grouped_product import GroupedProduct
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_suffix(".cu")
 ROWS, COLUMNS, THREADS = 64, 128, 256  # of a block, as in the kernel
 STEP = 8
-"""Width and outputs are multiples of it: whole pieces of 16 bytes, and eight outputs a product."""
+"""Width and outputs are multiples of it, which the pass sees to: whole pieces of 16 bytes, and
+eight outputs a product."""
 
 
 def grouped_product(build: Builder, arguments: GroupedProduct) -> None:
@@ -57,13 +58,4 @@ def kernel_of(dtype: str, rows: int, groups: int, outputs: int, inner: int) -> K
     )
 
 
-def _refuse(arguments: GroupedProduct, question: Question) -> str:
-    *_, first, second = question.value(arguments.weight).shape
-    if min(first, second) < STEP or first % STEP or second % STEP:
-        return f"{question.node.op} of sizes that are no multiples of {STEP}"
-    if question.value(arguments.ends).dtype != "int32":
-        return f"{question.node.op} whose ends are no int32"
-    return ""
-
-
-IMPLEMENTATIONS = (Implementation(GroupedProduct, grouped_product, _refuse),)
+IMPLEMENTATIONS = (Implementation(GroupedProduct, grouped_product),)
