@@ -77,8 +77,7 @@ def _operations(node: Node, values: Values) -> float:
     if node.op in _RECURRENT:
         return _RECURRENT[node.op] * _recurrence(node, values)
     if node.op in _GROUPED:
-        x, weight = (_shape(argument, values) for argument in node.arguments[:2])
-        return _GROUPED[node.op] * 2.0 * math.prod(x) * weight[-1]
+        return _grouped(node, values)
     name = _name(node)
     return _COUNTS[name](node, values) if name else 0.0
 
@@ -165,14 +164,20 @@ def _whole_recurrence(node: Node, values: Values) -> float:
     return 2.0 * rows * sum(math.prod(shape) for shape in shapes if len(shape) == 2)
 
 
+def _grouped(node: Node, values: Values) -> float:
+    """A mixture of experts: each row meets one matrix, for the result or each gradient that is
+    read."""
+    x, weight = (_shape(argument, values) for argument in node.arguments[:2])
+    return sum(v is not None for v in node.outputs) * 2.0 * math.prod(x) * weight[-1]
+
+
 # Backward there is a product for the arguments' gradients and one for the weights'.
 _RECURRENT = {"golow.recurrence": 1, "golow.recurrence_backward": 2}
 
-# Of mixtures of experts: each row meets one matrix.
-_GROUPED = {
-    "transformers.grouped_mm_fallback.default": 1,
-    "transformers.grouped_mm_fallback_backward.default": 2,
-}
+_GROUPED = (
+    "transformers.grouped_mm_fallback.default",
+    "transformers.grouped_mm_fallback_backward.default",
+)
 
 _COUNTS: dict[str, Callable[[Node, Values], float]] = {
     "mm": lambda node, values: _product(node, values, 0),
