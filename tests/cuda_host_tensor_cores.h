@@ -66,3 +66,12 @@ inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, u
     }
   });
 }
+
+template <typename T> inline unsigned packed(float low, float high) {
+  const T two[2] = {static_cast<T>(low), static_cast<T>(high)};
+  unsigned word;
+  memcpy(&word, two, sizeof(word));
+  return word;
+}
+
+inline float power_of_two(float x) { return exp2f(x); }

@@ -21,7 +21,7 @@ from cuda_on_cpu import follow
 from golow.levels.vendor.cudnn import passes
 from golow.levels.vendor.cudnn.cublaslt import CONTIGUOUS, Problem, Strides
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.layouts import Layout, pitch_of
+from golow.levels.vendor.cudnn.layouts import layout_of, pitch_of
 from golow.levels.vendor.cudnn.long_rows import LONG, Product, in_parts
 from golow.levels.vendor.cudnn.planning import build_plan
 from golow.levels.vendor.cudnn.precision import TYPES
@@ -70,12 +70,13 @@ def test_parts_are_the_product(
     }
     case = Operands(replace(plain, **pitches))
     whole, memory = case.problem, [case.memory[name] for name in "abd"]
-    a, b, d = (Placed(index, held.shape, Layout(dtype)) for index, held in enumerate(memory))
-    parts = in_parts(Product(whole, [a, b], d))
+    parts = parts_of(whole)
     long = [whole.matrices[name] for name in "ad" if whole.matrices[name].columns >= LONG]
     assert len(parts) == 1 or any(matrix.row > matrix.columns for matrix in long)
     for part in parts:
         operands = [*part.reads, part.result]
+        own = part.problem
+        assert all({*t.shape} <= {m, n, k, own.m, own.n, own.k} for t in operands)
         assert all(tensor.offset % part.problem.alignment == 0 for tensor in operands)
         firsts = [(t.buffer, t.offset // ITEM_BYTES[dtype]) for t in operands]
         multiply(part.problem, [memory[buffer][first:] for buffer, first in firsts])
@@ -107,7 +108,11 @@ def test_the_larger_part_has_sizes_that_tensor_cores_like() -> None:
 
 def parts_of(problem: Problem) -> list[Product]:
     tensors = [
-        Placed(index, (matrix.extent(1),), Layout(problem.dtype))
+        Placed(
+            index,
+            (matrix.rows, matrix.columns),
+            layout_of(problem.dtype, (matrix.rows, matrix.columns), (matrix.row, 1)),
+        )
         for index, matrix in enumerate(problem.matrices[name] for name in "abd")
     ]
     return in_parts(Product(problem, tensors[:2], tensors[2]))

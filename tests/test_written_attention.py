@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ANY = Kernels(width=128)
 HEADS, LENGTH, WIDTH = 4, 8, 8
+HIDING = {"a little": -1e3, "by ten thousand": -1e4, "largely": -1e9, "most": -3.4e38}
 
 
 class Written(nn.Module):
@@ -96,7 +97,8 @@ class Written(nn.Module):
 
 
 class Other(nn.Module):
-    """What is no attention that these kernels compute, or has readers of its parts."""
+    """What is no attention that these kernels compute, or has readers of its parts; or has scores
+    that large numbers hide."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -109,8 +111,10 @@ class Other(nn.Module):
         heads = x.repeat(1, 1, width)[..., : 4 * width].reshape(images, length, 4, width)
         heads = heads.transpose(1, 2) * self.weight
         scores = heads @ heads.transpose(-2, -1)
-        if self.kind == "largely hidden":
-            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -1e9)
+        if self.kind in HIDING:
+            hidden = torch.ones(length, length).triu(1).bool()
+            hidden = hidden | (torch.arange(length) == 2)[:, None]  # a row sees nothing
+            scores = scores.masked_fill(hidden, HIDING[self.kind])
         if self.kind == "scores too":
             return (scores.softmax(-1) @ heads).mean((1, 2)) + scores.mean()
         weights = scores.softmax(-2 if self.kind == "columns" else -1)
@@ -180,11 +184,10 @@ def test_windows_have_their_own_masks(shifted: bool) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["wide", "narrow", "largely hidden", "scores too", "weights too", "columns", "logarithm",
+    ["wide", "narrow", "a little", "scores too", "weights too", "columns", "logarithm",
      "multiplied", "second"],
 )  # fmt: skip
 def test_what_is_no_such_attention_stays(kind: str) -> None:
-    """Large numbers do not hide scores: a row of them alone has equal weights."""
     case = of(Other(kind), torch.randn(2, 6, 16))
     graph = named(case)
     assert count(graph, Attention) == 0
@@ -198,11 +201,26 @@ def test_masks_have_any_number_of_keys() -> None:
         assert count(named(case, CUDNN), Attention) == count(named(case), Attention) == 1
 
 
-@pytest.mark.parametrize(("added", "found"), [("", 1), ("distances", 0)])
-def test_numbers_are_not_rounded_to_16_bits(added: str, found: int) -> None:
+@pytest.mark.parametrize("kernels", [ANY, CUDNN], ids=["float32", "16 bits"])
+@pytest.mark.parametrize("kind", [*HIDING][1:])
+def test_large_numbers_hide_scores(kind: str, kernels: Kernels) -> None:
+    """A row of them alone has equal weights. In 16 bits no mask says so: it is added in float32."""
+    case = of(Other(kind), torch.randn(2, 6, 16))
+    graph = named(case, kernels)
+    assert [attention.exact for attention in attentions(graph)] == [kernels.rounds]
+    assert_close(case.run(graph), case.run(case.graph), "named")
+
+
+@pytest.mark.parametrize(("added", "exact"), [("", False), ("distances", True)])
+def test_numbers_are_not_rounded_to_16_bits(added: str, exact: bool) -> None:
     """Eager adds them to scores in float32; a mask is exact in 16 bits."""
     case = of(Written(hidden="past", added=added))
-    assert count(named(case, CUDNN), Attention) == found
+    assert [attention.exact for attention in attentions(named(case, CUDNN))] == [exact]
+    assert [attention.exact for attention in attentions(named(case))] == [False]
+
+
+def attentions(graph: Graph) -> list[Attention]:
+    return [found for node in graph.nodes if (found := Attention.of(node)) is not None]
 
 
 class Masked(nn.Module):
@@ -221,13 +239,14 @@ def test_a_hidden_score_has_no_weight() -> None:
     assert math.exp(HIDDEN + 1e4) == 0
 
 
+@pytest.mark.parametrize("kernels", [ANY, CUDNN], ids=["float32", "16 bits"])
 @pytest.mark.parametrize("kind", ["plain", "past", "windows"])
-def test_every_value_is_where_the_plan_says(kind: str) -> None:
+def test_every_value_is_where_the_plan_says(kind: str, kernels: Kernels) -> None:
     if kind == "windows":
         case = of(WindowAttention(16, heads=2, size=14, shift=3), torch.randn(2, 14, 14, 16))
     else:
         case = of(Written(hidden="past" if kind == "past" else ""))
-    graph = named(case)
+    graph = named(case, kernels)
     tensors = {item.value.name: drawn(item.value) for item in graph.inputs}
     follow(graph, cast("Engines", AskedEngines()), tensors)
 

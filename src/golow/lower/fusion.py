@@ -48,6 +48,22 @@ def drop_conversions(graph: Graph) -> Graph:
     return rewritten(graph, dict.fromkeys(dropped, ()), names)
 
 
+def drop_neutral_numbers(graph: Graph) -> Graph:
+    """Remove additions of zero and products with one, as where a network sums in a loop."""
+    names: dict[str, str] = {}
+    for this in graph.nodes:
+        function = Binary.of(this)
+        if function is not None and function.activation is None and _is_neutral(function):
+            names[result(this)] = names.get(function.a.name, function.a.name)
+    dropped = (i for i, this in enumerate(graph.nodes) if result(this) in names)
+    return rewritten(graph, dict.fromkeys(dropped, ()), names)
+
+
+def _is_neutral(function: Binary) -> bool:
+    neutral = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1}[function.function]
+    return not isinstance(function.b, Ref) and function.b == neutral
+
+
 # ---------------------------------------------------------------- padding
 
 

@@ -107,12 +107,13 @@ class GraphInput(Record, frozen=True, kw_only=True):
     """A value that the graph receives.
 
     target: the state dict's name for a parameter or buffer, the constant's name, or the index of
-    an input or target of the batch.
+    an input or target of the batch. number: what a constant without axes holds.
     """
 
     value: Value
     kind: InputKind
     target: str
+    number: bool | int | float | None = None
 
 
 class GraphOutput(Record, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import record_of, written
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.expand import Expand
+from golow.lower.operators.gather import Gather
 from golow.lower.operators.matrix_product import MatrixProduct
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
@@ -81,7 +82,7 @@ def scale_products(graph: Graph) -> Graph:
         factor, source = _factor(node)
         if factor == 1:
             continue
-        after, before = read_by(links, result(node)), _made_by(links, source)
+        after, before = _read_by(links, result(node)), _made_by(links, source)
         found = next((p for p in (after, before) if _is_product(links, p)), None)
         if found is not None:
             factors[found] = factors.get(found, 1.0) * factor
@@ -100,13 +101,13 @@ def _is_product(links: Links, position: int | None) -> bool:
     return position is not None and links.nodes[position].op == MatrixProduct.op()
 
 
-def read_by(links: Links, name: str) -> int | None:
-    """The position of the only node that reads the value, through views; None if several do."""
+def _read_by(links: Links, name: str) -> int | None:
+    """The position of the only node that reads the value, through what moves elements; None if
+    several do."""
     reader = links.only_reader(name)
-    while reader is not None and isinstance(
-        record_of(links.nodes[reader]), Reshape | Permute | Expand
-    ):
-        reader = links.only_reader(result(links.nodes[reader]))
+    while reader is not None and _moved(links, reader) == name:
+        name = result(links.nodes[reader])
+        reader = links.only_reader(name)
     return reader
 
 
@@ -125,15 +126,22 @@ def read_through_views(links: Links, name: str) -> tuple[set[str], set[int]]:
 
 
 def _made_by(links: Links, reference: Ref) -> int | None:
-    """The position of the node that makes the value, or what it is a view of; None if something
-    else reads one of them."""
-    while links.only_reader(reference.name) is not None:
-        maker = links.maker.get(reference.name)
-        view = record_of(links.nodes[maker]) if maker is not None else None
-        if not isinstance(view, Reshape | Permute | Expand):
+    """The position of the node that makes the value, or whose elements are moved there; None if
+    something else reads one of them."""
+    name = reference.name
+    while links.only_reader(name) is not None:
+        maker = links.maker.get(name)
+        moved = _moved(links, maker) if maker is not None else None
+        if moved is None:
             return maker
-        reference = view.x
+        name = moved
     return None
+
+
+def _moved(links: Links, position: int) -> str | None:
+    """The value whose elements this node moves, and changes no further."""
+    record = record_of(links.nodes[position])
+    return record.x.name if isinstance(record, Reshape | Permute | Expand | Gather) else None
 
 
 def _factor(node: Node) -> tuple[float, Ref]:

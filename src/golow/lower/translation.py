@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -67,9 +68,11 @@ def translate(
     def add_input(node: fx.Node, kind: Any, target: str, tensor: Tensor) -> None:
         value = value_of(namer.input(kind, target), tensor)
         names[node] = value.name
-        graph_inputs.append(GraphInput(value=value, kind=kind, target=target))
+        number = None
         if kind == "constant":
-            used_constants[target] = constants[target].detach()
+            used_constants[target] = held = constants[target].detach()
+            number = _number(held)
+        graph_inputs.append(GraphInput(value=value, kind=kind, target=target, number=number))
 
     taken: dict[tuple[str, str], str] = {}
     # Also a buffer of which only the new content counts, such as a vector of spectral_norm.
@@ -128,6 +131,14 @@ def translate(
         history=(PassRecord(name="capture", seconds=seconds, nodes=len(nodes)),),
     )
     return Captured(graph, used_constants)
+
+
+def _number(tensor: Tensor) -> bool | int | float | None:
+    """What a tensor without axes holds, if it is a finite number."""
+    if tensor.dim() or tensor.is_complex():
+        return None
+    number: bool | int | float = tensor.item()
+    return number if math.isfinite(number) else None
 
 
 def _node(node: fx.Node, names: dict[fx.Node | tuple[fx.Node, int], str], namer: Namer) -> Node:

@@ -14,12 +14,14 @@ from golow.lower.functional import make_functional
 from golow.lower.fusion import (
     drop_conversions,
     drop_copies,
+    drop_neutral_numbers,
     fuse_activation,
     fuse_cut,
     fuse_padding,
     fuse_residual,
 )
 from golow.lower.joined_views import join_as_read
+from golow.lower.known_numbers import inline_numbers
 from golow.lower.lines import keep_lines_images
 from golow.lower.merging import merge_equal_nodes
 from golow.lower.padded_sums import join_padded_parts
@@ -48,6 +50,8 @@ CANONICAL: tuple[Pass, ...] = (
     decompose,
     canonicalise,
     drop_copies,
+    inline_numbers,
+    drop_neutral_numbers,
     leave_out_empty,
     join_rows,
 )

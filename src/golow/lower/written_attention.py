@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from golow.lower.attention import HIDDEN, Kernels
+from golow.lower.attention import HIDDEN, LOWEST, Kernels
 from golow.lower.graph import Graph, Node, Ref, Symbol, Value
 from golow.lower.operator import Operator, record_of, written
 from golow.lower.operators.attention import Attention
@@ -21,6 +21,7 @@ from golow.lower.passes import eliminate_dead_code
 from golow.lower.rewriting import Links, Names, result, rewritten
 
 Shape = tuple[int, ...]
+HIDING = -1e4  # networks hide scores by this number, and by lower ones
 
 
 def name_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
@@ -33,8 +34,10 @@ def name_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
         replaced: dict[int, tuple[Node, ...]] = {}
         for node in graph.nodes:
             found = _found(links, node)
-            if found is not None and _has_kernel(kernels, found):
-                replaced[found.position] = tuple(_nodes(graph.nodes[found.position], found, names))
+            if found is not None and kernels.take(*found.shapes):
+                exact = kernels.rounds and not found.only_hides
+                made = _nodes(graph.nodes[found.position], found, names, exact)
+                replaced[found.position] = tuple(made)
         return eliminate_dead_code(rewritten(graph, replaced))
 
     return name_written_attention
@@ -42,36 +45,39 @@ def name_attention(kernels: Kernels) -> Callable[[Graph], Graph]:
 
 class _Term(NamedTuple):
     """What is added to the scores, or where they are hidden. whole: the shape of the scores there.
-    inverted: whether they are hidden where the mask does not hold."""
+    inverted: whether they are hidden where the mask does not hold. finite: by a large number."""
 
     value: Ref
     shape: Shape
     whole: Shape
     hides: bool = False
     inverted: bool = False
+    finite: bool = False
 
 
 class _Found(NamedTuple):
     """Attention in parts. position: of the node that makes its result. query: [B, H, L, E], key:
-    [B, H, E, S], value: [B, H, S, D]; or without H. terms: from the product on."""
+    [B, H, S, E], or turned [B, H, E, S], value: [B, H, S, D]; or without H. terms: from the product
+    on."""
 
     position: int
     query: Value
     key: Value
+    turned: bool
     value: Value
     factor: float
     terms: tuple[_Term, ...]
 
     @property
     def shapes(self) -> tuple[Shape, Shape, Shape]:
-        """Those of query, key and value with four axes."""
+        """Those of query, key and value with four axes, the key's as [B, H, S, E]."""
         query, key, value = (_four(item.shape) for item in (self.query, self.key, self.value))
-        return query, (*key[:2], key[3], key[2]), value
+        return query, _turned(key) if self.turned else key, value
 
-
-def _has_kernel(kernels: Kernels, found: _Found) -> bool:
-    only_hides = all(term.hides for term in found.terms)
-    return (only_hides or not kernels.rounds) and kernels.take(*found.shapes)
+    @property
+    def only_hides(self) -> bool:
+        """Whether nothing happens to scores but that some become minus infinity."""
+        return all(term.hides and not term.finite for term in self.terms)
 
 
 # ---------------------------------------------------------------- recognising
@@ -89,7 +95,8 @@ def _found(links: Links, node: Node) -> _Found | None:
         return None
     product, terms = scores
     position, second = weighing
-    query, key, value = (_heads(links, ref) for ref in (product.a, product.b, second.b))
+    of_key, turned = _key(links, product.b)
+    query, key, value = (_heads(links, ref) for ref in (product.a, of_key, second.b))
     after = links.only_reader(result(links.nodes[position]))
     joined = Reshape.of(links.nodes[after]) if after is not None else None
     if second.factor != 1 or not _typed(links, terms):
@@ -98,10 +105,10 @@ def _found(links: Links, node: Node) -> _Found | None:
     if len(outer) == 2 and key.shape[:2] == value.shape[:2] == outer:
         output = (*outer, query.shape[-2], value.shape[-1])
         if joined is not None and after is not None and joined.shape == output:
-            return _Found(after, query, key, value, product.factor, terms)
-    query, key, value = (links.values[ref.name] for ref in (product.a, product.b, second.b))
+            return _Found(after, query, key, turned, value, product.factor, terms)
+    query, key, value = (links.values[ref.name] for ref in (product.a, of_key, second.b))
     if len(query.shape) == len(key.shape) == len(value.shape) == 3:
-        return _Found(position, query, key, value, product.factor, terms)
+        return _Found(position, query, key, turned, value, product.factor, terms)
     return None
 
 
@@ -136,8 +143,9 @@ def _scores(
 def _steps(links: Links, record: Operator | None, whole: Shape) -> Iterator[tuple[Ref, _Term]]:
     """What may be the scores among the operands, and what the operator does to them then."""
 
-    def term(ref: Ref, hides: bool = False, inverted: bool = False) -> _Term:
-        return _Term(ref, links.values[ref.name].shape, whole, hides, inverted)
+    def term(ref: Ref, number: object = None, inverted: bool = False) -> _Term:
+        shape, hides = links.values[ref.name].shape, number is not None
+        return _Term(ref, shape, whole, hides, inverted, hides and not _is_infinite(number))
 
     match record:
         case Binary(function="add", a=Ref() as a, b=Ref() as b, activation=None):
@@ -146,15 +154,19 @@ def _steps(links: Links, record: Operator | None, whole: Shape) -> Iterator[tupl
         case Pointwise(function="choose", operands=(Ref() as mask, number, Ref() as x)) if (
             _is_hidden(number)
         ):
-            yield x, term(mask, hides=True)
+            yield x, term(mask, number)
         case Pointwise(function="choose", operands=(Ref() as mask, Ref() as x, number)) if (
             _is_hidden(number)
         ):
-            yield x, term(mask, hides=True, inverted=True)
+            yield x, term(mask, number, inverted=True)
 
 
 def _is_hidden(number: object) -> bool:
-    """Whether it is minus infinity. A large number is not: a row of it has equal weights."""
+    """Whether no weight is left of a score that becomes this number, beside others."""
+    return _is_infinite(number) or (isinstance(number, float | int) and number <= HIDING)
+
+
+def _is_infinite(number: object) -> bool:
     return number == Symbol(kind="float", name="-inf") or number == -math.inf
 
 
@@ -175,6 +187,15 @@ def _weighing(links: Links, name: str) -> tuple[int, MatrixProduct] | None:
     return None
 
 
+def _key(links: Links, ref: Ref) -> tuple[Ref, bool]:
+    """The key of which this is the second operand of a product; whether it is turned."""
+    maker = links.maker.get(ref.name)
+    view = Permute.of(links.nodes[maker]) if maker is not None else None
+    if view is None or view.order != _turned(tuple(range(len(view.order)))):
+        return ref, True
+    return view.x, False
+
+
 def _heads(links: Links, ref: Ref) -> Value:
     """The value with four axes of which this one is a view, with the first two joined; else it."""
     value = links.values[ref.name]
@@ -189,19 +210,19 @@ def _heads(links: Links, ref: Ref) -> Value:
 # ---------------------------------------------------------------- writing
 
 
-def _nodes(node: Node, found: _Found, names: Names) -> Iterator[Node]:
-    """The operator in the place of this node, and what it reads."""
+def _nodes(node: Node, found: _Found, names: Names, exact: bool) -> Iterator[Node]:
+    """The operator in the place of this node, and what it reads. exact: as `Attention` says."""
     made = _Making(node, names)
     query, key, value = (
         made.shaped(Ref(name=item.name), item.shape, _four(item.shape))
         for item in (found.query, found.key, found.value)
     )
-    turned = (*_four(found.key.shape)[:2], found.key.shape[-1], found.key.shape[-2])
-    key = made.add(Permute(x=key, order=(0, 1, 3, 2)), turned)
-    whole = (*_four(found.query.shape)[:3], found.key.shape[-1])
+    if found.turned:
+        key = made.add(Permute(x=key, order=(0, 1, 3, 2)), _turned(_four(found.key.shape)))
+    whole = (*_four(found.query.shape)[:3], found.shapes[1][2])
     operator = Attention(
-        query=query, key=key, value=value, added=made.added(found.terms, whole), causal=False,
-        scale=found.factor,
+        query=query, key=key, value=value, added=made.added(found, whole), causal=False,
+        scale=found.factor, exact=exact,
     )  # fmt: skip
     output = node.outputs[0]
     four = (*whole[:3], found.value.shape[-1])
@@ -239,17 +260,18 @@ class _Making:
             return ref
         return self.add(Reshape(x=ref, shape=wanted), wanted, dtype)
 
-    def added(self, terms: tuple[_Term, ...], whole: Shape) -> Ref | None:
+    def added(self, found: _Found, whole: Shape) -> Ref | None:
         """All terms as what is added to scores of this shape [B, H, L, S]: of four axes, of which
         the last one is whole."""
         total: Ref | None = None
         shape: Shape = ()
-        for term in terms:
+        hidden = HIDDEN if found.only_hides else LOWEST
+        for term in found.terms:
             own, own_shape = self._four(term, whole)
             both = tuple(map(max, own_shape, shape or own_shape))
             if term.hides:
                 kept = total or 0.0
-                operands = (own, kept, HIDDEN) if term.inverted else (own, HIDDEN, kept)
+                operands = (own, kept, hidden) if term.inverted else (own, hidden, kept)
                 choice = Pointwise(function="choose", operands=operands, dtype="float32")
                 total = self.add(choice, both)
             elif total is None:
@@ -261,8 +283,8 @@ class _Making:
             shape = both
         if total is None:
             return None
-        if not all(term.hides for term in terms):  # a number may be minus infinity, too
-            finite = Pointwise(function="maximum", operands=(total, HIDDEN), dtype="float32")
+        if not all(term.hides for term in found.terms):  # a number may be minus infinity, too
+            finite = Pointwise(function="maximum", operands=(total, hidden), dtype="float32")
             total = self.add(finite, shape)
         return total
 
@@ -293,3 +315,8 @@ class _Making:
 def _four(shape: Shape) -> Shape:
     """[B, 1, L, E] for [B, L, E]."""
     return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
+
+
+def _turned(axes: Shape) -> Shape:
+    """The last two in the other order."""
+    return (*axes[:-2], axes[-1], axes[-2])

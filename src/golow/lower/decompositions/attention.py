@@ -43,7 +43,7 @@ def attention(
     if dropout_p:
         return NotImplemented
     if enable_gqa:
-        key, value = _for_every_head(query, key, value)
+        key, value = for_every_head(query, key, value)
     scores = scores_of(query, key, attn_mask, is_causal, scale)
     weights = safe_softmax(scores, -1) if attn_mask is not None else torch.softmax(scores, -1)
     return weights @ value
@@ -78,7 +78,7 @@ def flash_forward(
     """The output, and for each row the logarithm of the sum of its exponentials."""
     if dropout_p:
         return NotImplemented
-    key, value = _for_every_head(query, key, value)
+    key, value = for_every_head(query, key, value)
     scores = scores_of(query, key, attn_mask, is_causal, scale)
     largest = aten.amax.default(scores, [-1], True)
     largest = aten.where.ScalarSelf(aten.eq.Scalar(largest, -math.inf), 0.0, largest)
@@ -107,7 +107,7 @@ def flash_backward(
     if dropout_p:
         return NotImplemented
     groups = key.shape[-3]
-    key, value = _for_every_head(query, key, value)
+    key, value = for_every_head(query, key, value)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = scores_of(query, key, attn_mask, is_causal, scale)
     weights = torch.exp(scores - logsumexp.unsqueeze(-1))
@@ -122,7 +122,7 @@ def flash_backward(
     return of_query, _of_groups(of_key, groups), _of_groups(of_value, groups)
 
 
-def _for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     times = query.shape[-3] // key.shape[-3]
     return (key, value) if times == 1 else (repeated(key, times), repeated(value, times))
 

@@ -18,7 +18,8 @@ class Attention(Operator, frozen=True, kw_only=True):
 
     query: [B, H, L, E], key: [B, G, S, E], value: [B, G, S, D], where H is a multiple of G; the
     results are [B, H, L, D] and [B, H, L]. causal: row i sees the first i + 1 keys. scale: None is
-    1 / sqrt(E). added: None, or four axes that broadcast to [B, H, L, S].
+    1 / sqrt(E). added: None, or four axes that broadcast to [B, H, L, S]. exact: what is added is
+    not rounded to 16 bits, as where a network adds it itself.
     """
 
     query: Ref
@@ -27,6 +28,7 @@ class Attention(Operator, frozen=True, kw_only=True):
     added: Ref | None
     causal: bool
     scale: float | None
+    exact: bool = False
 
     @property
     def results(self) -> int:
@@ -40,13 +42,17 @@ class Attention(Operator, frozen=True, kw_only=True):
         added: Tensor | None,
         causal: bool,
         scale: float | None,
+        exact: bool = False,
     ) -> tuple[Any, ...]:
-        from golow.lower.decompositions.attention import flash_forward
+        import math
 
-        result: tuple[Any, ...] = flash_forward(
-            query, key, value, 0.0, causal, attn_mask=added, scale=scale
-        )
-        return result
+        from golow.lower.decompositions.attention import for_every_head, scores_of
+
+        key, value = for_every_head(query, key, value)
+        scores = scores_of(query, key, added, causal, scale)
+        sees_nothing = (scores == -math.inf).all(dim=-1, keepdim=True)
+        weights = scores.softmax(dim=-1).masked_fill(sees_nothing, 0)
+        return weights @ value, scores.logsumexp(dim=-1)
 
 
 class AttentionBackward(Operator, frozen=True, kw_only=True):

@@ -231,10 +231,11 @@ class Engines:
                 yield from small.small_engines(same, self.gpu)
             return
         if isinstance(operation, AttentionProblem):
-            if operation.dtype == "float32":
+            library = operation.dtype != "float32" and not operation.added_dtype
+            if library:
+                yield from self.frontend.plans(operation, most, workspace_limit(operation))
+            if self.times or not library:
                 yield from own_attention.own_attention(operation, self.gpu, most)
-                return
-            yield from self.frontend.plans(operation, most, workspace_limit(operation))
             return
         if isinstance(operation, FirstConvolution):
             yield from first.first_engines(operation, self.gpu, most)

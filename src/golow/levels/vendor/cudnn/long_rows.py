@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from golow.levels.vendor.cudnn.cublaslt import Matrix, Problem
 from golow.levels.vendor.cudnn.kernels import ITEM_BYTES
-from golow.levels.vendor.cudnn.layouts import Layout, pitch_of, with_pitch
+from golow.levels.vendor.cudnn.layouts import Layout, layout_of, pitch_of, with_pitch
 from golow.levels.vendor.cudnn.steps import Tensor
 from golow.lower.operator import Operator
 
@@ -87,11 +87,11 @@ def _is_plain(problem: Problem) -> bool:
 
 def _by_outputs(whole: Product, first: int, b: Matrix) -> list[Product]:
     problem, (x, weight, *bias) = whole.problem, whole.reads
-    others = [beyond(weight, first * b.row), *(beyond(item, first) for item in bias)]
+    others = [_beyond(weight, first, b.row), *(_beyond(item, first) for item in bias)]
     last = replace(problem, n=problem.n - first, alignment=_alignment(problem))
     return [
         whole._replace(problem=replace(problem, n=first)),
-        Product(last, [x, *others], beyond(whole.result, first)),
+        Product(last, [x, *others], _beyond(whole.result, first)),
     ]
 
 
@@ -100,7 +100,7 @@ def _by_rows(whole: Product, first: int, d: Matrix) -> list[Product]:
     last = replace(problem, m=problem.m - first, alignment=_alignment(problem))
     return [
         whole._replace(problem=replace(problem, m=first)),
-        Product(last, [beyond(a, first), b], beyond(whole.result, first * d.row)),
+        Product(last, [_beyond(a, first), b], _beyond(whole.result, first, d.row)),
     ]
 
 
@@ -109,16 +109,19 @@ def _by_sum(whole: Product, first: int, b: Matrix) -> list[Product]:
     last = replace(problem, k=problem.k - first, alignment=_alignment(problem))
     added = replace(problem, k=first, residual=True, c=problem.d)
     return [
-        Product(last, [beyond(one, first), beyond(other, first * b.row)], whole.result),
+        Product(last, [_beyond(one, first), _beyond(other, first, b.row)], whole.result),
         Product(added, [one, other, whole.result], whole.result),
     ]
 
 
-def beyond(tensor: Tensor, elements: int) -> Tensor:
-    """The memory from so many elements on, to the tensor's last one."""
-    rest = tensor.layout.extent(tensor.shape) - elements
-    offset = tensor.offset + elements * ITEM_BYTES[tensor.dtype]
-    return Tensor(tensor.buffer, (rest,), Layout(tensor.dtype), offset)
+def _beyond(tensor: Tensor, first: int, step: int = 1) -> Tensor:
+    """What lies from an index on along the axis that has this step in elements."""
+    steps = tensor.layout.strides(tensor.shape)
+    axes = zip(tensor.shape, steps, strict=True)
+    axis = next(i for i, (size, own) in enumerate(axes) if own == step and size > first)
+    shape = (*tensor.shape[:axis], tensor.shape[axis] - first, *tensor.shape[axis + 1 :])
+    offset = tensor.offset + first * step * ITEM_BYTES[tensor.dtype]
+    return Tensor(tensor.buffer, shape, layout_of(tensor.dtype, shape, steps), offset)
 
 
 def _alignment(problem: Problem) -> int:

@@ -1,5 +1,5 @@
-"""Attention of float32 tensors by golow's own kernels, with tf32 products; cuDNN's are of 16-bit
-tensors alone."""
+"""Attention by golow's own kernels: of float32 tensors, with tf32 products, and of 16-bit tensors
+with float32 numbers that are added to the scores. cuDNN's are of 16-bit tensors alone, in all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class OwnAttention:
         self._problem, self._gpu, self._tiling = problem, gpu, tiling
         self._kernels: tuple[Kernel, ...]
         if tiling is not None:
-            self.name = f"flash tf32 {tiling.warps}x{tiling.keys}"
+            kind = "tf32" if problem.dtype == "float32" else problem.dtype
+            self.name = f"flash {kind} {tiling.warps}x{tiling.keys}"
             self._kernels, self.workspace = (attention.forward(problem, tiling),), 0
             return
         self.name = "flash tf32 backward"
@@ -38,7 +39,7 @@ class OwnAttention:
         if problem.added is None:
             given.insert(3, 0)
         if problem.gradient is None:
-            pointers = given if problem.keeps else [*given, 0]
+            pointers = given if problem.keeps or problem.dtype != "float32" else [*given, 0]
         else:
             pointers = [*given, workspace]
         for kernel in self._kernels:
@@ -50,7 +51,7 @@ class OwnAttention:
 
 
 def own_attention(problem: AttentionProblem, gpu: Gpu, most: int) -> Iterator[OwnAttention]:
-    """Yield golow's engines for it, the likeliest first; none for 16-bit tensors."""
+    """Yield golow's engines for it, the likeliest first; none for what they do not take."""
     if not attention.takes(problem):
         return
     found = attention.tilings(problem)[:most] if problem.gradient is None else [None]

@@ -137,9 +137,9 @@ class Placed(NamedTuple):
 class AttentionProblem(Record, frozen=True, kw_only=True):
     """Attention in one direction; dtype: of all tensors but the logarithms.
 
-    scale: of the scores; added: to them. keeps: whether the forward direction also writes the
-    logarithms of the rows' sums, float32 [B, H, L]. The gradients lie like query, key and value;
-    gradient: where the output's lies.
+    scale: of the scores; added: to them, of the dtype added_dtype if it has its own. keeps: whether
+    the forward direction also writes the logarithms of the rows' sums, float32 [B, H, L]. The
+    gradients lie like query, key and value; gradient: where the output's lies.
 
     Operands, in this order. Forward: query, key, value[, added] -> output[, logarithms]. Backward:
     query, key, value[, added], output, gradient, logarithms -> gradients of query, key and value.
@@ -154,6 +154,7 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
     scale: float
     keeps: bool = False
     added: Placed | None = None
+    added_dtype: str = ""
     gradient: Placed | None = None
     of_query: Placed | None = None
     of_key: Placed | None = None
@@ -169,7 +170,9 @@ class AttentionProblem(Record, frozen=True, kw_only=True):
     def operand_bytes(self) -> tuple[int, ...]:
         """Sizes of the operands in their order, in bytes, including gaps."""
         rows = 4 * self.rows.extent
-        inputs = self._bytes(self.query, self.key, self.value, self.added)
+        inputs = list(self._bytes(self.query, self.key, self.value, self.added))
+        if self.added is not None and self.added_dtype:
+            inputs[-1] = ITEM_BYTES[self.added_dtype] * self.added.extent
         output = self._bytes(self.output)
         if self.gradient is not None:
             gradients = self._bytes(self.of_query, self.of_key, self.of_value)

@@ -1,4 +1,4 @@
-// Tiles and products of attention. Included after tensor_cores.cuh.
+// Tiles and products of attention in float32. Included after tensor_cores.cuh and scores.cuh.
 //
 // A warp has 16 rows of the first matrix of a product in registers; those of the second are in
 // shared memory, as rows of W + 4 floats, which all loads below read without conflicts of banks.
@@ -9,34 +9,7 @@
 // 2t + 1, takes rows 2t and 2t + 1 (`add_rows`), and no lane asks another one. The result's
 // columns are free, too: the i-th of four products gives columns 4g + i of 32.
 
-#define LOG2E 1.4426950408889634f
-#define LN2 0.6931471805599453f
-#define NUMBERS 1  // what is added, one by one or in pairs
-#define PAIRS 2
-#define INFINITE __int_as_float(0x7f800000)
-
-// Where [images, heads, rows, width] lies: distances in elements. Rows themselves are contiguous.
-#define PLACE(name) int name##_image, int name##_head, int name##_row
-#define AT(name, image, head)                                                                      \
-  (name + (size_t)(image) * name##_image + (size_t)(head) * name##_head)
-
-__device__ inline float power_of_two(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
-  return result;
-}
-
 __device__ inline unsigned as_tf32(float x) { return rounded<float>(__float_as_uint(x)); }
-
-// The sum, or the maximum, over the four lanes that have the same rows.
-__device__ inline float sum_of_four(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-__device__ inline float maximum_of_four(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
 
 // Eight adjacent floats of a row, zeros where there are none.
 __device__ inline void load_eight(float (&eight)[8], const float* row, int column, bool there) {
@@ -157,43 +130,6 @@ __device__ inline void store_rows(float* matrix, int step, int row, int rows, in
       for (int k = 0; k < 2; ++k)
         to[k] = float4{sum[4 * c][2 * half + k] * by, sum[4 * c + 1][2 * half + k] * by,
                        sum[4 * c + 2][2 * half + k] * by, sum[4 * c + 3][2 * half + k] * by};
-    }
-  }
-}
-
-// Adds to scores of rows `row` and `row + 8` and of columns from `start`, in units of log2.
-// IN_PAIRS: the number of columns is even, and pairs are aligned.
-template <bool IN_PAIRS, int COLUMNS>
-__device__ inline void add_to_scores(float (&score)[COLUMNS / 8][4], const float* added, int step,
-                                     int row, int rows, int start, int columns) {
-  const int t = threadIdx.x % 4;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float* own = added + (size_t)min(row + 8 * half, rows - 1) * step;
-#pragma unroll
-    for (int j = 0; j < COLUMNS / 8; ++j) {
-      const int column = start + 8 * j + 2 * t;
-      float2 two = {};
-      if (IN_PAIRS && column < columns) two = *reinterpret_cast<const float2*>(own + column);
-      if (!IN_PAIRS && column < columns) two.x = own[column];
-      if (!IN_PAIRS && column + 1 < columns) two.y = own[column + 1];
-      score[j][2 * half] = fmaf(two.x, LOG2E, score[j][2 * half]);
-      score[j][2 * half + 1] = fmaf(two.y, LOG2E, score[j][2 * half + 1]);
-    }
-  }
-}
-
-// Hides scores of columns that are not there, or that a row must not see.
-template <bool CAUSAL, int COLUMNS>
-__device__ inline void hide_scores(float (&score)[COLUMNS / 8][4], int row, int start,
-                                   int columns) {
-  const int t = threadIdx.x % 4;
-#pragma unroll
-  for (int j = 0; j < COLUMNS / 8; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int column = start + 8 * j + 2 * t + i % 2;
-      if (column >= columns || (CAUSAL && column > row + i / 2 * 8)) score[j][i] = -INFINITE;
     }
   }
 }

@@ -1,5 +1,6 @@
-"""How flash attention of float32 tensors is launched on tensor cores. attention.cu has the
-mathematics, attention.cuh the tiles."""
+"""How flash attention is launched on tensor cores: of float32 tensors by attention.cu, of 16-bit
+tensors, forward, by attention_half.cu. These have the mathematics, attention.cuh the tiles of
+float32, scores.cuh what they share."""
 
 from __future__ import annotations
 
@@ -7,14 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from golow.levels.vendor.cudnn.kernels import FOLDER, Kernel
+from golow.levels.vendor.cudnn.kernels import C_TYPES, FOLDER, Kernel
 from golow.levels.vendor.cudnn.kernels.blocks import CODE, ceiling, floats, integers
 from golow.levels.vendor.cudnn.kernels.geometry import LARGEST_INT, MOST_PARTS
 from golow.levels.vendor.cudnn.kernels.small import TENSOR_CORES
 from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
 
-FILE = FOLDER / "attention.cu"
-INCLUDED = CODE + TENSOR_CORES + (FOLDER / "attention.cuh").read_text()
+FILE, HALF = FOLDER / "attention.cu", FOLDER / "attention_half.cu"
+SCORES = CODE + TENSOR_CORES + (FOLDER / "scores.cuh").read_text()
+INCLUDED = SCORES + (FOLDER / "attention.cuh").read_text()
 WIDTH_STEP, MOST_WIDTH, MOST_WIDTH_BACKWARD = 8, 128, 64  # of a head
 ROWS_OF_WARP = 16
 BACKWARD_WARPS, BACKWARD_TILE = 4, 32
@@ -28,21 +30,24 @@ class Tiling(NamedTuple):
     keys: int
 
 
-# The likeliest first. Wide heads leave registers for fewer keys.
+# The likeliest first. Wide heads leave registers for fewer keys, and shared memory.
 NARROW_TILINGS = (Tiling(4, 32), Tiling(8, 64), Tiling(4, 64))
 WIDE_TILINGS = (Tiling(8, 32), Tiling(4, 16))
+NARROW_HALF_TILINGS = (Tiling(4, 64), Tiling(8, 64), Tiling(4, 32), Tiling(2, 32))
+WIDE_HALF_TILINGS = (Tiling(4, 32), Tiling(8, 32))
 WIDE = 64  # wider than this
 
 
 def takes(problem: AttentionProblem) -> bool:
-    """Whether there is a kernel for it: of float32, heads of at most 128 elements, in training of
-    64, as many as a multiple of eight."""
-    widest = MOST_WIDTH if problem.gradient is None and not problem.keeps else MOST_WIDTH_BACKWARD
+    """Whether there is a kernel for it: of heads of at most 128 elements, as many as a multiple of
+    eight; in training of float32 alone, and of at most 64."""
+    trains = problem.gradient is not None or problem.keeps
+    widest = MOST_WIDTH_BACKWARD if trains else MOST_WIDTH
     widths = (problem.query.shape[3], problem.value.shape[3])
     places = [place for place in _places(problem) if place is not NOWHERE]
     images, heads = problem.query.shape[:2]
     return (
-        problem.dtype == "float32"
+        (problem.dtype == "float32" or not trains)
         and max(widths) <= widest
         and not any(width % WIDTH_STEP for width in widths)
         and max(images, heads) <= MOST_PARTS
@@ -52,22 +57,28 @@ def takes(problem: AttentionProblem) -> bool:
 
 def tilings(problem: AttentionProblem) -> tuple[Tiling, ...]:
     """Tilings of a forward problem, the likeliest first."""
-    widest = max(problem.query.shape[3], problem.value.shape[3])
-    return WIDE_TILINGS if widest > WIDE else NARROW_TILINGS
+    is_wide = max(problem.query.shape[3], problem.value.shape[3]) > WIDE
+    if problem.dtype == "float32":
+        return WIDE_TILINGS if is_wide else NARROW_TILINGS
+    return WIDE_HALF_TILINGS if is_wide else NARROW_HALF_TILINGS
 
 
 def forward(problem: AttentionProblem, tiling: Tiling) -> Kernel:
-    """Pointers: query, key, value, added or 0, output, logarithms or 0; at multiples of 16 bytes.
-    Raises ValueError for what the kernel does not take."""
+    """Pointers: query, key, value, added or 0, output; of float32 then logarithms or 0; at
+    multiples of 16 bytes. Raises ValueError for what the kernel does not take."""
     _require(problem)
     images, heads, rows, _ = problem.query.shape
+    file, name, types, code = FILE, "forward", "", INCLUDED
+    if problem.dtype != "float32":
+        file, name, code = HALF, "forward_half", SCORES
+        types = f"{C_TYPES[problem.dtype]}, {C_TYPES[problem.added_dtype or problem.dtype]}, "
     return Kernel(
-        FILE,
-        f"forward<{tiling.warps}, {tiling.keys}, {_sizes(problem)}>",
+        file,
+        f"{name}<{types}{tiling.warps}, {tiling.keys}, {_sizes(problem)}>",
         (ceiling(rows, ROWS_OF_WARP * tiling.warps), heads, images),
         (32 * tiling.warps, 1, 1),
         (*_scalars(problem), *floats(problem.scale)),
-        code=INCLUDED,
+        code=code,
     )
 
 
@@ -99,8 +110,8 @@ def backward(problem: AttentionProblem) -> tuple[Kernel, Kernel]:
 def _require(problem: AttentionProblem) -> None:
     if not takes(problem):
         raise ValueError(
-            f"attention of float32 takes heads of at most {MOST_WIDTH} elements, in training "
-            f"{MOST_WIDTH_BACKWARD}, in multiples of {WIDTH_STEP}, and tensors below 2^31 "
+            f"attention takes heads of at most {MOST_WIDTH} elements, in training, of float32 "
+            f"alone, {MOST_WIDTH_BACKWARD}, in multiples of {WIDTH_STEP}, and tensors below 2^31 "
             f"elements: {problem}"
         )
 

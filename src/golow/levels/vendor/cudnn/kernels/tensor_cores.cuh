@@ -66,3 +66,22 @@ TENSOR_CORE_PRODUCT(float, "m16n8k8.row.col.f32.tf32.tf32.f32")
 TENSOR_CORE_PRODUCT(__nv_bfloat16, "m16n8k16.row.col.f32.bf16.bf16.f32")
 TENSOR_CORE_PRODUCT(__half, "m16n8k16.row.col.f32.f16.f16.f32")
 
+// Two numbers as halves of one word, the first one in its lower half.
+template <typename T> __device__ unsigned packed(float low, float high);
+template <> __device__ inline unsigned packed<__nv_bfloat16>(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+template <> __device__ inline unsigned packed<__half>(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+// 2^x, to about 22 bits; zero instead of a subnormal number.
+__device__ inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
+}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from golow.levels.vendor.cudnn.layouts import Layout, layout_of
 from golow.levels.vendor.cudnn.products import AttentionProblem, Placed
-from golow.levels.vendor.cudnn.steps import Tensor
+from golow.levels.vendor.cudnn.steps import Tensor, is_aligned
 from golow.levels.vendor.implementation import Implementation
 from golow.lower.graph import Ref
 from golow.lower.operators.attention import Attention, AttentionBackward
@@ -41,7 +41,12 @@ def attention(build: Builder, arguments: Attention) -> None:
         scale=_scale(arguments, query),
         keeps=keeps,
     )
-    engine, added = _engine(build, arguments.added, problem)
+    if arguments.exact and arguments.added is not None:
+        added = [_as_it_lies(build, arguments.added)]
+        dtype = added[0].dtype
+        engine = build.engine_for(replace(problem, added=_placed(added[0]), added_dtype=dtype))
+    else:
+        engine, added = _engine(build, arguments.added, problem)
     build.engine(engine, [query, key, value, *added], written)
     for index, tensor in enumerate(written):
         build.define(index, tensor)
@@ -88,6 +93,15 @@ def _engine(
         added = _every_row(build, added, of.query.shape[2])
         engine = build.engine_for(replace(of, added=_placed(added)))
     return engine, [added]
+
+
+def _as_it_lies(build: Builder, reference: Ref) -> Tensor:
+    """What is added without being rounded: the view, if its last axis is contiguous."""
+    tensor = build.view(reference)
+    known = tensor.dtype in ("float32", build.types.computed)
+    if known and is_aligned(tensor) and tensor.layout.strides(tensor.shape)[-1] == 1:
+        return tensor
+    return build.wanted(reference, Layout(tensor.dtype if known else "float32"))
 
 
 def _every_row(build: Builder, added: Tensor, rows: int) -> Tensor:

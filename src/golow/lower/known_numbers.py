@@ -1,0 +1,92 @@
+"""The pass that makes numbers of tensors without axes that are always the same.
+
+A model writes ``scores / torch.sqrt(torch.tensor(64.0))``, or hides scores by a tensor that holds
+minus infinity. As a number it can go into what makes its operand, and what it means is seen.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+from torch import Tensor
+
+from golow.lower.graph import Graph, Node, Ref
+from golow.lower.operator import Operator, record_of, written
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.fill import Fill
+from golow.lower.operators.pointwise import Pointwise
+from golow.lower.passes import eliminate_dead_code
+from golow.lower.rewriting import Links, result, rewritten
+from golow.lower.verify import run_node
+
+COMMUTES = ("add", "multiply")
+NUMBER_FIRST = (*COMMUTES, "subtract", "divide", "power", "minimum", "maximum")
+
+Number = bool | int | float
+
+
+def inline_numbers(graph: Graph) -> Graph:
+    """Let functions of elements take numbers in place of tensors without axes that hold what is
+    known: constants, and what functions make of them."""
+    known = _known(graph)
+    if not known:
+        return graph
+    links = Links(graph)
+    replaced: dict[int, tuple[Node, ...]] = {}
+    for position, node in enumerate(graph.nodes):
+        record = record_of(node)
+        if result(node) in known or not isinstance(record, Binary | Pointwise):
+            continue
+        made = _with_numbers(record, known, links)
+        if made is not None:
+            replaced[position] = (written(node, made),)
+    return eliminate_dead_code(rewritten(graph, replaced))
+
+
+def _known(graph: Graph) -> dict[str, Number]:
+    """What tensors without axes hold, by name."""
+    tensors = {
+        item.value.name: torch.tensor(item.number, dtype=getattr(torch, item.value.dtype))
+        for item in graph.inputs
+        if item.number is not None
+    }
+    for node in graph.nodes:
+        value, record = node.outputs[0], record_of(node)
+        if value is None or value.shape != () or not _is_function(record, node, tensors):
+            continue
+        (tensors[value.name],) = run_node(node, tensors)
+    return {name: tensor.item() for name, tensor in tensors.items()}
+
+
+def _is_function(record: Operator | None, node: Node, tensors: dict[str, Tensor]) -> bool:
+    kinds = isinstance(record, Fill | Binary | Pointwise)
+    return kinds and all(name in tensors for name in node.references())
+
+
+def _with_numbers(
+    record: Binary | Pointwise, known: dict[str, Number], links: Links
+) -> Binary | Pointwise | None:
+    """The function with numbers; None if it reads none, or takes none there."""
+    if isinstance(record, Binary):
+        return _binary(record, known, links)
+    takes_all = record.function in NUMBER_FIRST  # others take a value as the first operand
+    operands = tuple(
+        known.get(item.name, item) if isinstance(item, Ref) and (index or takes_all) else item
+        for index, item in enumerate(record.operands)
+    )
+    if operands == record.operands or not any(isinstance(item, Ref) for item in operands):
+        return None
+    return msgspec.structs.replace(record, operands=operands)
+
+
+def _binary(record: Binary, known: dict[str, Number], links: Links) -> Binary | None:
+    a, b = record.a, record.b
+    if a.name in known and isinstance(b, Ref) and record.function in COMMUTES:
+        a, b = b, a
+    if not isinstance(b, Ref) or b.name not in known or a.name in known:
+        return None
+    number = float(known[b.name])
+    by_zero = record.function == "divide" and number == 0
+    if by_zero or not links.values[a.name].dtype.startswith("float"):
+        return None
+    return msgspec.structs.replace(record, a=a, b=number)
