@@ -57,8 +57,8 @@ class _Term(NamedTuple):
 
 class _Found(NamedTuple):
     """Attention in parts. position: of the node that makes its result. query: [B, H, L, E], key:
-    [B, H, S, E], or turned [B, H, E, S], value: [B, H, S, D]; or without H. terms: from the product
-    on."""
+    [B, H, S, E], or turned [B, H, E, S], value: [B, H, S, D]; or without H. factors: by which each
+    head's scores are multiplied. terms: from there on."""
 
     position: int
     query: Value
@@ -66,6 +66,7 @@ class _Found(NamedTuple):
     turned: bool
     value: Value
     factor: float
+    factors: Ref | None
     terms: tuple[_Term, ...]
 
     @property
@@ -93,7 +94,7 @@ def _found(links: Links, node: Node) -> _Found | None:
     weighing = _weighing(links, weights.name)
     if scores is None or weighing is None or softmax.axis != len(weights.shape) - 1:
         return None
-    product, terms = scores
+    product, factors, terms = scores
     position, second = weighing
     of_key, turned = _key(links, product.b)
     query, key, value = (_heads(links, ref) for ref in (product.a, of_key, second.b))
@@ -105,10 +106,10 @@ def _found(links: Links, node: Node) -> _Found | None:
     if len(outer) == 2 and key.shape[:2] == value.shape[:2] == outer:
         output = (*outer, query.shape[-2], value.shape[-1])
         if joined is not None and after is not None and joined.shape == output:
-            return _Found(after, query, key, turned, value, product.factor, terms)
+            return _Found(after, query, key, turned, value, product.factor, factors, terms)
     query, key, value = (links.values[ref.name] for ref in (product.a, of_key, second.b))
-    if len(query.shape) == len(key.shape) == len(value.shape) == 3:
-        return _Found(position, query, key, turned, value, product.factor, terms)
+    if len(query.shape) == len(key.shape) == len(value.shape) == 3 and factors is None:
+        return _Found(position, query, key, turned, value, product.factor, None, terms)
     return None
 
 
@@ -121,23 +122,38 @@ def _typed(links: Links, terms: tuple[_Term, ...]) -> bool:
 
 
 def _scores(
-    links: Links, ref: Ref, terms: tuple[_Term, ...]
-) -> tuple[MatrixProduct, tuple[_Term, ...]] | None:
-    """The product that gives the scores, and what happens to them on the way to this value."""
+    links: Links, ref: Ref, terms: tuple[_Term, ...], factors: Ref | None = None
+) -> tuple[MatrixProduct, Ref | None, tuple[_Term, ...]] | None:
+    """The product that gives the scores, what multiplies each head's, and what happens to them then
+    on the way to this value."""
     maker = links.maker.get(ref.name)
     if maker is None or links.only_reader(ref.name) is None:
         return None
     record, whole = record_of(links.nodes[maker]), links.values[ref.name].shape
     if isinstance(record, MatrixProduct):
-        return record, terms
+        return record, factors, terms
     if isinstance(record, Reshape):
         same_scores = links.values[record.x.name].shape[-2:] == whole[-2:]
-        return _scores(links, record.x, terms) if same_scores else None
+        return _scores(links, record.x, terms, factors) if same_scores else None
+    if factors is not None:  # they would multiply what is added before, too
+        return None
+    if isinstance(record, Binary) and (own := _of_heads(links, record, whole)) is not None:
+        return _scores(links, record.a, terms, own)
     for inner, term in _steps(links, record, whole):
         found = _scores(links, inner, (term, *terms))
         if links.values[inner.name].shape == whole and found is not None:
             return found
     return None
+
+
+def _of_heads(links: Links, record: Binary, whole: Shape) -> Ref | None:
+    """What multiplies the scores of each head, if nothing else happens to them."""
+    if record.function != "multiply" or record.activation or not isinstance(record.b, Ref):
+        return None
+    shape = links.values[record.b.name].shape
+    return (
+        record.b if len(whole) == 4 and shape in ((whole[1], 1, 1), (1, whole[1], 1, 1)) else None
+    )
 
 
 def _steps(links: Links, record: Operator | None, whole: Shape) -> Iterator[tuple[Ref, _Term]]:
@@ -219,6 +235,10 @@ def _nodes(node: Node, found: _Found, names: Names, exact: bool) -> Iterator[Nod
     )
     if found.turned:
         key = made.add(Permute(x=key, order=(0, 1, 3, 2)), _turned(_four(found.key.shape)))
+    if found.factors is not None:
+        shape = found.query.shape
+        factors = made.add(Reshape(x=found.factors, shape=(1, shape[1], 1, 1)), (1, shape[1], 1, 1))
+        query = made.add(Binary(function="multiply", a=query, b=factors), shape)
     whole = (*_four(found.query.shape)[:3], found.shapes[1][2])
     operator = Attention(
         query=query, key=key, value=value, added=made.added(found, whole), causal=False,

@@ -91,6 +91,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.rolls import name_rolls
     from golow.lower.row_order import order_rows_first
     from golow.lower.tied_weights import add_rows_to_gradients
+    from golow.lower.unit_norm import name_unit_norm
     from golow.lower.vendor import vendor_passes
     from golow.lower.view_order import activate_before_views, norm_before_views
     from golow.lower.volumes import norm_all_volumes
@@ -123,6 +124,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             fuse_residual,
             scale_products,
             *((name_attention(kernels),) if kernels else ()),
+            name_unit_norm,
             release_activations,
             merge_equal_nodes,
             join_linear_layers,
