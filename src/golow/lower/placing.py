@@ -20,17 +20,25 @@ from golow.lower.rewriting import Links, result
 # What writes its results with any strides, and how many nodes may lie between it and the
 # concatenation, whose whole memory the part would hold until then; views do not count. Many tables
 # are looked up one after the other, and all of their rows are kept until they are joined.
-WRITERS = {Fused.op(): 12, AttentionBackward.op(): 12, Resample.op(): 12, Take.op(): 100}
+WRITERS = {
+    Fused.op(): 12,
+    AttentionBackward.op(): 12,
+    Resample.op(): 12,
+    Take.op(): 100,
+    Concatenate.op(): 12,
+}
 
 
 class Home(NamedTuple):
     """A place in another value's memory: from this index on, along an axis. views: of the value,
-    one after the other, of which the last one lies there."""
+    one after the other, of which the last one lies there. nested: the value is a concatenation, but
+    no range of the other one."""
 
     whole: str
     axis: int
     start: int
     views: tuple[View, ...] = ()
+    nested: bool = False
 
 
 def homes(graph: Graph) -> dict[str, Home]:
@@ -48,7 +56,7 @@ def homes(graph: Graph) -> dict[str, Home]:
         home = next((h for h in (_range(operator, *other, links) for other in later) if h), None)
         if home is not None and name not in links.returned:
             outer = found.get(home.whole)
-            if outer is not None:
+            if outer is not None and not outer.nested:
                 home = Home(outer.whole, home.axis, outer.start + home.start)
             found[name] = home
         later.append((name, operator))
@@ -72,13 +80,16 @@ def _give_parts(
     found: dict[str, Home], links: Links, position: int, name: str, operator: Concatenate
 ) -> None:
     """Give every part its place, if it is a view of what may be written there."""
-    outer = found.get(name, Home(name, operator.axis, 0))
+    outer = found.get(name)
+    if outer is None or outer.nested:
+        outer = Home(name, operator.axis, 0)
     start = outer.start
     for part in operator.parts:
         made, views = _made_from(links, part.name)
         maker = links.maker.get(made)
         if maker is not None and _may_lie(links, maker, made, position):
-            found[made] = Home(outer.whole, operator.axis, start, views)
+            nested = Concatenate.of(links.nodes[maker]) is not None
+            found[made] = Home(outer.whole, operator.axis, start, views, nested)
         start += links.values[part.name].shape[operator.axis]
 
 

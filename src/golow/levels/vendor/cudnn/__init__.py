@@ -73,6 +73,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.fusion import fuse_activation, fuse_residual
     from golow.lower.group_norm import keep_group_norm
     from golow.lower.grouped_products import keep_grouped_products
+    from golow.lower.interleaving import split_interleaved
     from golow.lower.joined_functions import compute_before_joining
     from golow.lower.joining import join_linear_layers
     from golow.lower.merging import merge_equal_nodes
@@ -118,6 +119,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             fuse_activation,
             name_rms_norm,
             name_rolls,
+            split_interleaved,
             compute_before_joining,
             eliminate_dead_code,
             order_rows_first,

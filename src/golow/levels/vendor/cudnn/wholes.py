@@ -34,8 +34,12 @@ class Wholes:
         self._made: dict[str, Folded] = {}
         self._placed: set[tuple[Home, str]] = set()
 
-    def home(self, name: str) -> Home | None:
-        """Return the place of a value in the memory of a concatenation, if it has one."""
+    def range(self, name: str) -> Home | None:
+        """Return the place of a concatenation in a later one of which it is a range."""
+        home = self._home(name)
+        return None if home is None or home.nested else home
+
+    def _home(self, name: str) -> Home | None:
         home, constant = self._homes.get(name), self._build.is_constant
         if home is None or self._build.has_gradient(name):
             return None
@@ -48,7 +52,7 @@ class Wholes:
         is allocated for the first of its parts: in channels last as that one, or in the order in
         which it is read."""
         if home.whole not in self._made:
-            self._made[home.whole] = self._new(home, like)
+            self._made[home.whole] = self._nested(home, like) or self._new(home, like)
         whole = self._made[home.whole]
         axes, shape = list(whole.axes), list(self._shape(home.whole))
         step = axes[home.axis][0].step if axes[home.axis] else 1
@@ -62,7 +66,7 @@ class Wholes:
     def place(self, name: str, shape: tuple[int, ...], like: Layout) -> Folded | None:
         """Return the memory of a value of which a view will be joined; None if none is, or if what
         lies side by side in its layout elsewhere would not do so there."""
-        home = self.home(name)
+        home = self._home(name)
         if home is None:
             return None
         last = shape
@@ -90,6 +94,14 @@ class Wholes:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self._build.value(Ref(name=name)).shape
+
+    def _nested(self, home: Home, like: Layout) -> Folded | None:
+        """The memory of a concatenation within a later one, if its parts can be written there."""
+        own = self._homes.get(home.whole)
+        if own is None or not own.nested:
+            return None
+        found = self.place(home.whole, self._shape(home.whole), Layout(like.dtype))
+        return None if found is None or len(found.axes[home.axis]) > 1 else found
 
     def _new(self, home: Home, like: Layout) -> Folded:
         name, shape = home.whole, self._shape(home.whole)

@@ -24,7 +24,7 @@ def concatenate(build: Builder, arguments: Concatenate) -> None:
     earlier concatenation of the same parts has copied them. In the layout of the first part, or
     with its rows in the order in which a product with the whole is summed."""
     name, shape, axis = build.output().name, build.output().shape, arguments.axis
-    home = build.wholes.home(name) or Home(name, axis, 0)
+    home = build.wholes.range(name) or Home(name, axis, 0)
     like, start = _layout(build, arguments.parts), home.start
     waiting: list[Copied] = []
     for part in arguments.parts:
