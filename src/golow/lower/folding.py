@@ -11,6 +11,7 @@ from golow.lower.constancy import constant_values
 from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import written
 from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.binary import Binary
 from golow.lower.operators.convolution import Convolution
 from golow.lower.operators.folded_batch_norm import FoldedBias, FoldedWeight
 from golow.lower.operators.linear import Linear
@@ -82,6 +83,80 @@ BATCH_NORM = Rule(
         )
     ],
     _folded,
+)
+
+
+# ---------------------------------------------------------------- scales
+
+
+def fold_scale(graph: Graph) -> Graph:
+    """Fold the product with a vector of the layer's outputs into the convolution or linear layer
+    before it, as that of a layer scale (Touvron et al. 2021, "Going deeper with image
+    transformers"), unless the vector depends on the model's input."""
+    same = constant_values(graph)
+
+    def replace(match: Match) -> list[Fusion]:
+        fusions = _scaled(match)
+        made = (node for fusion in fusions for node in fusion.before)
+        return fusions if all(same.issuperset(node.references()) for node in made) else []
+
+    return fuse(graph, SCALE._replace(replace=replace))
+
+
+def _scaled(match: Match) -> list[Fusion]:
+    layer, product = match["layer"].arguments, match.arguments("product", Binary)
+    if not isinstance(layer, Convolution | Linear) or not isinstance(product.b, Ref):
+        return []
+    shape = match["product"].output.shape
+    outputs = len(shape) - 1 if isinstance(layer, Linear) else 1
+    if scaled_axis(match["product"].shape(product.b), shape) != outputs:
+        return []
+    values, output = match["product"].values, match["product"].output
+    vector, before = product.b, list[Node]()
+
+    def scaled(tensor: Ref, what: str) -> Ref:
+        name = f"{output.name}_scaled_{what}"
+        value = msgspec.structs.replace(values[tensor.name], name=name)
+        made = FoldedWeight(weight=tensor, scale=vector, variance=None, epsilon=0.0)
+        before.append(once(match["product"].node, made, value))
+        return Ref(name=name)
+
+    weight = scaled(layer.weight, "weight")
+    bias = None if layer.bias is None else scaled(layer.bias, "bias")
+    operator = msgspec.structs.replace(layer, weight=weight, bias=bias)
+    return [Fusion(operator, "layer", ("product",), "product", (output,), tuple(before))]
+
+
+def _scales_outputs(found: Found) -> bool:
+    """Whether it multiplies each output of a layer by a number of its own."""
+    product = found.arguments
+    if not isinstance(product, Binary) or not isinstance(product.b, Ref):
+        return False
+    if product.function != "multiply" or found.shape(product.a) != found.output.shape:
+        return False
+    return scaled_axis(found.shape(product.b), found.output.shape) is not None
+
+
+def scaled_axis(vector: tuple[int, ...], shape: tuple[int, ...]) -> int | None:
+    """The axis of a shape along which a vector varies that broadcasts to it; None for what is none,
+    or varies along several."""
+    wide = [axis - len(vector) for axis, size in enumerate(vector) if size > 1]
+    return len(shape) + wide[0] if len(wide) == 1 else None
+
+
+SCALE = Rule(
+    [
+        node(
+            "product",
+            Binary,
+            function="multiply",
+            activation=None,
+            commutes=True,
+            where=_scales_outputs,
+            a=node("layer", Convolution, Linear, residual=None, activation=None, alone=True),
+        )
+    ],
+    _scaled,
 )
 
 

@@ -9,7 +9,7 @@ from golow.lower.canonical import canonicalise
 from golow.lower.cut_padding import cut_before_padding
 from golow.lower.decomposition import decompose
 from golow.lower.empty import leave_out_empty
-from golow.lower.folding import fold_batch_norm, trim_kernels
+from golow.lower.folding import fold_batch_norm, fold_scale, trim_kernels
 from golow.lower.functional import make_functional
 from golow.lower.fusion import (
     drop_conversions,
@@ -76,6 +76,7 @@ def vendor_passes(
             fuse_padding,
             fuse_cut,
             fold_batch_norm,
+            fold_scale,
             fuse_residual,
             fuse_activation,
             trim_kernels,

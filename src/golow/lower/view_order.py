@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from golow.lower.folding import scaled_axis
 from golow.lower.graph import Graph, Node, Ref
 from golow.lower.operator import record_of, written
 from golow.lower.operators.activation import Activate
 from golow.lower.operators.batch_norm import BatchNormInference
+from golow.lower.operators.binary import Binary
+from golow.lower.operators.linear import Linear
 from golow.lower.operators.permute import Permute
 from golow.lower.operators.reshape import Reshape
 from golow.lower.ranges import View, shape_after
@@ -29,6 +32,75 @@ def norm_before_views(graph: Graph) -> Graph:
     """The same of batch norm with running statistics, where the channels stay the second axis and
     the views only divide and order the others."""
     return _moved(graph, lambda node: BatchNormInference.of(node), _keeps_channels)
+
+
+def scale_before_views(graph: Graph) -> Graph:
+    """Exchange products with a vector, or sums with a value of the same shape, with the permutation
+    of what a layer made, as a block of ConvNeXt ends: the layer may take them in."""
+    links, names = Links(graph), Names(graph)
+    replaced: dict[int, tuple[Node, ...]] = {}
+    for position, node in enumerate(graph.nodes):
+        found = _after_permutation(links, node)
+        if found is not None:
+            place, function, view = found
+            new = _exchanged(links, names, node, function, links.nodes[place], view)
+            if new:
+                replaced[place], replaced[position] = (), tuple(new)
+    return rewritten(graph, replaced) if replaced else graph
+
+
+def _after_permutation(links: Links, node: Node) -> tuple[int, Binary, Permute] | None:
+    """Where a permutation is that this function alone reads, with the function, whose first operand
+    it is, and the permutation."""
+    function = Binary.of(node)
+    if function is None or function.function not in ("add", "multiply") or function.activation:
+        return None
+    for one, other in ((function.a, function.b), (function.b, function.a)):
+        maker = links.maker.get(one.name) if isinstance(one, Ref) else None
+        view = None if maker is None else Permute.of(links.nodes[maker])
+        if view is None or maker is None or not isinstance(one, Ref) or not isinstance(other, Ref):
+            continue
+        made = links.maker.get(view.x.name)
+        layer = None if made is None else record_of(links.nodes[made])
+        alone = links.only_reader(one.name) is not None
+        if isinstance(layer, Linear) and alone and links.only_reader(view.x.name) is not None:
+            return maker, msgspec.structs.replace(function, a=one, b=other), view
+    return None
+
+
+def _exchanged(
+    links: Links, names: Names, node: Node, function: Binary, permuting: Node, view: Permute
+) -> list[Node]:
+    """The function before the permutation; nothing if its second operand has no place there."""
+    output = node.outputs[0]
+    assert output is not None and isinstance(function.b, Ref)  # noqa: S101 - a function of two
+    other, before = links.values[function.b.name], links.values[view.x.name]
+    if output.shape != links.values[function.a.name].shape:
+        return []
+    moved: View
+    if function.function == "multiply":
+        axis = scaled_axis(other.shape, output.shape)
+        if axis is None:
+            return []
+        shape = [1] * len(before.shape)
+        shape[view.order[axis]] = output.shape[axis]
+        moved = Reshape(x=function.b, shape=tuple(shape))
+    elif other.shape == output.shape:
+        back = tuple(view.order.index(axis) for axis in range(len(view.order)))
+        moved, shape = Permute(x=function.b, order=back), list(before.shape)
+    else:
+        return []
+    seen = msgspec.structs.replace(
+        other, name=names.free(f"{node.name}.operand"), shape=tuple(shape)
+    )
+    made = msgspec.structs.replace(before, name=names.free(f"{node.name}.before"))
+    exchanged = msgspec.structs.replace(function, a=view.x, b=Ref(name=seen.name))
+    after = msgspec.structs.replace(view, x=Ref(name=made.name))
+    return [
+        written(permuting, moved, name=seen.name, outputs=(seen,)),
+        written(node, exchanged, name=made.name, outputs=(made,)),
+        written(permuting, after, name=node.name, outputs=(output,)),
+    ]
 
 
 def _moved(

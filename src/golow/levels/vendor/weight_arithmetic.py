@@ -18,7 +18,9 @@ from golow.lower.operators.trimmed_weight import TrimmedWeight
 Array = np.ndarray
 
 
-def folded_weight(weight: Array, scale: Array | None, variance: Array, epsilon: float) -> Array:
+def folded_weight(
+    weight: Array, scale: Array | None, variance: Array | None, epsilon: float
+) -> Array:
     """weight * scale / sqrt(variance + epsilon), over the first axis."""
     factor = _factor(scale, variance, epsilon).reshape(-1, *[1] * (weight.ndim - 1))
     result = np.empty_like(weight)
@@ -64,8 +66,9 @@ def computed(operator: Operator, value: Callable[[str], Array]) -> Array:
     return ARITHMETIC[operator.op()](**fields)
 
 
-def _factor(scale: Array | None, variance: Array, epsilon: float) -> Any:
-    factor = 1 / np.sqrt(variance.astype(np.float64) + epsilon)
+def _factor(scale: Array | None, variance: Array | None, epsilon: float) -> Any:
+    deviation = 1.0 if variance is None else np.sqrt(variance.astype(np.float64) + epsilon)
+    factor: Any = 1 / deviation
     return factor if scale is None else factor * scale.astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Weight and bias of a layer into which the batch norm after it is folded."""
+"""Weight and bias of a layer into which the batch norm, or a scale, after it is folded."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 class FoldedWeight(Operator, frozen=True, kw_only=True):
     """The weight of a convolution or linear layer, multiplied by the factor of the norm after it.
+    Without a variance that is the scale alone, and a bias may be in the weight's place.
 
     Computed in float64 and rounded once, by the method of
     ``torch.nn.utils.fusion.fuse_conv_bn_weights``.
@@ -20,11 +21,13 @@ class FoldedWeight(Operator, frozen=True, kw_only=True):
 
     weight: Ref
     scale: Ref | None
-    variance: Ref
+    variance: Ref | None
     epsilon: float
 
     @staticmethod
-    def meaning(weight: Tensor, scale: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
+    def meaning(
+        weight: Tensor, scale: Tensor | None, variance: Tensor | None, epsilon: float
+    ) -> Tensor:
         factor = _factor(scale, variance, epsilon)
         return (weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
 
@@ -53,6 +56,8 @@ class FoldedBias(Operator, frozen=True, kw_only=True):
         return (result if shift is None else result + shift.double()).to(mean.dtype)
 
 
-def _factor(scale: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
-    factor = (variance.double() + epsilon).rsqrt()
+def _factor(scale: Tensor | None, variance: Tensor | None, epsilon: float) -> Tensor:
+    import torch
+
+    factor = torch.ones(()).double() if variance is None else (variance.double() + epsilon).rsqrt()
     return factor if scale is None else factor * scale.double()

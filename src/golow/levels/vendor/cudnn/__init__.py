@@ -69,7 +69,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.attention_calls import drop_known_masks, share_heads
     from golow.lower.complex_numbers import pair_complex_numbers
     from golow.lower.cross_entropy import name_cross_entropy
-    from golow.lower.folding import fold_batch_norm
+    from golow.lower.folding import fold_batch_norm, fold_scale
     from golow.lower.fusion import fuse_activation, fuse_residual
     from golow.lower.group_norm import keep_group_norm
     from golow.lower.grouped_products import keep_grouped_products
@@ -94,7 +94,11 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.tied_weights import add_rows_to_gradients
     from golow.lower.unit_norm import name_unit_norm
     from golow.lower.vendor import vendor_passes
-    from golow.lower.view_order import activate_before_views, norm_before_views
+    from golow.lower.view_order import (
+        activate_before_views,
+        norm_before_views,
+        scale_before_views,
+    )
     from golow.lower.volumes import norm_all_volumes
     from golow.lower.written_attention import name_attention
 
@@ -115,6 +119,9 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             norm_all_volumes,
             norm_before_views,
             fold_batch_norm,
+            scale_before_views,
+            fold_scale,
+            scale_before_views,  # the sum that follows
             activate_before_views,
             fuse_activation,
             name_rms_norm,
