@@ -114,6 +114,22 @@ def tensors_of(graph: Graph) -> dict[str, Tensor]:
     return {item.value.name: drawn(item.value) for item in graph.inputs}
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, c, s: turned(x) * s + turned(x * 2) * c,
+        lambda x, c, s: turned(x) * c.mean().exp() + x * s.sum().sin() * 2,
+        lambda x, c, s: (turned(x) * s).relu() + x * c[..., :1].exp(),
+    ],
+    ids=["two", "numbers of weights", "one for all elements"],
+)
+def test_what_stands_beside_it_stays_right(
+    function: Callable[[Tensor, Tensor, Tensor], Any],
+) -> None:
+    graph = case_of(function).after(*LOWERED, split_interleaved, compute_before_joining)
+    follow(graph, cast("Engines", AskedEngines()), tensors_of(graph))
+
+
 @given(
     st.sampled_from([2, 4]),
     st.permutations(range(4)),

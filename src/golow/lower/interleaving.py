@@ -35,10 +35,11 @@ def split_interleaved(graph: Graph) -> Graph:
         apart = _Apart(links, names, len(joined.parts))
         chain = apart.functions_after(flat)
         parts = [apart.part(part.name) for part in joined.parts]
-        if chain and all(part is not None for part in parts):
-            last = chain[-1]
-            replaced |= dict.fromkeys((position, flat, *chain), ())
-            replaced[last] = tuple(apart.nodes_for(node, parts, flat, chain))
+        gone = (position, flat, *chain)
+        free = not replaced.keys() & set(gone)  # a sum of two of them belongs to the first
+        if chain and free and all(part is not None for part in parts):
+            replaced |= dict.fromkeys(gone, ())
+            replaced[chain[-1]] = tuple(apart.nodes_for(node, parts, flat, chain))
     return eliminate_dead_code(rewritten(graph, replaced)) if replaced else graph
 
 
@@ -152,7 +153,8 @@ class _Apart:
         maker = self._links.maker.get(name)
         node = None if maker is None else self._links.nodes[maker]
         alone = self._links.only_reader(name) is not None
-        if node is not None and node.op in FUNCTIONS and alone and self._shape(name)[-1:] != (1,):
+        whole = self._shape(name)[-1:] not in ((), (1,))
+        if node is not None and node.op in FUNCTIONS and alone and whole:
             return self._function(node, {})
         return self._wide(name, self._k)
 
