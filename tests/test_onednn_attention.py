@@ -31,6 +31,7 @@ from heads import Heads
 from in_process import assert_right
 from lowering import ops
 from test_onednn_kernels import run
+from test_written_attention import HIDING, Other
 
 pytestmark = [
     pytest.mark.skipif(not probe().available, reason="oneDNN is not installed"),
@@ -224,6 +225,15 @@ def test_attention_in_windows_is_written_in_its_parts_and_right() -> None:
     layer = WindowAttention(32, heads=4, size=14, shift=3)
     network = lower(layer, torch.randn(2, 14, 14, 32), "infer")
     assert ops(network.graph).count(Attention.op()) == 1
+    assert_right(network, compute(network))
+
+
+@pytest.mark.parametrize("kind", [*HIDING][1:])
+def test_a_row_in_which_a_large_number_hides_all_has_equal_weights(kind: str) -> None:
+    from onednn_in_process import compute, lower
+
+    network = lower(Other(kind), torch.randn(2, 40, 16), "infer")
+    assert Attention.op() in ops(network.graph)
     assert_right(network, compute(network))
 
 

@@ -111,8 +111,9 @@ def test_a_length_that_is_read_stays() -> None:
 class Cosine(nn.Module):
     """Attention by angles, as Swin V2's."""
 
-    def __init__(self) -> None:
+    def __init__(self, factors_first: bool = False) -> None:
         super().__init__()
+        self.factors_first = factors_first
         self.inner = nn.Linear(24, 72)
         self.scale = nn.Parameter(torch.randn(3, 1, 1))
         self.bias = nn.Parameter(torch.randn(3, 5, 5))
@@ -120,14 +121,16 @@ class Cosine(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.inner(x).view(2, 5, 3, 3, 8).permute(2, 0, 3, 1, 4)
         scores = functional.normalize(query, dim=-1) @ functional.normalize(key, dim=-1).mT
-        scores = scores * self.scale.clamp(max=4.6).exp() + self.bias
+        factors = self.scale.clamp(max=4.6).exp()
+        scores = (factors * scores if self.factors_first else scores * factors) + self.bias
         return (scores.softmax(-1) @ value).transpose(1, 2).reshape(2, 5, 24)
 
 
-def test_attention_by_angles_is_attention() -> None:
+@pytest.mark.parametrize("factors_first", [False, True])
+def test_attention_by_angles_is_attention(factors_first: bool) -> None:
     """The factors of scores are those of the queries, by which they are divided anyway."""
     torch.manual_seed(0)
-    case = Case(Cosine(), torch.randn(2, 5, 24))
+    case = Case(Cosine(factors_first), torch.randn(2, 5, 24))
     graph = case.after(*LOWERED, scale_products, name_attention(ANY), name_unit_norm)
     assert count(graph, Attention) == 1
     assert [norm.factor is None for norm in records(graph, UnitNorm)] in (

@@ -137,8 +137,8 @@ def _scores(
         return _scores(links, record.x, terms, factors) if same_scores else None
     if factors is not None:  # they would multiply what is added before, too
         return None
-    if isinstance(record, Binary) and (own := _of_heads(links, record, whole)) is not None:
-        return _scores(links, record.a, terms, own)
+    if isinstance(record, Binary) and (pair := _of_heads(links, record, whole)) is not None:
+        return _scores(links, pair[0], terms, pair[1])
     for inner, term in _steps(links, record, whole):
         found = _scores(links, inner, (term, *terms))
         if links.values[inner.name].shape == whole and found is not None:
@@ -146,14 +146,15 @@ def _scores(
     return None
 
 
-def _of_heads(links: Links, record: Binary, whole: Shape) -> Ref | None:
-    """What multiplies the scores of each head, if nothing else happens to them."""
+def _of_heads(links: Links, record: Binary, whole: Shape) -> tuple[Ref, Ref] | None:
+    """Scores and what multiplies those of each head, if nothing else happens to them."""
     if record.function != "multiply" or record.activation or not isinstance(record.b, Ref):
         return None
-    shape = links.values[record.b.name].shape
-    return (
-        record.b if len(whole) == 4 and shape in ((whole[1], 1, 1), (1, whole[1], 1, 1)) else None
-    )
+    for scores, factors in ((record.a, record.b), (record.b, record.a)):
+        shape = links.values[factors.name].shape
+        if len(whole) == 4 and shape in ((whole[1], 1, 1), (1, whole[1], 1, 1)):
+            return scores, factors
+    return None
 
 
 def _steps(links: Links, record: Operator | None, whole: Shape) -> Iterator[tuple[Ref, _Term]]:
