@@ -45,11 +45,12 @@ needs_package = pytest.mark.skipif(not probe().available, reason="oneDNN is not 
 
 
 def test_every_operator_of_the_vocabulary_is_implemented() -> None:
-    """A pass drops copies; only `cudnn` has RMS norm, a roll, softmax with functions,
-    cross-entropy, sums of gradients' rows and a network of several recurrent layers as one."""
+    """A pass drops copies; only `cudnn` has RMS norm, division by a length, a roll, softmax with
+    functions, cross-entropy, sums of gradients' rows and several recurrent layers as one."""
     missing = vocabulary().keys() - implemented().keys()
     whole = {"golow.rms_norm", "golow.rms_norm_backward", "golow.roll", "golow.fused_softmax"}
     whole |= {"golow.cross_entropy", "golow.cross_entropy_backward", "golow.add_rows"}
+    whole |= {"golow.unit_norm"}
     whole |= {"golow.recurrent_layers", "golow.recurrent_stack", "golow.recurrent_stack_backward"}
     assert missing == {"golow.copy", *whole}
     assert implemented().keys() <= vocabulary().keys()
