@@ -185,6 +185,7 @@ def examples() -> dict[str, Node]:
         },
         "joined_weight": {"parts": (x, x)},
         "trimmed_weight": {"weight": x, "rows": (0, 1), "columns": pair},
+        "unit_norm": {"x": x, "factor": None, "epsilon": 1e-12},
     }  # fmt: skip
     empty = Node(name="y", op="", arguments=())
     return {

@@ -97,6 +97,17 @@ def test_folded_batch_norm() -> None:
     assert count(graph, BatchNormInference) == 1
 
 
+def test_folded_scale() -> None:
+    """A number for each channel; not one for each column, nor after an activation."""
+    product = Binary(function="multiply", a=ref("c"), b=ref("s"))
+    activated = msgspec.structs.replace(SAME, activation=RELU)
+    for layer, shape, taken in ((SAME, (3, 1, 1), 1), (SAME, (4,), 0), (activated, (3, 1, 1), 0)):
+        given, nodes = IMAGE | {"s": numbers(*shape)}, [one("c", layer), one("y", product)]
+        graph = Written(given, nodes, "y").after(folding.SCALE)
+        assert (count(graph, FoldedWeight), count(graph, Binary)) == (taken, 1 - taken)
+        assert count(Written(given, nodes, "y", "c").after(folding.SCALE), Binary) == 1
+
+
 def test_norm_of_a_volume() -> None:
     given = {"v": numbers(2, 3, 2, 4, 4), "k": numbers(3, 3, 1, 1, 1)} | C
     layer = Convolution(
@@ -320,5 +331,5 @@ def test_every_declared_rule_has_a_test() -> None:
     assert set(declared) == {
         "PADDING", "CUT", "RESIDUAL", "ACTIVATION", "BATCH_NORM", "GLOBAL_POOLING",
         "SPREAD_GRADIENT", "RELU", "CLIPPED", "GRADIENT_SUM", "FLAT_POOLING", "INFERENCE_RELU",
-        "TIED", "STRIDED", "VOLUME_NORM", "ANY_VOLUME_NORM",
+        "TIED", "STRIDED", "VOLUME_NORM", "ANY_VOLUME_NORM", "SCALE",
     }  # fmt: skip
