@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from golow.lower.graph import Graph, Node, Ref
-from golow.lower.operator import Operator, record_of, written
+from golow.lower.operator import written
 from golow.lower.operators.binary import Binary
 from golow.lower.operators.fill import Fill
 from golow.lower.operators.pointwise import Pointwise
@@ -20,6 +20,7 @@ from golow.lower.rewriting import Links, result, rewritten
 from golow.lower.verify import run_node
 
 COMMUTES = ("add", "multiply")
+FUNCTIONS = (Binary.op(), Pointwise.op())
 NUMBER_FIRST = (*COMMUTES, "subtract", "divide", "power", "minimum", "maximum")
 
 Number = bool | int | float
@@ -34,10 +35,13 @@ def inline_numbers(graph: Graph) -> Graph:
     links = Links(graph)
     replaced: dict[int, tuple[Node, ...]] = {}
     for position, node in enumerate(graph.nodes):
-        record = record_of(node)
-        if result(node) in known or not isinstance(record, Binary | Pointwise):
+        if (
+            node.op not in FUNCTIONS
+            or result(node) in known
+            or known.keys().isdisjoint(node.references())
+        ):
             continue
-        made = _with_numbers(record, known, links)
+        made = _with_numbers(Binary.of(node) or Pointwise.of(node), known, links)
         if made is not None:
             replaced[position] = (written(node, made),)
     return eliminate_dead_code(rewritten(graph, replaced))
@@ -51,24 +55,24 @@ def _known(graph: Graph) -> dict[str, Number]:
         if item.number is not None
     }
     for node in graph.nodes:
-        value, record = node.outputs[0], record_of(node)
-        if value is None or value.shape != () or not _is_function(record, node, tensors):
-            continue
-        (tensors[value.name],) = run_node(node, tensors)
+        value = node.outputs[0] if node.outputs else None
+        if value is not None and value.shape == () and _is_function(node, tensors):
+            (tensors[value.name],) = run_node(node, tensors)
     return {name: tensor.item() for name, tensor in tensors.items()}
 
 
-def _is_function(record: Operator | None, node: Node, tensors: dict[str, Tensor]) -> bool:
-    kinds = isinstance(record, Fill | Binary | Pointwise)
-    return kinds and all(name in tensors for name in node.references())
+def _is_function(node: Node, tensors: dict[str, Tensor]) -> bool:
+    """Whether it makes a number of what is known."""
+    makes = node.op in FUNCTIONS or node.op == Fill.op()
+    return makes and all(name in tensors for name in node.references())
 
 
 def _with_numbers(
-    record: Binary | Pointwise, known: dict[str, Number], links: Links
+    record: Binary | Pointwise | None, known: dict[str, Number], links: Links
 ) -> Binary | Pointwise | None:
-    """The function with numbers; None if it reads none, or takes none there."""
-    if isinstance(record, Binary):
-        return _binary(record, known, links)
+    """The function with numbers; None if it takes none there."""
+    if not isinstance(record, Pointwise):
+        return None if record is None else _binary(record, known, links)
     takes_all = record.function in NUMBER_FIRST  # others take a value as the first operand
     operands = tuple(
         known.get(item.name, item) if isinstance(item, Ref) and (index or takes_all) else item
