@@ -22,7 +22,7 @@ from golow.lower.operators.folded_batch_norm import FoldedWeight
 from golow.lower.operators.linear import Linear
 from golow.lower.passes import eliminate_dead_code
 from golow.lower.vendor import CANONICAL
-from golow.lower.view_order import scale_before_views
+from golow.lower.view_order import scale_and_add_before_views
 from lowering import Case, count, record, records
 from test_cudnn_fused import drawn
 from test_cudnn_plans import AskedEngines
@@ -30,7 +30,13 @@ from test_cudnn_plans import AskedEngines
 if TYPE_CHECKING:
     from golow.levels.vendor.cudnn.engines import Engines
 
-FOLDED = (*CANONICAL, scale_before_views, fold_scale, scale_before_views, fuse_residual)
+FOLDED = (
+    *CANONICAL,
+    scale_and_add_before_views,
+    fold_scale,
+    scale_and_add_before_views,
+    fuse_residual,
+)
 PASSES = (*FOLDED, eliminate_dead_code)
 
 
@@ -97,6 +103,18 @@ def test_what_is_scaled_after_something_else_is_left(
     ids=["input", "channels", "columns", "one number", "two axes", "read twice"],
 )
 def test_other_products_stay(function: Callable[[Scaled, Tensor], Any]) -> None:
+    assert count(folded(function), FoldedWeight) == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda own, x: (lambda y: y + y)(own.linear(x).permute(0, 3, 1, 2)),
+        lambda own, x: x.mean() * (lambda y: y * y)(own.linear(own.of_four[None])),
+    ],
+    ids=["sum", "product of weights"],
+)
+def test_a_value_with_itself_is_left(function: Callable[[Scaled, Tensor], Any]) -> None:
     assert count(folded(function), FoldedWeight) == 0
 
 

@@ -5,6 +5,8 @@ What they move depends on weights alone, so a plan computes it once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from golow.lower.constancy import constant_values
@@ -23,14 +25,19 @@ from golow.lower.rewriting import once, rewritten
 def fold_batch_norm(graph: Graph) -> Graph:
     """Fold a batch norm with running statistics into the convolution or linear layer before it,
     unless these depend on the model's input."""
+    return _fold(graph, BATCH_NORM)
+
+
+def _fold(graph: Graph, rule: Rule) -> Graph:
+    """Apply the rule where all new nodes depend on weights alone."""
     same = constant_values(graph)
 
-    def replace(match: Match) -> list[Fusion]:
-        fusions = _folded(match)
+    def replace(match: Match) -> Sequence[Fusion]:
+        fusions = rule.replace(match)
         made = (node for fusion in fusions for node in fusion.before)
         return fusions if all(same.issuperset(node.references()) for node in made) else []
 
-    return fuse(graph, BATCH_NORM._replace(replace=replace))
+    return fuse(graph, rule._replace(replace=replace))
 
 
 def _folded(match: Match) -> list[Fusion]:
@@ -93,14 +100,7 @@ def fold_scale(graph: Graph) -> Graph:
     """Fold the product with a vector of the layer's outputs into the convolution or linear layer
     before it, as that of a layer scale (Touvron et al. 2021, "Going deeper with image
     transformers"), unless the vector depends on the model's input."""
-    same = constant_values(graph)
-
-    def replace(match: Match) -> list[Fusion]:
-        fusions = _scaled(match)
-        made = (node for fusion in fusions for node in fusion.before)
-        return fusions if all(same.issuperset(node.references()) for node in made) else []
-
-    return fuse(graph, SCALE._replace(replace=replace))
+    return _fold(graph, SCALE)
 
 
 def _scaled(match: Match) -> list[Fusion]:
@@ -132,7 +132,7 @@ def _scales_outputs(found: Found) -> bool:
     product = found.arguments
     if not isinstance(product, Binary) or not isinstance(product.b, Ref):
         return False
-    if product.function != "multiply" or found.shape(product.a) != found.output.shape:
+    if product.a == product.b or found.shape(product.a) != found.output.shape:
         return False
     return scaled_axis(found.shape(product.b), found.output.shape) is not None
 

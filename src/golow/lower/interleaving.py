@@ -50,11 +50,9 @@ def _joins_the_last(links: Links, position: int, flat: int, joined: Concatenate)
     view = Reshape.of(links.nodes[flat])
     ones = all(links.values[part.name].shape[-1] == 1 for part in joined.parts)
     at_end = joined.axis == len(shape) - 1 and len(shape) > 1
-    return ones and at_end and view is not None and view.shape == (*shape[:-2], _product(shape))
-
-
-def _product(shape: Shape) -> int:
-    return shape[-2] * shape[-1]
+    return (
+        ones and at_end and view is not None and view.shape == (*shape[:-2], shape[-2] * shape[-1])
+    )
 
 
 class _Apart:

@@ -1,7 +1,7 @@
 """The pass that makes numbers of tensors without axes that are always the same.
 
-A model writes ``scores / torch.sqrt(torch.tensor(64.0))``, or hides scores by a tensor that holds
-minus infinity. As a number it can go into what makes its operand, and what it means is seen.
+A model writes ``scores / torch.sqrt(torch.tensor(64.0))``, or hides scores with a tensor that holds
+the lowest float. As a number, a scale can go into the product, and a pass can see what is hidden.
 """
 
 from __future__ import annotations

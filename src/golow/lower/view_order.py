@@ -34,7 +34,7 @@ def norm_before_views(graph: Graph) -> Graph:
     return _moved(graph, lambda node: BatchNormInference.of(node), _keeps_channels)
 
 
-def scale_before_views(graph: Graph) -> Graph:
+def scale_and_add_before_views(graph: Graph) -> Graph:
     """Exchange products with a vector, or sums with a value of the same shape, with the permutation
     of what a layer made, as a block of ConvNeXt ends: the layer may take them in."""
     links, names = Links(graph), Names(graph)
@@ -54,6 +54,8 @@ def _after_permutation(links: Links, node: Node) -> tuple[int, Binary, Permute] 
     it is, and the permutation."""
     function = Binary.of(node)
     if function is None or function.function not in ("add", "multiply") or function.activation:
+        return None
+    if function.a == function.b:
         return None
     for one, other in ((function.a, function.b), (function.b, function.a)):
         maker = links.maker.get(one.name) if isinstance(one, Ref) else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from golow.lower.attention import HIDDEN, LOWEST, Kernels
-from golow.lower.graph import Graph, Node, Ref, Symbol, Value
+from golow.lower.graph import Graph, Node, Ref, Value
 from golow.lower.operator import Operator, record_of, written
 from golow.lower.operators.attention import Attention
 from golow.lower.operators.binary import Binary
@@ -184,7 +184,7 @@ def _is_hidden(number: object) -> bool:
 
 
 def _is_infinite(number: object) -> bool:
-    return number == Symbol(kind="float", name="-inf") or number == -math.inf
+    return number == -math.inf
 
 
 def _weighing(links: Links, name: str) -> tuple[int, MatrixProduct] | None:

@@ -97,7 +97,7 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
     from golow.lower.view_order import (
         activate_before_views,
         norm_before_views,
-        scale_before_views,
+        scale_and_add_before_views,
     )
     from golow.lower.volumes import norm_all_volumes
     from golow.lower.written_attention import name_attention
@@ -119,9 +119,9 @@ def passes(workload: Workload) -> tuple[Callable[[Graph], Graph], ...]:
             norm_all_volumes,
             norm_before_views,
             fold_batch_norm,
-            scale_before_views,
+            scale_and_add_before_views,
             fold_scale,
-            scale_before_views,  # the sum that follows
+            scale_and_add_before_views,  # the sum that follows
             activate_before_views,
             fuse_activation,
             name_rms_norm,

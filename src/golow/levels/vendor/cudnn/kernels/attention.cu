@@ -43,27 +43,7 @@ __global__ void __launch_bounds__(32 * WARPS)
       add_to_scores<ADDED == PAIRS, KEYS>(score, AT(added, image, head), added_row, row, rows, start, keys);
     if (start + KEYS > keys || (CAUSAL && start + KEYS > first_row + 1))
       hide_scores<CAUSAL, KEYS>(score, row, start, keys);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = largest[half];
-#pragma unroll
-      for (int j = 0; j < KEYS / 8; ++j)
-        most = fmaxf(most, fmaxf(score[j][2 * half], score[j][2 * half + 1]));
-      most = maximum_of_four(most);
-      const float shrunk = power_of_two(largest[half] - most);
-      largest[half] = most;
-      total[half] *= shrunk;
-#pragma unroll
-      for (int j = 0; j < KEYS / 8; ++j) {
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          score[j][2 * half + k] = power_of_two(score[j][2 * half + k] - most);
-          total[half] += score[j][2 * half + k];
-        }
-      }
-#pragma unroll
-      for (int c = 0; c < D / 8; ++c) o[c][2 * half] *= shrunk, o[c][2 * half + 1] *= shrunk;
-    }
+    weigh_scores<KEYS, D>(score, o, largest, total);
     next_values.store(value_tile);
     if (start + KEYS < end) next_keys.load(own_keys, key_row, start + KEYS, keys, query_width);
     __syncthreads();

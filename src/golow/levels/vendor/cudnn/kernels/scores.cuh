@@ -24,9 +24,9 @@ __device__ inline float maximum_of_four(float x) {
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-// Adds to scores of rows `row` and `row + 8` and of columns from `start`. What is
-// lower than LOWEST counts as it, so that a row of minus infinity has equal weights. IN_PAIRS: the
-// number of columns is even, and pairs are aligned.
+// Adds to scores of rows `row` and `row + 8` and of columns from `start`. What is lower than LOWEST
+// counts as LOWEST, so that a row of minus infinity has equal weights. IN_PAIRS: the number of columns
+// is even, and pairs are aligned.
 template <bool IN_PAIRS, int COLUMNS, typename A>
 __device__ inline void add_to_scores(float (&score)[COLUMNS / 8][4], const A* added, int step,
                                      int row, int rows, int start, int columns) {
@@ -63,5 +63,33 @@ __device__ inline void hide_scores(float (&score)[COLUMNS / 8][4], int row, int 
       const int column = start + 8 * j + 2 * t + i % 2;
       if (column >= columns || (CAUSAL && column > row + i / 2 * 8)) score[j][i] = -INFINITE;
     }
+  }
+}
+
+// Turns scores of a tile into weights, relative to the largest score so far of rows `row` and
+// `row + 8`. What was summed of earlier tiles, in o and total, becomes relative to it, too.
+template <int KEYS, int D>
+__device__ inline void weigh_scores(float (&score)[KEYS / 8][4], float (&o)[D / 8][4],
+                                    float (&largest)[2], float (&total)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float most = largest[half];
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j)
+      most = fmaxf(most, fmaxf(score[j][2 * half], score[j][2 * half + 1]));
+    most = maximum_of_four(most);
+    const float shrunk = power_of_two(largest[half] - most);
+    largest[half] = most;
+    total[half] *= shrunk;
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        score[j][2 * half + k] = power_of_two(score[j][2 * half + k] - most);
+        total[half] += score[j][2 * half + k];
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < D / 8; ++c) o[c][2 * half] *= shrunk, o[c][2 * half + 1] *= shrunk;
   }
 }

@@ -5,18 +5,16 @@
 // Row r of x begins at the place that three steps give; its factor f is the one at r / each % count,
 // and is absent if its pointer is zero.
 
-struct Rows { int rows, columns, second, third; };  // second, third: sizes of the outer axes
-struct Steps { long long first, second, third; };
-
-__device__ inline size_t place_of(int row, const Rows& sizes, const Steps& steps) {
-  const int third = row % sizes.third, rest = row / sizes.third;
-  return rest / sizes.second * steps.first + rest % sizes.second * steps.second +
-         third * steps.third;
+__device__ inline size_t place_of(int row, int second_size, int third_size, long long first_step,
+                                  long long second_step, long long third_step) {
+  const int third = row % third_size, rest = row / third_size;
+  return rest / second_size * first_step + rest % second_size * second_step + third * third_step;
 }
 
 __device__ inline float scale_of(float squares, float epsilon, const float* factor, int row,
                                  int each, int count) {
-  const float scale = 1.0f / fmaxf(sqrtf(squares), epsilon);
+  const float length = sqrtf(squares);  // NaN stays NaN, which fmaxf would not leave
+  const float scale = 1.0f / (length < epsilon ? epsilon : length);
   return factor ? scale * factor[row / each % count] : scale;
 }
 
@@ -28,7 +26,7 @@ __device__ inline float scale_of(float squares, float epsilon, const float* fact
 template <typename T, typename Y, int THREADS>
 __global__ void unit_norm(ARGUMENTS) {
   const int row = blockIdx.x;
-  x += place_of(row, {rows, columns, second_size, third_size}, {first_step, second_step, third_step});
+  x += place_of(row, second_size, third_size, first_step, second_step, third_step);
   float squares = 0;
   for (int i = threadIdx.x; i < columns; i += THREADS) {
     const float value = static_cast<float>(x[i]);
@@ -44,7 +42,7 @@ template <typename T, typename Y, int V, int LANES, int ITEMS>
 __global__ void unit_norm_held(ARGUMENTS) {
   Held<V, LANES, ITEMS> held;
   const int row = held.row(rows);
-  x += place_of(row, {rows, columns, second_size, third_size}, {first_step, second_step, third_step});
+  x += place_of(row, second_size, third_size, first_step, second_step, third_step);
   held.read(x, columns);
   const auto squared = [](float value, int, int) { return value * value; };
   const float squares = held.combined(columns, 0.0f, Sum(), squared);
